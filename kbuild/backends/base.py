@@ -1,0 +1,85 @@
+"""The questions a backend answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kbuild.config.model import BackendGeneral, KernelSection
+from kbuild.registry import Registry
+from kbuild.version import Version
+
+
+@dataclass(frozen=True)
+class Archs:
+    """What one kernel is compiled for, and what was left out with a reason."""
+
+    names: tuple[str, ...] = ()
+    """`9.0a`, `12.1+PTX`, `gfx942`; empty for backends without archs."""
+    dropped: tuple[str, ...] = ()
+    """One sentence per requested arch that this toolkit cannot target."""
+
+
+@dataclass(frozen=True)
+class UnitFlags:
+    """How the sources of one kernel section are compiled."""
+
+    by_language: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """CMake language (`CXX`, `CUDA`, `HIP`, `OBJCXX`) -> compiler flags, in order."""
+
+
+class Backend:
+    """Base of all backends; the defaults fit a backend that compiles plain C++."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    """How people write it: `CUDA`, `ROCm`."""
+    section: ClassVar[type[KernelSection] | None] = None
+    """What `[kernel.*]` may say; None for Python-only backends."""
+    general: ClassVar[type[BackendGeneral] | None] = None
+    """What `[general.<name>]` may say; None when there is no such table."""
+    define: ClassVar[str] = ""
+    """Macro that tells the bindings which backend they are compiled for."""
+    definitions: ClassVar[tuple[str, ...]] = ()
+    """Further macros for every unit of a Torch extension."""
+    languages: ClassVar[tuple[str, ...]] = ("CXX",)
+    """CMake languages, the device language last."""
+    device_suffixes: ClassVar[tuple[str, ...]] = ()
+    """Suffixes of sources that the device compiler takes."""
+    arch_key: ClassVar[str | None] = None
+    """The `[kernel.*]` key that lists archs, in kebab-case."""
+
+    def check_arch(self, arch: str) -> None:
+        """Raise `ValueError` with words when `arch` is not written as this backend writes archs."""
+
+    def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
+        """The archs to compile one kernel for.
+
+        Args:
+            requested: the section's list, None when it has none.
+            toolkit: the backend version of the variant.
+
+        Raises:
+            ValueError: nothing that was requested can be targeted.
+        """
+        return Archs()
+
+    def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
+        """Compiler flags of one kernel section's units."""
+        return UnitFlags((("CXX", section.cxx_flags),) if section.cxx_flags else ())
+
+    def binding_flags(self, toolkit: Version | None) -> UnitFlags:
+        """Flags of the framework's binding sources, and of every unit that sees Torch."""
+        return UnitFlags()
+
+    def applies(self, section: KernelSection, toolkit: Version | None) -> bool:
+        """False when the section asks to be left out for this toolkit."""
+        return True
+
+    def link_libraries(self, framework: str) -> tuple[str, ...]:
+        """CMake targets or library names to link, beside the framework's own."""
+        return ()
+
+
+BACKENDS: Registry[Backend] = Registry("kbuild.backends")

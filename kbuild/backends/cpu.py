@@ -1,0 +1,24 @@
+"""CPU: plain C++."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kbuild.backends.base import BACKENDS, Backend
+from kbuild.config.model import KernelSection
+
+
+class CpuSection(KernelSection):
+    """A `[kernel.<name>]` table with `backend = "cpu"`."""
+
+    backend: Literal["cpu"]
+
+
+@BACKENDS.add
+class Cpu(Backend):
+    """C++ for the host's CPU."""
+
+    name = "cpu"
+    title = "CPU"
+    section = CpuSection
+    define = "CPU_KERNEL"

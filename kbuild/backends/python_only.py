@@ -1,0 +1,40 @@
+"""Backends that have no compiler here: their kernels are Python files."""
+
+from __future__ import annotations
+
+from kbuild.backends.base import BACKENDS, Backend
+from kbuild.config.model import BackendGeneral
+
+
+class NeuronGeneral(BackendGeneral):
+    """The `[general.neuron]` table."""
+
+
+class TpuGeneral(BackendGeneral):
+    """The `[general.tpu]` table."""
+
+
+@BACKENDS.add
+class Cann(Backend):
+    """Huawei NPUs."""
+
+    name = "cann"
+    title = "CANN"
+
+
+@BACKENDS.add
+class Neuron(Backend):
+    """AWS Trainium and Inferentia."""
+
+    name = "neuron"
+    title = "Neuron"
+    general = NeuronGeneral
+
+
+@BACKENDS.add
+class Tpu(Backend):
+    """Google TPUs."""
+
+    name = "tpu"
+    title = "TPU"
+    general = TpuGeneral

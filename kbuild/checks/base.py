@@ -1,0 +1,87 @@
+"""What a check is given, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from kbuild.registry import Registry
+from kbuild.variant import Variant
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of a check."""
+
+    check: str
+    severity: Literal["error", "warning", "info"]
+    where: str
+    """File relative to the variant, with `:line` where there is one."""
+    what: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what} [{self.check}]"
+        return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as a JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A variant directory, staged or built, and what is known about it."""
+
+    root: Path
+    """The folder that holds `__init__.py`, `_ops.py`, `metadata.json` and the extension."""
+    variant: Variant | None
+    """None when the folder's name is no variant name."""
+    python: Path | None = None
+    """Interpreter for checks that import the kernel; None skips them with an `info` finding."""
+
+    def libraries(self) -> Iterator[Path]:
+        """Shared libraries in the folder, in path order."""
+        suffixes = {".so", ".pyd", ".dylib", ".dll"}
+        return (path for path in sorted(self.root.rglob("*")) if path.suffix in suffixes)
+
+    def python_files(self) -> Iterator[Path]:
+        """Python sources in the folder, in path order."""
+        return iter(sorted(self.root.rglob("*.py")))
+
+    def name_of(self, path: Path) -> str:
+        """`path` relative to the folder, with `/`."""
+        return path.relative_to(self.root).as_posix()
+
+
+class Check:
+    """Base of all checks."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    """One sentence: the promise that the check proves."""
+    slow: ClassVar[bool] = False
+    """True for checks that start processes."""
+
+    def applies(self, output: Output) -> bool:
+        """False when the promise does not concern this output."""
+        return True
+
+    def run(self, output: Output) -> Iterable[Finding]:
+        """Yield what was found; nothing when the promise holds."""
+        raise NotImplementedError
+
+
+CHECKS: Registry[Check] = Registry("kbuild.checks")
+
+
+def run_checks(output: Output, *, slow: bool = True) -> tuple[Finding, ...]:
+    """Every applicable check's findings, in check-name order."""
+    return tuple(
+        finding
+        for check in CHECKS
+        if check.applies(output) and (slow or not check.slow)
+        for finding in check.run(output)
+    )

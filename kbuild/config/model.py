@@ -1,0 +1,207 @@
+"""The sections of an edition 5 `build.toml` as frozen pydantic models.
+
+Field docstrings are the reference documentation: `docs/reference/build-toml.md` and the JSON Schema
+are generated from them. Keys are written in kebab-case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, StrictInt, StrictStr
+
+from kbuild.version import Version
+
+EDITION = 5
+
+
+def kebab(name: str) -> str:
+    """`cuda_flags` is written `cuda-flags`."""
+    return name.replace("_", "-")
+
+
+def _version_text(text: str) -> str:
+    return str(Version.parse(text))
+
+
+VersionText = Annotated[StrictStr, AfterValidator(_version_text)]
+"""A dotted version such as `12.8`, kept as text; `Version.parse` never fails on it."""
+
+
+class Section(BaseModel):
+    """Base of every table of `build.toml`."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=kebab,
+        use_attribute_docstrings=True,
+    )
+
+
+class KernelDepend(Section):
+    """Another kernel that this one loads at run time: a repository at a version or a revision."""
+
+    repo_id: StrictStr
+    """Hub repository, `owner/name`."""
+    version: StrictInt | None = None
+    """Major version; exactly one of `version` and `revision` is given."""
+    revision: StrictStr | None = None
+    """Branch, tag or commit."""
+
+
+class Hub(Section):
+    """Where the kernel is published."""
+
+    repo_id: StrictStr | None = None
+    """Hub repository, `owner/name`."""
+    branch: StrictStr | None = None
+    """Branch that uploads go to; `v<version>` when absent."""
+
+
+class BackendGeneral(Section):
+    """Base of `[general.<backend>]` tables."""
+
+    kernel_depends: tuple[KernelDepend, ...] = ()
+    """Kernels needed by this backend only."""
+    python_depends: tuple[StrictStr, ...] = ()
+    """Python packages needed by this backend only, by their curated names."""
+
+
+class General(Section):
+    """The `[general]` table. `[general.<backend>]` tables are added per backend by the catalog."""
+
+    name: StrictStr
+    """Kernel name: lower-case letters, digits and dashes, starting with a letter."""
+    version: StrictInt
+    """Major version, published as branch `v<version>`; 0 marks an alpha."""
+    edition: StrictInt = EDITION
+    """Edition of this file's format."""
+    license: StrictStr
+    """SPDX identifier or expression."""
+    backends: tuple[StrictStr, ...]
+    """Backends that the kernel supports."""
+    upstream: StrictStr | None = None
+    """Git URL of the project that the kernel comes from."""
+    source: StrictStr | None = None
+    """Git URL of this kernel's source."""
+    kernel_depends: tuple[KernelDepend, ...] = ()
+    """Other kernels that this one loads at run time."""
+    python_depends: tuple[StrictStr, ...] = ()
+    """Python packages needed at run time, by their curated names."""
+    hub: Hub | None = None
+
+    @property
+    def python_name(self) -> str:
+        """The Python package's name."""
+        return self.name.replace("-", "_")
+
+    def backend_general(self, backend: str) -> BackendGeneral | None:
+        """The `[general.<backend>]` table, if it was given."""
+        table = getattr(self, backend, None)
+        return table if isinstance(table, BackendGeneral) else None
+
+
+class TorchSection(Section):
+    """The `[torch]` table: a compiled Torch extension."""
+
+    src: tuple[StrictStr, ...] = ()
+    """Binding sources and headers."""
+    include: tuple[StrictStr, ...] = ()
+    """Include folders of the bindings, relative to the project."""
+    minver: VersionText | None = None
+    """Oldest Torch release to build for, inclusive."""
+    maxver: VersionText | None = None
+    """Newest Torch release to build for, inclusive."""
+    pyext: tuple[StrictStr, ...] = ()
+    """Extra file extensions under `torch-ext/` to ship as data, beside `py` and `pyi`."""
+    stable_abi: VersionText | dict[str, VersionText] | None = None
+    """Oldest Torch release of the stable ABI to build for, for all backends or by backend."""
+    cxx_flags: tuple[StrictStr, ...] = ()
+    """C++ compiler flags for the binding sources."""
+
+    def stable_abi_for(self, backend: str) -> Version | None:
+        """The stable-ABI floor for a backend, or None for the full ABI."""
+        floor = self.stable_abi
+        if isinstance(floor, Mapping):
+            floor = floor.get(backend)
+        return Version.parse(floor) if floor is not None else None
+
+
+class NoarchSection(Section):
+    """The `[torch-noarch]` table: Python files only (Triton and the like)."""
+
+    pyext: tuple[StrictStr, ...] = ()
+    """Extra file extensions under `torch-ext/` to ship as data, beside `py` and `pyi`."""
+    cuda_capabilities: tuple[StrictStr, ...] | None = None
+    """CUDA compute capabilities to announce; nothing is compiled for them."""
+    rocm_archs: tuple[StrictStr, ...] | None = None
+    """ROCm architectures to announce; nothing is compiled for them."""
+
+
+class TvmFfiSection(Section):
+    """The `[tvm-ffi]` table: a compiled extension for any framework through TVM-FFI."""
+
+    src: tuple[StrictStr, ...]
+    """Binding sources and headers."""
+    include: tuple[StrictStr, ...] = ()
+    """Include folders of the bindings, relative to the project."""
+    pyext: tuple[StrictStr, ...] = ()
+    """Extra file extensions under `tvm-ffi-ext/` to ship as data, beside `py` and `pyi`."""
+    cxx_flags: tuple[StrictStr, ...] = ()
+    """C++ compiler flags for the binding sources."""
+
+
+class KernelSection(Section):
+    """Base of `[kernel.<name>]` tables; each backend's own keys are in `kbuild/backends/`."""
+
+    backend: str
+    """The backend that this kernel is compiled for."""
+    depends: tuple[StrictStr, ...]
+    """Libraries whose headers the sources need, e.g. `torch`, `cutlass_3_9`."""
+    src: tuple[StrictStr, ...]
+    """Sources and headers, relative to the project."""
+    include: tuple[StrictStr, ...] = ()
+    """Include folders, relative to the project."""
+    cxx_flags: tuple[StrictStr, ...] = ()
+    """C++ compiler flags."""
+
+
+class BuildFile(Section):
+    """A whole `build.toml`; `build_file_type` adds what the catalog knows."""
+
+    general: General
+    torch: TorchSection | None = None
+    torch_noarch: NoarchSection | None = None
+    tvm_ffi: TvmFfiSection | None = None
+    kernel: Mapping[str, KernelSection] = {}
+    """The kernels by name."""
+
+    frameworks: ClassVar[tuple[str, ...]] = ("torch", "torch-noarch", "tvm-ffi")
+
+    @property
+    def framework_key(self) -> str:
+        """The framework table that is present."""
+        present = (key for key in self.frameworks if self.framework_table(key) is not None)
+        return next(present, "torch-noarch")
+
+    def framework_table(self, key: str) -> TorchSection | NoarchSection | TvmFfiSection | None:
+        """The table `[torch]`, `[torch-noarch]` or `[tvm-ffi]`."""
+        tables = {"torch": self.torch, "torch-noarch": self.torch_noarch, "tvm-ffi": self.tvm_ffi}
+        return tables[key]
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """What the backends add to the models and to the rules; handed in by `kbuild.project`."""
+
+    kernel_sections: Mapping[str, type[KernelSection]]
+    """Compiled backends: what `[kernel.*]` may say."""
+    general_sections: Mapping[str, type[BackendGeneral]]
+    """Backends with a `[general.<backend>]` table."""
+    backends: tuple[str, ...]
+    """Every name that `general.backends` may hold."""
+    arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch)."""

@@ -1,0 +1,81 @@
+"""Named things found by importing every module of one package, and third-party entry points.
+
+Adding a backend, a framework, a check, a language or a toolchain is one new file in its package
+(or one entry point of the same group in another distribution); nothing else names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+
+class Named(Protocol):
+    """What a registry holds: anything with a name."""
+
+    @property
+    def name(self) -> str:
+        """The name it is found by."""
+        ...
+
+
+T = TypeVar("T", bound=Named)
+
+
+class Registry(Generic[T]):
+    """Instances by name, in name order.
+
+    Third-party plug-ins are looked up only when a name is not kbuild's own (`get`) or when asked
+    for (`load(plugins=True)`): scanning installed distributions is slow.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._items: dict[str, T] = {}
+        self._loaded = False
+        self._plugins = False
+
+    def add(self, item: type[T]) -> type[T]:
+        """Class decorator: instantiate and register."""
+        instance = item()
+        if instance.name in self._items:
+            raise RuntimeError(f"{instance.name!r} is registered twice in {self._package}")
+        self._items[instance.name] = instance
+        return item
+
+    def load(self, *, plugins: bool = False) -> Registry[T]:
+        """Import the package's modules (once), and the plug-ins when asked."""
+        if not self._loaded:
+            self._loaded = True
+            package = importlib.import_module(self._package)
+            for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+                importlib.import_module(f"{self._package}.{info.name}")
+        if plugins and not self._plugins:
+            self._plugins = True
+            from importlib.metadata import entry_points
+
+            for point in entry_points(group=self._package):
+                point.load()
+        return self
+
+    def find(self, name: str) -> T | None:
+        """The item of that name, asking the plug-ins when it is not kbuild's own."""
+        if name in self.load()._items:
+            return self._items[name]
+        return self.load(plugins=True)._items.get(name)
+
+    def get(self, name: str) -> T:
+        """The item of that name; raises `KeyError`."""
+        item = self.find(name)
+        if item is None:
+            raise KeyError(f"{name!r} is not one of {', '.join(self.names())}")
+        return item
+
+    def names(self) -> tuple[str, ...]:
+        """All known names, sorted."""
+        return tuple(sorted(self.load()._items))
+
+    def __iter__(self) -> Iterator[T]:
+        return iter([self.load()._items[name] for name in self.names()])

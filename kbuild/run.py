@@ -1,0 +1,130 @@
+"""The one door to other processes: exact argv, exact environment, a log that can be re-run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+Listener = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished process."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    output: str
+    """stdout and stderr, interleaved as they came."""
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """True when the process exited with 0."""
+        return self.returncode == 0
+
+    @property
+    def command(self) -> str:
+        """The command as a shell would take it."""
+        return shlex.join(self.argv)
+
+
+class Runner(Protocol):
+    """Starts processes. Tests replace it; nothing else does."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        listen: Listener | None = None,
+        stdin: str | None = None,
+    ) -> Done:
+        """Run to the end. `env` is the whole environment (default: this process's).
+
+        Output goes to `log` (after a line with the command) and line by line to `listen`.
+        A program that cannot be started counts as exit code 127 with the reason as output.
+        """
+        ...
+
+
+class LocalRunner:
+    """Processes on this machine."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        listen: Listener | None = None,
+        stdin: str | None = None,
+    ) -> Done:
+        """See `Runner.run`."""
+        command = tuple(str(part) for part in argv)
+        began = time.monotonic()
+        lines: list[str] = []
+
+        def take(line: str) -> None:
+            lines.append(line)
+            if listen is not None:
+                listen(line.rstrip("\n"))
+
+        code = _stream(command, cwd, env, stdin, take)
+        done = Done(command, code, "".join(lines), time.monotonic() - began)
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(_log_text(done, cwd, env))
+        return done
+
+
+def _stream(
+    argv: tuple[str, ...],
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    stdin: str | None,
+    take: Listener,
+) -> int:
+    try:
+        process = subprocess.Popen(  # noqa: TID251 - this is the door
+            argv,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        take(f"{argv[0]}: {error.strerror}\n")
+        return 127
+    with process:
+        try:
+            if stdin is not None and process.stdin is not None:
+                process.stdin.write(stdin)
+                process.stdin.close()
+            for line in process.stdout or ():
+                take(line)
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            raise
+
+
+def _log_text(done: Done, cwd: Path | None, env: Mapping[str, str] | None) -> str:
+    changed = {
+        key: value for key, value in sorted((env or {}).items()) if os.environ.get(key) != value
+    }
+    prefix = "".join(f"{key}={shlex.quote(value)} " for key, value in changed.items())
+    where = f"cd {shlex.quote(str(cwd))} && " if cwd else ""
+    return f"$ {where}{prefix}{done.command}\n{done.output}\n[exit {done.returncode}, {done.seconds:.1f} s]\n"
