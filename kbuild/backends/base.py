@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import ClassVar
 
 from kbuild.config.model import BackendGeneral, KernelSection
 from kbuild.registry import Registry
 from kbuild.version import Version
+
+CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,20 @@ class Backend:
         """False when the section asks to be left out for this toolkit."""
         return True
 
-    def link_libraries(self, framework: str) -> tuple[str, ...]:
-        """CMake targets or library names to link, beside the framework's own."""
+    def libraries(self, framework: str) -> tuple[str, ...]:
+        """CMake targets or library base names to link, beside the framework's own.
+
+        Args:
+            framework: a `FrameworkName`; the Torch libraries of this backend go to `torch` only.
+        """
         return ()
+
+    def language_of(self, source: str) -> str | None:
+        """The CMake language that compiles `source`; None for headers and embedded files."""
+        suffix = PurePosixPath(source).suffix
+        if suffix in self.device_suffixes:
+            return self.languages[-1]
+        return "CXX" if suffix in CXX_SUFFIXES else None
 
 
 BACKENDS: Registry[Backend] = Registry("kbuild.backends")

@@ -1,0 +1,47 @@
+"""The questions a framework answers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kbuild.registry import Registry
+from kbuild.variant import FrameworkName
+from kbuild.version import Version
+
+CXX17 = 17
+CXX20 = 20
+
+
+class Framework:
+    """Base of all frameworks."""
+
+    name: ClassVar[FrameworkName]
+    table: ClassVar[str]
+    """The `build.toml` table that asks for it."""
+    package_root: ClassVar[str]
+    """Folder of the Python package in the source tree."""
+    ops_template: ClassVar[str]
+    """Template of `_ops.py`, below `templates/project/`."""
+    name_macro: ClassVar[str] = ""
+    """Macro that holds the op namespace in sources."""
+    compiled: ClassVar[bool] = True
+
+    def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:
+        """Macros of every unit that sees the framework.
+
+        Args:
+            ops_name: the op namespace; only sources that use `name_macro` get to see it.
+            floor: stable-ABI floor, where the framework has one.
+        """
+        return ()
+
+    def cxx_standard(self, release: Version | None) -> int:
+        """The C++ standard that this release's headers need."""
+        return CXX20
+
+    def libraries(self) -> tuple[str, ...]:
+        """Libraries of the framework that every extension links, by base name."""
+        return ()
+
+
+FRAMEWORKS: Registry[Framework] = Registry("kbuild.frameworks")

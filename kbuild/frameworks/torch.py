@@ -1,0 +1,59 @@
+"""Torch extensions: the full C++ ABI of one release, or the stable ABI from one release on."""
+
+from __future__ import annotations
+
+from kbuild.frameworks.base import CXX17, CXX20, FRAMEWORKS, Framework
+from kbuild.version import Version
+
+PYTHON_FLOOR = Version((3, 9))
+_FIRST_CXX20 = Version((2, 12))
+
+
+def limited_api(floor: Version = PYTHON_FLOOR) -> str:
+    """The macro that limits `Python.h` to the stable ABI of CPython `floor` (PEP 384)."""
+    return f"Py_LIMITED_API=0x{floor.major:02x}{floor.minor:02x}0000"
+
+
+@FRAMEWORKS.add
+class Torch(Framework):
+    """Bindings through `TORCH_LIBRARY`; one build per Torch release."""
+
+    name = "torch"
+    table = "torch"
+    package_root = "torch-ext"
+    ops_template = "ops_torch.py.j2"
+    name_macro = "TORCH_EXTENSION_NAME"
+
+    def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:
+        """`Py_LIMITED_API`: the extension serves every CPython from 3.9 on."""
+        return (limited_api(),)
+
+    def cxx_standard(self, release: Version | None) -> int:
+        """C++20 from Torch 2.12 on, C++17 before."""
+        return CXX17 if release is not None and release < _FIRST_CXX20 else CXX20
+
+    def libraries(self) -> tuple[str, ...]:
+        """The Torch libraries of the full ABI; backends add their own."""
+        return ("torch", "torch_cpu", "c10")
+
+
+@FRAMEWORKS.add
+class TorchStableAbi(Torch):
+    """Bindings through `STABLE_TORCH_LIBRARY`; one build for all releases from the floor on."""
+
+    name = "torch-stable-abi"
+
+    def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:
+        """`TORCH_TARGET_VERSION` in the encoding of Torch's headers: `major << 56 | minor << 48`."""
+        if floor is None:
+            return (limited_api(),)
+        target = (floor.major << 56) | (floor.minor << 48)
+        return (limited_api(), f"TORCH_TARGET_VERSION=0x{target:016x}")
+
+    def cxx_standard(self, release: Version | None) -> int:
+        """C++20: the stable headers of every supported release take it."""
+        return CXX20
+
+    def libraries(self) -> tuple[str, ...]:
+        """libtorch alone: the shim functions live in libraries that it pulls in."""
+        return ("torch", "torch_cpu")

@@ -1,0 +1,25 @@
+"""TVM-FFI extensions: one binary for Torch, JAX, NumPy and whatever else speaks DLPack."""
+
+from __future__ import annotations
+
+from kbuild.frameworks.base import CXX17, FRAMEWORKS, Framework
+from kbuild.version import Version
+
+
+@FRAMEWORKS.add
+class TvmFfi(Framework):
+    """Bindings through `TVM_FFI_DLL_EXPORT_TYPED_FUNC`."""
+
+    name = "tvm-ffi"
+    table = "tvm-ffi"
+    package_root = "tvm-ffi-ext"
+    ops_template = "ops_tvm_ffi.py.j2"
+    name_macro = "TVM_FFI_EXTENSION_NAME"
+
+    def cxx_standard(self, release: Version | None) -> int:
+        """C++17, the floor of the TVM-FFI headers."""
+        return CXX17
+
+    def libraries(self) -> tuple[str, ...]:
+        """The TVM-FFI runtime."""
+        return ("tvm_ffi",)

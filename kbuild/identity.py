@@ -1,0 +1,76 @@
+"""Which state of the source a build is made from: commit, dirtiness, and the short unique id.
+
+The id names the op namespace, so it must be the same on every run and differ between published
+states. In git it is the tree hash of the project's own folder (an unrelated commit elsewhere in
+the repository renames nothing), with `_dirty` when tracked files changed. In a repository without
+a commit it is a hash of the index; outside git, a hash of the sources' content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbuild.run import Runner
+from kbuild.sourcetree import SourceTree
+
+ID_LENGTH = 7
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The state of a project's source."""
+
+    unique_id: str
+    """A valid tail of a C and Python identifier, e.g. `1a2b3c4` or `1a2b3c4_dirty`."""
+    commit: str | None = None
+    """Full object id of HEAD, None without one."""
+    dirty: bool = False
+    """True when tracked files differ from the commit (or from the index without one)."""
+
+
+def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identity:
+    """The identity of the project at `tree.root`.
+
+    Args:
+        tree: the project's files.
+        sources: project-relative paths hashed when git knows nothing about the project.
+        runner: starts git.
+    """
+    root = tree.root
+    head = _git(runner, root, "rev-parse", "HEAD", "HEAD:./")
+    if head is not None:
+        commit, folder = head.split()
+        dirty = bool(_git(runner, root, *_STATUS))
+        return Identity(_mark(folder[:ID_LENGTH], dirty=dirty), commit, dirty)
+    staged = _git(runner, root, "ls-files", "--stage", "--", ".")
+    if staged:
+        dirty = bool(
+            _git(runner, root, "diff-files", "--name-only", "--ignore-submodules", "--", ".")
+        )
+        digest = hashlib.sha256(staged.encode()).hexdigest()
+        return Identity(_mark(digest[:ID_LENGTH], dirty=dirty), None, dirty)
+    return Identity(_content_hash(tree, sources)[:ID_LENGTH])
+
+
+_STATUS = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all", "--", ".")
+
+
+def _mark(unique_id: str, *, dirty: bool) -> str:
+    return f"{unique_id}_dirty" if dirty else unique_id
+
+
+def _git(runner: Runner, root: Path, *arguments: str) -> str | None:
+    done = runner.run(("git", "-c", "core.quotepath=off", *arguments), cwd=root)
+    return done.output.strip() if done.ok else None
+
+
+def _content_hash(tree: SourceTree, sources: Iterable[str]) -> str:
+    whole = hashlib.sha256()
+    for path in sorted(set(sources)):
+        data = tree.read_bytes(path)
+        whole.update(f"{path}\0{len(data)}\0".encode())
+        whole.update(data)
+    return whole.hexdigest()

@@ -1,0 +1,175 @@
+"""The plan of one variant: everything that was decided, and nothing that is still open.
+
+Generation, build, checks and the Nix derivation read only the plan. It is JSON, hashable and
+diffable; the same project gives the same plan on every machine, toolchain aside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from kbuild.variant import FrameworkName, Variant
+
+PLAN_FORMAT = 1
+BINDING = "binding"
+"""Name of the component that holds the framework's binding sources."""
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """What the kernel says of itself; goes into `metadata.json`."""
+
+    name: str
+    python_name: str
+    version: int
+    license: str
+    upstream: str | None = None
+    source: str | None = None
+    python_depends: tuple[str, ...] = ()
+    kernel_depends: tuple[Mapping[str, str | int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of a component."""
+
+    path: str
+    """POSIX path relative to the project."""
+    language: str | None
+    """CMake language; None for headers and files that another tool embeds (`.metal`)."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """The bindings, or one `[kernel.*]` section: sources that share flags."""
+
+    name: str
+    sources: tuple[Source, ...]
+    include: tuple[str, ...] = ()
+    """Include folders relative to the project."""
+    definitions: tuple[str, ...] = ()
+    """Macros of this component only."""
+    flags: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """CMake language -> compiler flags."""
+    archs: tuple[str, ...] = ()
+    depends: tuple[str, ...] = ()
+    """Libraries whose headers are needed, `torch` included."""
+
+    @property
+    def compiled(self) -> tuple[Source, ...]:
+        """The sources that a compiler takes."""
+        return tuple(source for source in self.sources if source.language is not None)
+
+
+@dataclass(frozen=True)
+class PackagedFile:
+    """A file that is shipped as it is."""
+
+    source: str
+    """POSIX path relative to the project."""
+    target: str
+    """POSIX path relative to the variant directory."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a toolchain must provide."""
+
+    backend: str
+    torch: str | None = None
+    """Torch release `2.13`: exactly for the full ABI, at least for the stable ABI."""
+    torch_exact: bool = True
+    toolkit: str | None = None
+    """CUDA, ROCm or oneAPI release."""
+    tvm_ffi: str | None = None
+    system: str | None = None
+    libraries: tuple[str, ...] = ()
+    """Header dependencies such as `cutlass_3_9`, without `torch`."""
+
+
+@dataclass(frozen=True)
+class ToolchainSummary:
+    """What a toolchain was, for the record."""
+
+    source: str
+    """`host`, `wheels` or `nix`."""
+    versions: tuple[tuple[str, str], ...]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class VariantPlan:
+    """Everything decided for one variant."""
+
+    variant: str
+    framework: FrameworkName
+    backend: str
+    kernel: KernelFacts
+    unique_id: str
+    ops_name: str
+    """Op namespace, extension base name, `metadata.json` id: `_<python name>_<backend>_<id>`."""
+    requires: Requirements
+    definitions: tuple[str, ...] = ()
+    """Macros of every compiled unit."""
+    languages: tuple[str, ...] = ()
+    cxx_standard: int = 20
+    components: tuple[Component, ...] = ()
+    libraries: tuple[str, ...] = ()
+    """Library base names, or CMake targets such as `CUDA::cudart`."""
+    archs: tuple[str, ...] = ()
+    """Union over the components; what `metadata.json` announces."""
+    files: tuple[PackagedFile, ...] = ()
+    commit: str | None = None
+    dirty: bool = False
+    notes: tuple[str, ...] = ()
+    """Decisions that a user should hear of, e.g. an arch that the toolkit cannot target."""
+    toolchain: ToolchainSummary | None = None
+    format: int = PLAN_FORMAT
+
+    @property
+    def parsed_variant(self) -> Variant:
+        """The variant as a value."""
+        return Variant.parse(self.variant)
+
+    @property
+    def is_compiled(self) -> bool:
+        """False for Python-only variants."""
+        return bool(self.components)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Every project file that the plan names, sorted."""
+        sources = {source.path for part in self.components for source in part.sources}
+        return tuple(sorted(sources | {file.source for file in self.files}))
+
+    def with_toolchain(self, toolchain: ToolchainSummary) -> VariantPlan:
+        """The same plan, with the toolchain that it will be built by."""
+        return replace(self, toolchain=toolchain)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as a JSON object, keys in a fixed order."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> VariantPlan:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: the data is no plan, or of another format.
+        """
+        if data.get("format") != PLAN_FORMAT:
+            raise ValueError(f"plan format {data.get('format')}: this kbuild reads {PLAN_FORMAT}")
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(cls).validate_python(dict(data))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON form."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,63 @@
+"""What a toolchain is, and the questions its source answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from kbuild.plan import Requirements, ToolchainSummary
+from kbuild.registry import Registry
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Provisioned compilers, headers and libraries."""
+
+    source: str
+    """Name of the `ToolchainSource` that provided it."""
+    cmake: Path
+    ninja: Path
+    python: Path
+    """Interpreter whose Torch was chosen; also runs the load check."""
+    cache: tuple[tuple[str, str], ...] = ()
+    """CMake cache entries: the facts that generated projects need (`KBUILD_TORCH_ROOT`, ...)."""
+    versions: tuple[tuple[str, str], ...] = ()
+    """What was found, e.g. `("g++", "12.2.0")`, `("torch", "2.13.0+cpu")`."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The whole environment of the build's processes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when anything that can change an object file changes."""
+        text = json.dumps([self.source, self.cache, self.versions], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def summary(self) -> ToolchainSummary:
+        """For the plan and for provenance."""
+        return ToolchainSummary(self.source, self.versions, self.fingerprint)
+
+
+class ToolchainSource:
+    """Base of all ways to obtain a toolchain."""
+
+    name: ClassVar[str]
+
+    def refuses(self, requires: Requirements) -> str | None:
+        """Why this source cannot serve the requirements, in one sentence; None when it can."""
+        raise NotImplementedError
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """The toolchain.
+
+        Raises:
+            ToolchainError: with what is missing and how to get it.
+        """
+        raise NotImplementedError
+
+
+TOOLCHAINS: Registry[ToolchainSource] = Registry("kbuild.toolchains")
