@@ -78,6 +78,19 @@ def select(project: Project, selection: Selection) -> tuple[Choice, ...]:
     return tuple(choice for choice in candidates if _matches(choice, selection))
 
 
+def environment_variants(project: Project, selection: Selection) -> tuple[Choice, ...]:
+    """The environments as variant names: where a Python-only kernel can be tested, too."""
+    choices = (
+        Choice(
+            Variant("torch", entry.backend, entry.torch, entry.backend_version, entry.system),
+            entry.torch,
+            entry.default,
+        )
+        for entry in environments(project)
+    )
+    return tuple(choice for choice in choices if _matches(choice, selection))
+
+
 def _of_backend(project: Project, backend: str) -> Iterator[Choice]:
     if not project.is_compiled(backend):
         yield Choice(Variant("torch-noarch", backend), None, default=True)
