@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
 from kbuild.digest import digest_variant
-from kbuild.errors import FileConflict
+from kbuild.errors import FileConflictError
 from kbuild.metadata import METADATA_FILE, metadata_of
 from kbuild.plan import VariantPlan
 
@@ -25,7 +24,7 @@ def place(stage: Path, target: Path) -> None:
     What it replaces is deleted afterwards.
 
     Raises:
-        FileConflict: `target` exists and is no variant directory.
+        FileConflictError: `target` exists and is no variant directory.
     """
     _refuse_foreign(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -35,13 +34,13 @@ def place(stage: Path, target: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
     shutil.copytree(stage, fresh)
     if not target.exists():
-        os.rename(fresh, target)
+        fresh.rename(target)
         return
-    os.rename(target, old)
+    target.rename(old)
     try:
-        os.rename(fresh, target)
+        fresh.rename(target)
     except BaseException:
-        os.rename(old, target)
+        old.rename(target)
         raise
     shutil.rmtree(old)
 
@@ -50,7 +49,7 @@ def recover(target: Path) -> None:
     """Undo what a crash between the two renames of `place` left behind."""
     old = target.parent / f".{target.name}.old"
     if old.is_dir() and not target.exists():
-        os.rename(old, target)
+        old.rename(target)
 
 
 def _refuse_foreign(target: Path) -> None:
@@ -58,7 +57,7 @@ def _refuse_foreign(target: Path) -> None:
         return
     if target.is_dir() and (is_variant(target) or not any(target.iterdir())):
         return
-    raise FileConflict(
+    raise FileConflictError(
         f"`{target}` exists and is not a built variant",
         hint="move it away, or build into another folder with --output",
     )

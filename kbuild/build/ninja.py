@@ -55,7 +55,7 @@ class NinjaOutput:
 
 def label(status: str) -> str:
     """`Building CXX object CMakeFiles/x.dir/relu_cpu/relu.cpp.o` becomes `relu_cpu/relu.cpp`."""
-    last = status.split(" ")[-1]
+    last = status.rsplit(" ", 1)[-1]
     match = _OBJECT_OF.match(last)
     return match[1] if match and "Building" in status else status
 

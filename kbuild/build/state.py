@@ -78,7 +78,7 @@ def _looks(data: Mapping[str, Any]) -> dict[str, Look]:
 
 
 def generator() -> str:
-    """kbuild's version and the newest of its generating files, so that its developers see changes."""
+    """The version of kbuild, and the newest of its generating files for those who develop it."""
     from kbuild.generate.templates import template_root
 
     package = Path(__file__).parents[1]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from kbuild.cli import build
 from kbuild.cli.context import Context
+
+from kbuild.cli import build
 
 
 def configure(parser: ArgumentParser) -> None:

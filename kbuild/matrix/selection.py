@@ -58,7 +58,7 @@ def environments(project: Project) -> tuple[Entry, ...]:
 
 
 def variants(project: Project) -> tuple[Choice, ...]:
-    """Every variant of the project, backend by backend in the project's order, oldest Torch first."""
+    """Every variant of the project, backend by backend in its order, oldest Torch first."""
     found: dict[str, Choice] = {}
     for backend in project.file.general.backends:
         for choice in _of_backend(project, backend):

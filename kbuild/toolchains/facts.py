@@ -1,4 +1,4 @@
-"""Facts about interpreters and compilers, asked once and remembered while the files stay as they are.
+"""Facts about interpreters and compilers, asked once and remembered while the files stay.
 
 Each answer is stored in the cache with what it was read from; `sourcetree.unchanged` decides on
 the next run whether the process has to be started again.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +72,7 @@ def interpreter(python: Path, cache: FactCache, runner: Runner) -> Facts:
                 hint="--python takes a Python interpreter, 3.9 or newer",
             ) from None
         torch = facts["torch"]
-        version_file = os.path.join(torch["root"], "version.py") if torch else ""
+        version_file = str(Path(torch["root"], "version.py")) if torch else ""
         paths = (str(python), str(_PROBE), facts["python"]["purelib"], version_file)
         return facts, tuple(path for path in paths if path)
 

@@ -151,7 +151,7 @@ def _absolute(python: Path) -> Path:
     found = shutil.which(str(python))
     if found is None:
         raise ToolchainError(f"`{python}` is not a program", hint="--python takes an interpreter")
-    return Path(os.path.abspath(found))
+    return Path(found).absolute()
 
 
 def _release(version: str) -> Version:

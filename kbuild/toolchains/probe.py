@@ -8,15 +8,18 @@ copy as `cmake/probe.py`.
     python probe.py --format cmake   the same facts as CMake `set()` lines
 """
 
+from __future__ import annotations
+
 import ast
 import importlib.util
 import json
 import os
 import sys
 import sysconfig
+from typing import Any
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     """Print the facts; returns the exit code."""
     facts = probe()
     if "--format" in arguments and arguments[arguments.index("--format") + 1] == "cmake":
@@ -27,13 +30,13 @@ def main(arguments):
     return 0
 
 
-def probe():
+def probe() -> dict[str, Any]:
     """The facts as a JSON-serialisable mapping."""
     include = sysconfig.get_path("include")
     return {
         "python": {
             "executable": sys.executable,
-            "version": "%d.%d.%d" % sys.version_info[:3],
+            "version": ".".join(str(part) for part in sys.version_info[:3]),
             "include_dir": include if os.path.isfile(os.path.join(include, "Python.h")) else "",
             "purelib": sysconfig.get_path("purelib"),
         },
@@ -43,7 +46,7 @@ def probe():
     }
 
 
-def torch_facts():
+def torch_facts() -> dict[str, Any] | None:
     """Version, folders and build flavour of the installed Torch; None without one."""
     root = package_folder("torch")
     if root is None or not os.path.isfile(os.path.join(root, "version.py")):
@@ -62,7 +65,7 @@ def torch_facts():
     }
 
 
-def cxx11_abi(root):
+def cxx11_abi(root: str) -> bool:
     """False only when Torch's CMake package says that it was built with the old string ABI."""
     config = os.path.join(root, "share", "cmake", "Torch", "TorchConfig.cmake")
     try:
@@ -72,7 +75,7 @@ def cxx11_abi(root):
         return True
 
 
-def tvm_ffi_facts():
+def tvm_ffi_facts() -> dict[str, Any] | None:
     """Version and folders of the installed TVM-FFI; None without one."""
     root = package_folder("tvm_ffi")
     if root is None:
@@ -86,7 +89,7 @@ def tvm_ffi_facts():
     }
 
 
-def package_folder(name):
+def package_folder(name: str) -> str | None:
     """Where a top-level package lies, without importing it."""
     try:
         spec = importlib.util.find_spec(name)
@@ -97,7 +100,7 @@ def package_folder(name):
     return os.path.abspath(next(iter(spec.submodule_search_locations)))
 
 
-def distribution_version(name):
+def distribution_version(name: str) -> str | None:
     """The installed version of a distribution; None without one."""
     from importlib import metadata
 
@@ -107,15 +110,16 @@ def distribution_version(name):
         return None
 
 
-def assignments(path):
+def assignments(path: str) -> dict[str, Any]:
     """Module-level `name = literal` statements of a Python file."""
     with open(path, encoding="utf-8") as file:
         module = ast.parse(file.read())
-    found = {}
+    found: dict[str, Any] = {}
     for node in module.body:
+        names: list[ast.expr]
         if isinstance(node, ast.Assign):
             names, value = node.targets, node.value
-        elif isinstance(node, ast.AnnAssign):
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
             names, value = [node.target], node.value
         else:
             continue
@@ -127,7 +131,7 @@ def assignments(path):
     return found
 
 
-def as_cmake(facts):
+def as_cmake(facts: dict[str, Any]) -> str:
     """The facts that generated projects use, as `set()` lines."""
     torch, tvm = facts["torch"] or {}, facts["tvm_ffi"] or {}
     values = {
@@ -139,9 +143,7 @@ def as_cmake(facts):
         "KBUILD_TVM_FFI_INCLUDE_DIRS": ";".join(tvm.get("include_dirs", [])),
         "KBUILD_TVM_FFI_LIBRARY_DIR": tvm.get("library_dir", ""),
     }
-    return "".join(
-        'set({} "{}")\n'.format(key, value.replace("\\", "/")) for key, value in values.items()
-    )
+    return "".join(f'set({key} "{value}")\n'.replace("\\", "/") for key, value in values.items())
 
 
 if __name__ == "__main__":
