@@ -90,6 +90,7 @@ def test_labels_are_the_users_paths() -> None:
 
 
 def test_dependencies_are_the_projects_own_files(tmp_path: Path) -> None:
-    output = f"a.o: #deps 3, deps mtime 1 (VALID)\n    {tmp_path}/k/a.h\n    /usr/include/x.h\n    {tmp_path}/.kbuild/v/project/registration.h\n"
+    files = (f"{tmp_path}/k/a.h", "/usr/include/x.h", f"{tmp_path}/.kbuild/v/project/r.h")
+    output = "a.o: #deps 3 (VALID)\n" + "".join(f"    {file}\n" for file in files)
     found = dependencies(Scripted(output, 0), Path("ninja"), tmp_path, tmp_path)
     assert found == ("k/a.h",)
