@@ -1,6 +1,6 @@
 """ReLU for every backend, with autograd and ``torch.compile``."""
 
-from typing import Optional
+from __future__ import annotations
 
 import torch
 
@@ -43,9 +43,7 @@ def _relu_backward_grad(ctx, grad):
     return ops.relu_backward(grad, x), None
 
 
-torch.library.register_autograd(
-    add_op_namespace_prefix("relu"), _relu_grad, setup_context=_save_x
-)
+torch.library.register_autograd(add_op_namespace_prefix("relu"), _relu_grad, setup_context=_save_x)
 torch.library.register_autograd(
     add_op_namespace_prefix("relu_backward"),
     _relu_backward_grad,
@@ -53,7 +51,7 @@ torch.library.register_autograd(
 )
 
 
-def relu(x: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
+def relu(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """Replace every negative element by zero; NaN stays NaN.
 
     Args:
