@@ -15,21 +15,14 @@ REPO_ID = "kbuild-examples/relu-noarch"
 SHAPES = [(1,), (7,), (16,), (3, 5), (64, 1023), (2, 3, 4, 5), (300_001,), ()]
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
-
-def current_device() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    if torch.xpu.is_available():
-        return "xpu"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-DEVICE = current_device()
+ACCELERATOR = torch.accelerator.current_accelerator(check_available=True)
+DEVICE = ACCELERATOR or torch.device("cpu")
+BACKEND = None if ACCELERATOR else "cpu"  # None: what Torch is built for
 
 
 @pytest.fixture(scope="module")
 def relu():
-    return get_kernel(REPO_ID, version=1)
+    return get_kernel(REPO_ID, version=1, backend=BACKEND)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +33,7 @@ def ops(relu):
 
 @pytest.fixture(params=DTYPES, ids=str)
 def dtype(request):
-    if DEVICE == "mps" and request.param is torch.float64:
+    if DEVICE.type == "mps" and request.param is torch.float64:
         pytest.skip("Metal has no float64")
     return request.param
 
@@ -112,7 +105,7 @@ def test_backward_at_zero_and_nan(relu, dtype):
     check(ours, theirs)
 
 
-@pytest.mark.skipif(DEVICE == "mps", reason="Metal has no float64")
+@pytest.mark.skipif(DEVICE.type == "mps", reason="Metal has no float64")
 def test_first_and_second_gradients(relu):
     x = random(5, 7, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradcheck(relu.relu, x)
