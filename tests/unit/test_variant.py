@@ -5,7 +5,25 @@ from hypothesis import strategies as st
 from kbuild.variant import CPUS, SYSTEMS, System, Variant
 from kbuild.version import Version
 
-NAMES = ["torch212-cxx11-cpu-x86_64-linux", "torch213-cxx11-cu126-x86_64-linux", "torch213-cxx11-cu130-aarch64-linux", "torch212-cxx11-rocm72-x86_64-linux", "torch213-cxx11-xpu20260-x86_64-linux", "torch213-metal-aarch64-darwin", "torch213-cpu-aarch64-darwin", "torch213-cu130-aarch64-windows", "torch-stable-abi211-cu130-x86_64-linux", "torch-stable-abi211-cpu-aarch64-darwin", "tvm-ffi01-cu132-x86_64-linux", "tvm-ffi01-cpu-x86_64-linux", "torch-cuda", "torch-rocm", "torch-tpu", "torch-npu", "torch-universal"]
+NAMES = [
+    "torch212-cxx11-cpu-x86_64-linux",
+    "torch213-cxx11-cu126-x86_64-linux",
+    "torch213-cxx11-cu130-aarch64-linux",
+    "torch212-cxx11-rocm72-x86_64-linux",
+    "torch213-cxx11-xpu20260-x86_64-linux",
+    "torch213-metal-aarch64-darwin",
+    "torch213-cpu-aarch64-darwin",
+    "torch213-cu130-aarch64-windows",
+    "torch-stable-abi211-cu130-x86_64-linux",
+    "torch-stable-abi211-cpu-aarch64-darwin",
+    "tvm-ffi01-cu132-x86_64-linux",
+    "tvm-ffi01-cpu-x86_64-linux",
+    "torch-cuda",
+    "torch-rocm",
+    "torch-tpu",
+    "torch-npu",
+    "torch-universal",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
