@@ -1,7 +1,8 @@
 """The sections of an edition 5 `build.toml` as frozen pydantic models.
 
 Field docstrings are the reference documentation: `docs/reference/build-toml.md` and the JSON Schema
-are generated from them. Keys are written in kebab-case.
+are generated from them (`kbuild.config.schema` reads them; pydantic does not, because looking up
+sources costs every start). Keys are written in kebab-case.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StrictInt, StrictStr
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+)
 
 from kbuild.version import Version
 
@@ -37,7 +46,8 @@ class Section(BaseModel):
         frozen=True,
         extra="forbid",
         alias_generator=kebab,
-        use_attribute_docstrings=True,
+        # Only the model that validates a whole file is built, when it is first used.
+        defer_build=True,
     )
 
 
@@ -135,9 +145,13 @@ class NoarchSection(Section):
 
     pyext: tuple[StrictStr, ...] = ()
     """Extra file extensions under `torch-ext/` to ship as data, beside `py` and `pyi`."""
-    cuda_capabilities: tuple[StrictStr, ...] | None = None
+    cuda_capabilities: tuple[StrictStr, ...] | None = Field(
+        default=None, validation_alias=AliasChoices("cuda-capabilities", "cuda_capabilities")
+    )
     """CUDA compute capabilities to announce; nothing is compiled for them."""
-    rocm_archs: tuple[StrictStr, ...] | None = None
+    rocm_archs: tuple[StrictStr, ...] | None = Field(
+        default=None, validation_alias=AliasChoices("rocm-archs", "rocm_archs")
+    )
     """ROCm architectures to announce; nothing is compiled for them."""
 
 
@@ -193,7 +207,7 @@ class BuildFile(Section):
         return tables[key]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Catalog:
     """What the backends add to the models and to the rules; handed in by `kbuild.project`."""
 
