@@ -28,11 +28,11 @@ class Document:
     def get(self, *path: str | int) -> Any:
         """The value at a path, or None."""
         value: Any = self.data
-        for part in path:
-            try:
+        try:
+            for part in path:
                 value = value[part]
-            except (KeyError, IndexError, TypeError):
-                return None
+        except (KeyError, IndexError, TypeError):
+            return None
         return value
 
     def table(self, *path: str | int) -> Mapping[str, Any]:

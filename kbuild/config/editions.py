@@ -1,7 +1,7 @@
 """Which edition a `build.toml` is written in, and the way up to edition 5.
 
-Editions 3 and 4 have no `edition` key. A file without one is edition 4 unless something that only
-edition 3 allowed is missing from it: a version, or a framework table (which then meant Python only).
+Editions 3 and 4 have no `edition` key. A file without one is edition 4, unless it lacks something
+that only edition 3 did without: a version, or a framework table (which then meant Python only).
 A file is never taken for edition 3 because something *else* in it is wrong: a misspelt `[torch]`
 must not turn a compiled kernel into a Python-only one.
 """
@@ -75,7 +75,9 @@ def _too_old(edition: int) -> Issue:
         hint = "remove the line, then run `kbuild update-build`"
         return Issue(_PATH, f"edition {edition} files do not have an `edition` key", hint)
     if edition in {1, 2}:
-        hint = f"rewrite the file for edition {EDITION}: docs/reference/build-toml.md lists every key"
+        hint = (
+            f"rewrite the file for edition {EDITION}: docs/reference/build-toml.md lists every key"
+        )
         return Issue(_PATH, f"edition {edition} is no longer read by any tool", hint)
     return Issue(_PATH, f"there is no edition {edition}", f"write `edition = {EDITION}`")
 
@@ -98,9 +100,9 @@ def _has(data: Any, path: KeyPath) -> bool:
 
 def _from_3(data: Mapping[str, Any]) -> Migrated:
     general = {"version": 1} | data["general"]
-    framework = {} if any(key in data for key in BuildFile.frameworks) else {"torch-noarch": {}}
-    if data.get("kernel"):  # compiled kernels need a framework; never guess one
-        framework = {}
+    framed = any(key in data for key in BuildFile.frameworks)
+    # Compiled kernels need a framework that only the author knows.
+    framework: dict[str, Any] = {} if framed or data.get("kernel") else {"torch-noarch": {}}
     above = _from_4({**data, "general": general, **framework})
     issues = [_advice(3), *(issue for issue in above.issues if issue.severity == "error")]
     if "license" not in general:

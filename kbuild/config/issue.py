@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from kbuild.config.suggest import printable
 from kbuild.errors import Severity
 
 KeyPath = tuple[str | int, ...]
@@ -40,4 +41,4 @@ def dotted(path: KeyPath) -> str:
 def _quoted(key: str) -> str:
     if _BARE_KEY.fullmatch(key):
         return key
-    return '"' + key.encode("unicode_escape").decode().replace('"', '\\"') + '"'
+    return '"' + printable(key).replace('"', '\\"') + '"'

@@ -128,8 +128,9 @@ class _Scan:
         self.at += 1
         index = 0
         while self._more("]"):
-            self.lines[(*path, index)] = self._line()
-            self._value((*path, index))
+            element = (*path, index)
+            self.lines[element] = self._line()
+            self._value(element)
             index += 1
 
     def _inline_table(self, path: KeyPath) -> None:

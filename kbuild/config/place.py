@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 
 def display(root: str | os.PathLike[str], relative: str) -> str:
     """`relative` to the current folder when it lies below it, an absolute path otherwise."""
-    full = os.path.abspath(os.path.join(root, relative))
+    full = _absolute(root, relative)
     try:
         short = os.path.relpath(full)
     except ValueError:  # another drive
@@ -17,4 +18,8 @@ def display(root: str | os.PathLike[str], relative: str) -> str:
 
 def relative(root: str | os.PathLike[str], displayed: str) -> str:
     """The inverse of `display`, from the same current folder."""
-    return os.path.relpath(os.path.abspath(displayed), os.path.abspath(root)).replace(os.sep, "/")
+    return os.path.relpath(_absolute(displayed), _absolute(root)).replace(os.sep, "/")
+
+
+def _absolute(*parts: str | os.PathLike[str]) -> str:
+    return os.path.normpath(Path.cwd().joinpath(*parts))

@@ -25,6 +25,13 @@ def toml_type(value: Any) -> str:
     return next((name for kind, name in _TOML_TYPES if isinstance(value, kind)), "a value")
 
 
+def printable(text: str) -> str:
+    """The text with line breaks, escape sequences and the like written out: it came from a file."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 def closest(word: str, choices: Iterable[str]) -> str | None:
     """The choice that `word` was probably meant to be."""
     from difflib import get_close_matches

@@ -26,7 +26,7 @@ _HINTS = {
 }
 
 
-class Unreadable(ConfigError):
+class UnreadableError(ConfigError):
     """The file cannot be read as TOML, so nothing more can be said about it."""
 
 
@@ -34,14 +34,16 @@ def read(tree: SourceTree, file: str) -> str:
     """The text of `file`.
 
     Raises:
-        Unreadable: it is missing, not a file, not UTF-8 or empty.
+        UnreadableError: it is missing, not a file, not UTF-8 or empty.
     """
     try:
         text = _decode(tree, file)
     except OSError as error:
         raise _unreadable(tree, file, f"cannot be read: {error.strerror}") from error
     if not text.strip():
-        raise _unreadable(tree, file, "is empty", hint="`kbuild init` writes a project to start from")
+        raise _unreadable(
+            tree, file, "is empty", hint="`kbuild init` writes a project to start from"
+        )
     return text
 
 
@@ -66,7 +68,7 @@ def parse(tree: SourceTree, file: str, text: str) -> dict[str, Any]:
     """The text as a dictionary.
 
     Raises:
-        Unreadable: it is not TOML; the line comes from tomli.
+        UnreadableError: it is not TOML; the line comes from tomli.
     """
     try:
         return tomli.loads(text)
@@ -94,7 +96,7 @@ def syntax_issue(text: str, error: ValueError) -> Issue:
 
 def _unreadable(
     tree: SourceTree, file: str, message: str, line: int = 0, hint: str = ""
-) -> Unreadable:
+) -> UnreadableError:
     from kbuild.errors import Problem
 
-    return Unreadable([Problem(display(tree.root, file), line, "", message, hint)])
+    return UnreadableError([Problem(display(tree.root, file), line, "", message, hint)])

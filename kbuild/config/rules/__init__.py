@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kbuild.config.document import Context, Document
 from kbuild.config.issue import Issue
-from kbuild.config.rules import depends, frameworks, general, kernels, package, paths, sources
+from kbuild.config.rules import (
+    archs,
+    depends,
+    frameworks,
+    general,
+    kernels,
+    package,
+    paths,
+    sources,
+)
 
 Rule = Callable[[Document, Context], Iterable[Issue]]
 
@@ -18,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     *general.RULES,
     *frameworks.RULES,
     *kernels.RULES,
+    *archs.RULES,
     *depends.RULES,
     *paths.RULES,
     *sources.RULES,

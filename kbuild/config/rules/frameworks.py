@@ -44,17 +44,6 @@ def noarch_spellings(document: Document, _: Context) -> Iterator[Issue]:
             yield Issue(("torch-noarch", key), f"is the same key as `{kebab}`", "keep one of them")
 
 
-def noarch_archs(document: Document, context: Context) -> Iterator[Issue]:
-    """Announced archs are written as the backend writes them."""
-    for key, check in context.catalog.arch_keys.values():
-        for spelling in (key, key.replace("-", "_")):
-            for path, arch in document.strings("torch-noarch", spelling):
-                try:
-                    check(arch)
-                except ValueError as error:
-                    yield Issue(path, *str(error).split("; ", 1))
-
-
 def bounds(document: Document, context: Context) -> Iterator[Issue]:
     """No `minver` above its `maxver`."""
     tables = [("torch",), *(("general", backend) for backend in context.catalog.general_sections)]
@@ -68,7 +57,7 @@ def bounds(document: Document, context: Context) -> Iterator[Issue]:
 def torch_bounds_are_rarely_right(document: Document, _: Context) -> Iterator[Issue]:
     """A bound drops variants that users need."""
     for key in ("minver", "maxver"):
-        if document.get("torch", key) is not None:
+        if document.text("torch", key) is not None:
             message = "leaves out Torch releases that users may have"
             hint = "remove it unless the kernel cannot be compiled for them"
             yield Issue(("torch", key), message, hint, "warning")
@@ -129,7 +118,6 @@ RULES = (
     exactly_one,
     noarch_has_no_kernels,
     noarch_spellings,
-    noarch_archs,
     bounds,
     torch_bounds_are_rarely_right,
     stable_abi,

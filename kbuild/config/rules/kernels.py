@@ -1,4 +1,4 @@
-"""The `[kernel.*]` sections: names, backends, archs, sources."""
+"""The `[kernel.*]` sections: names, backends, sources."""
 
 from __future__ import annotations
 
@@ -56,31 +56,6 @@ def backends(document: Document, context: Context) -> Iterator[Issue]:
             yield Issue(path, f"`{backend}` is not listed in general.backends", hint)
 
 
-def archs(document: Document, context: Context) -> Iterator[Issue]:
-    """Archs are written as the backend writes them, each once."""
-    for name, section in document.kernels():
-        key, check = context.catalog.arch_keys.get(str(section.get("backend")), ("", None))
-        if check is None:
-            continue
-        seen = set()
-        for path, arch in document.strings("kernel", name, key):
-            try:
-                check(arch)
-            except ValueError as error:
-                yield Issue(path, *str(error).split("; ", 1))
-            if arch in seen:
-                yield Issue(path, f"`{arch}` is listed twice", "keep one of them")
-            seen.add(arch)
-
-
-def empty_arch_lists(document: Document, context: Context) -> Iterator[Issue]:
-    """An empty arch list asks for nothing."""
-    for name, section in document.kernels():
-        key, _ = context.catalog.arch_keys.get(str(section.get("backend")), ("", None))
-        if section.get(key) == []:
-            yield Issue(("kernel", name, key), "is empty", "remove it to build for all archs")
-
-
 def sources(document: Document, _: Context) -> Iterator[Issue]:
     """A kernel has sources."""
     for name, section in document.kernels():
@@ -88,4 +63,4 @@ def sources(document: Document, _: Context) -> Iterator[Issue]:
             yield Issue(("kernel", name, "src"), "lists no sources", "remove the section if unused")
 
 
-RULES = (names, backends, archs, empty_arch_lists, sources)
+RULES = (names, backends, sources)

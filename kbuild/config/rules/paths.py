@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePosixPath, PureWindowsPath
 
 from kbuild.config.document import Context, Document
@@ -26,14 +26,14 @@ def sources_exist(document: Document, context: Context) -> Iterator[Issue]:
     """Every source is a file of the project."""
     for path in lists(document, "src"):
         for place, source in document.strings(*path):
-            yield from _missing(place, source, context.tree, SourceTree.is_file)
+            yield from _missing(place, source, context.tree, wants_file=True)
 
 
 def includes_exist(document: Document, context: Context) -> Iterator[Issue]:
     """Every include folder is a folder of the project."""
     for path in lists(document, "include"):
         for place, folder in document.strings(*path):
-            yield from _missing(place, folder, context.tree, SourceTree.is_dir)
+            yield from _missing(place, folder, context.tree, wants_file=False)
 
 
 def listed_once(document: Document, _: Context) -> Iterator[Issue]:
@@ -47,16 +47,14 @@ def listed_once(document: Document, _: Context) -> Iterator[Issue]:
             seen.add(normal)
 
 
-def _missing(
-    place: KeyPath, path: str, tree: SourceTree, exists: Callable[[SourceTree, str], bool]
-) -> Iterator[Issue]:
+def _missing(place: KeyPath, path: str, tree: SourceTree, *, wants_file: bool) -> Iterator[Issue]:
     issue = _badly_written(place, path)
     if issue is not None:
         yield issue
         return
     try:
-        if not exists(tree, path):
-            yield _absent(place, path, tree, exists)
+        if not (tree.is_file(path) if wants_file else tree.is_dir(path)):
+            yield _absent(place, path, tree, wants_file=wants_file)
         elif not tree.is_inside(path):
             message = f"`{path}` leads out of the project"
             yield Issue(place, message, "copy it in, so that the project builds anywhere")
@@ -77,10 +75,7 @@ def _badly_written(place: KeyPath, path: str) -> Issue | None:
     return None
 
 
-def _absent(
-    place: KeyPath, path: str, tree: SourceTree, exists: Callable[[SourceTree, str], bool]
-) -> Issue:
-    wants_file = exists is SourceTree.is_file
+def _absent(place: KeyPath, path: str, tree: SourceTree, *, wants_file: bool) -> Issue:
     if wants_file and tree.is_dir(path):
         return Issue(place, f"`{path}` is a folder", "list the files in it")
     if not wants_file and tree.is_file(path):
