@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import textwrap
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -26,10 +27,10 @@ def descriptions(model: type[BaseModel]) -> Mapping[str, str]:
 def _own(model: type[BaseModel]) -> dict[str, str]:
     """The string that follows each annotated name in a class body."""
     try:
-        body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(model))).body[0]
+        module = ast.parse(textwrap.dedent(inspect.getsource(model)))
     except (OSError, TypeError, SyntaxError):  # put together at run time
         return {}
-    assert isinstance(body, ast.ClassDef)
+    body = next(node for node in module.body if isinstance(node, ast.ClassDef))
     return {
         field.target.id: " ".join(inspect.cleandoc(text.value.value).split())
         for field, text in zip(body.body, body.body[1:], strict=False)

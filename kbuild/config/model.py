@@ -81,7 +81,9 @@ class BackendGeneral(Section):
 
 
 class General(Section):
-    """The `[general]` table. `[general.<backend>]` tables are added per backend by the catalog."""
+    """The `[general]` table."""
+
+    # `kbuild.config.assemble` adds a `[general.<backend>]` table for each backend that has one.
 
     name: StrictStr
     """Kernel name: lower-case letters, digits and dashes, starting with a letter."""
@@ -148,11 +150,12 @@ class NoarchSection(Section):
     cuda_capabilities: tuple[StrictStr, ...] | None = Field(
         default=None, validation_alias=AliasChoices("cuda-capabilities", "cuda_capabilities")
     )
-    """CUDA compute capabilities to announce; nothing is compiled for them."""
+    """CUDA compute capabilities to announce; nothing is compiled for them. Older tools write
+    `cuda_capabilities`."""
     rocm_archs: tuple[StrictStr, ...] | None = Field(
         default=None, validation_alias=AliasChoices("rocm-archs", "rocm_archs")
     )
-    """ROCm architectures to announce; nothing is compiled for them."""
+    """ROCm architectures to announce; nothing is compiled for them. Older tools write `rocm_archs`."""
 
 
 class TvmFfiSection(Section):
@@ -184,7 +187,9 @@ class KernelSection(Section):
 
 
 class BuildFile(Section):
-    """A whole `build.toml`; `build_file_type` adds what the catalog knows."""
+    """A whole `build.toml`."""
+
+    # `kbuild.config.assemble` adds what the catalog knows.
 
     general: General
     torch: TorchSection | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel
 
 from kbuild.config.assemble import build_file_type
 from kbuild.config.curated import EVERY_BACKEND, libraries, python_packages
@@ -61,15 +61,18 @@ def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
     texts = descriptions(model)
+    properties = schema["properties"]
     for name, field in model.model_fields.items():
-        key = kebab(name)
-        entry = schema["properties"].setdefault(key, schema["properties"].pop(name, {}))
-        text = texts.get(name) or _first_sentence(next(_models_of(field.annotation), None))
+        entry = properties[kebab(name)]
+        text = texts.get(name) or first_sentence(next(_models_of(field.annotation), None))
         if text:
             entry["description"] = text
+        if isinstance(field.validation_alias, AliasChoices):  # the spelling of older tools
+            properties[str(field.validation_alias.choices[1])] = {**entry, "deprecated": True}
 
 
-def _first_sentence(model: type[BaseModel] | None) -> str:
+def first_sentence(model: type[BaseModel] | None) -> str:
+    """What a model's docstring begins with."""
     return (model.__doc__ or "").strip().split("\n")[0] if model else ""
 
 
@@ -80,14 +83,14 @@ def _constrain(schema: dict[str, Any], definitions: dict[str, Any], catalog: Cat
     _constrain_general(definitions["General"], catalog)
     definitions["KernelDepend"]["oneOf"] = [{"required": ["version"]}, {"required": ["revision"]}]
     definitions["KernelDepend"]["properties"]["version"] |= {"minimum": 0}
-    for table in ("KernelDepend", "Hub"):
-        _strings(definitions[table]["properties"]["repo-id"]).update(_pattern(REPO_ID.pattern))
+    for owner in ("KernelDepend", "Hub"):
+        _strings(definitions[owner]["properties"]["repo-id"]).update(_pattern(REPO_ID.pattern))
     for section in catalog.kernel_sections.values():
         properties = definitions[section.__name__]["properties"]
         properties["depends"]["items"]["enum"] = sorted(libraries())
         properties["src"] |= {"minItems": 1, "uniqueItems": True}
-    for scope, section in catalog.general_sections.items():
-        _constrain_packages(definitions[section.__name__], scope)
+    for scope, table in catalog.general_sections.items():
+        _constrain_packages(definitions[table.__name__], scope)
     for definition in definitions.values():
         _constrain_versions(definition["properties"])
 
@@ -99,8 +102,8 @@ def _constrain_general(general: dict[str, Any], catalog: Catalog) -> None:
     properties["license"] |= {"minLength": 1}
     properties["backends"] |= {"minItems": 1, "uniqueItems": True}
     properties["backends"]["items"]["enum"] = sorted(catalog.backends)
-    edition = {key: properties["edition"][key] for key in ("description",)}
-    properties["edition"] = {"const": EDITION, **edition}
+    text = properties["edition"]["description"]
+    properties["edition"] = {"const": EDITION, "description": text}
     general["required"] = sorted({*general["required"], "edition"})
     for key in ("upstream", "source"):
         _strings(properties[key]).update(_pattern(GIT_URL.pattern))

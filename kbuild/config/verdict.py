@@ -1,4 +1,4 @@
-"""What kbuild said about a project, remembered, so that nothing is read again while nothing changed.
+"""What kbuild said about a project, kept so that nothing is read again while nothing changed.
 
 Loading the models costs ten times what starting Python does; comparing one `stat` for each path
 that was looked at costs nothing. This module imports neither pydantic nor tomli. A verdict is only
@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,10 +72,8 @@ def remember(
         "observed": dict(observed),
         "problems": [{**p, "file": relative(root, p["file"])} for p in verdict.problems],
     }
-    try:
+    with suppress(OSError, ValueError):
         replace_atomically(_path(root, cache_dir), json.dumps(stored).encode())
-    except (OSError, ValueError):
-        pass
     return verdict
 
 

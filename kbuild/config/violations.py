@@ -14,7 +14,7 @@ from pydantic import AliasChoices, BaseModel, ValidationError
 from kbuild.config.document import Document
 from kbuild.config.issue import Issue, KeyPath
 from kbuild.config.model import Catalog, kebab
-from kbuild.config.suggest import did_you_mean, listed, toml_type
+from kbuild.config.suggest import closest, did_you_mean, listed, toml_type
 
 # pydantic error type -> what should be there
 _EXPECTED = {
@@ -43,6 +43,29 @@ def issues_of(error: ValidationError, document: Document, catalog: Catalog) -> I
         path = _path(detail["loc"])
         if not any(path[: len(ruled)] == ruled for ruled in _RULED):
             yield _issue(detail, path, document, catalog)
+        if detail["type"].startswith("union_tag"):
+            yield from _as_guessed(path, document, catalog)
+
+
+def _as_guessed(path: KeyPath, document: Document, catalog: Catalog) -> Iterator[Issue]:
+    """What else is wrong with a kernel section whose backend pydantic did not understand."""
+    section = document.table(*path)
+    if not section:
+        return
+    backend = _guess(section, catalog)
+    guessed = Document({"kernel": {path[-1]: {**section, "backend": backend}}})
+    try:
+        catalog.kernel_sections[backend].model_validate(guessed.table(*path))
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            yield _issue(detail, (*path, *detail["loc"]), guessed, catalog)
+
+
+def _guess(section: Mapping[str, Any], catalog: Catalog) -> str:
+    """The backend with that kind of name, or else the one with most of the section's keys."""
+    known = catalog.kernel_sections
+    fit = {name: len(section.keys() & keys_of(model).keys()) for name, model in known.items()}
+    return closest(str(section.get("backend")), known) or max(fit, key=lambda name: fit[name])
 
 
 def _path(loc: tuple[str | int, ...]) -> KeyPath:

@@ -65,7 +65,7 @@ def _missing(place: KeyPath, path: str, tree: SourceTree, *, wants_file: bool) -
 def _badly_written(place: KeyPath, path: str) -> Issue | None:
     inside = "paths are relative to the folder of build.toml and stay inside it"
     if not path.strip() or not path.isprintable():
-        return Issue(place, f"{path!r} is not a path", inside)
+        return Issue(place, f"`{path}` is not a path", inside)
     if "\\" in path:
         return Issue(place, f"`{path}` has backslashes", f"write `{path.replace(chr(92), '/')}`")
     if PurePosixPath(path).is_absolute() or PureWindowsPath(path).drive or path.startswith("~"):
