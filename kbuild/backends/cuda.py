@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import StrictStr
 
 from kbuild.backends.base import BACKENDS, Backend
 from kbuild.config.model import BackendGeneral, KernelSection, VersionText
+
+_CAPABILITY = re.compile(r"(\d+)\.\d[af]?(\+PTX)?", re.ASCII)
+_NUMBER = re.compile(r"(?:sm_?|compute_?)?(\d{1,2})\.?(\d)([af]?)", re.ASCII | re.IGNORECASE)
+# Majors that a CUDA release ever had or may get soon; anything else is a slip of the keyboard.
+_MAJORS = range(3, 20)
 
 
 class CudaGeneral(BackendGeneral):
@@ -44,3 +50,13 @@ class Cuda(Backend):
     languages = ("CXX", "CUDA")
     device_suffixes = (".cu",)
     arch_key = "cuda-capabilities"
+
+    def check_arch(self, arch: str) -> None:
+        """`9.0`, `9.0a`, `10.0f`, each with `+PTX` or without."""
+        match = _CAPABILITY.fullmatch(arch)
+        if match and int(match[1]) in _MAJORS:
+            return
+        guess = _NUMBER.fullmatch(arch)
+        meant = f"{guess[1]}.{guess[2]}{guess[3].lower()}" if guess and not match else ""
+        hint = f"did you mean `{meant}`?" if meant else "write e.g. `9.0`, `9.0a` or `12.0+PTX`"
+        raise ValueError(f"`{arch}` is not a CUDA capability; {hint}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import StrictStr
 
 from kbuild.backends.base import BACKENDS, Backend
 from kbuild.config.model import KernelSection
+
+_ARCH = re.compile(r"gfx(\d{1,2}[0-9a-f]{2}|\d+(-\d+)*-generic)(:(sramecc|xnack)[+-])*", re.ASCII)
 
 
 class RocmSection(KernelSection):
@@ -32,3 +35,10 @@ class Rocm(Backend):
     languages = ("CXX", "HIP")
     device_suffixes = (".cu", ".hip")
     arch_key = "rocm-archs"
+
+    def check_arch(self, arch: str) -> None:
+        """`gfx942`, `gfx90a:xnack-`, `gfx11-generic`."""
+        if not _ARCH.fullmatch(arch):
+            raise ValueError(
+                f"`{arch}` is not a ROCm architecture; write e.g. `gfx90a` or `gfx942`"
+            )
