@@ -41,6 +41,8 @@ class Output:
     """None when the folder's name is no variant name."""
     python: Path | None = None
     """Interpreter for checks that import the kernel; None skips them with an `info` finding."""
+    redistributable: bool = False
+    """True when the toolchain promises a portable binary: a broken ceiling is then an error."""
 
     def libraries(self) -> Iterator[Path]:
         """Shared libraries in the folder, in path order."""
