@@ -145,9 +145,7 @@ class _Reader:
         return KernelDependency(
             self._text(item, "repo-id", prefix=f"{label}."),
             self._number(item, "version", prefix=f"{label}.") if "version" in item else None,
-            self._value(
-                item, "revision", str, "a string", required=False, prefix=f"{label}."
-            ),
+            self._value(item, "revision", str, "a string", required=False, prefix=f"{label}."),
         )
 
     def _digest(self) -> Part | None:
@@ -180,5 +178,3 @@ class _Reader:
         commit = self._text(part, key, COMMIT, "40 or 64 hex digits", prefix)
         dirty = self._value(part, "dirty", bool, "true or false", required=True, prefix=prefix)
         return GitState(commit.lower(), bool(dirty))
-
-

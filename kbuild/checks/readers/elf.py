@@ -56,6 +56,8 @@ class ElfFile:
     executable_stack: bool
     """True also when the file does not say: the linker then assumes it is needed."""
     symbols: tuple[DynamicSymbol, ...]
+    version_needs: tuple[tuple[str, str], ...] = ()
+    """(library, version) pairs, also those that no symbol carries, as `GLIBC_ABI_DT_RELR`."""
 
     @property
     def undefined(self) -> Iterator[DynamicSymbol]:
@@ -109,6 +111,7 @@ def _view(elf: Any) -> ElfFile:
         text_relocations=any(_is_textrel(tag) for tag in tags),
         executable_stack=_executable_stack(elf),
         symbols=tuple(_symbols(elf, dynamic=bool(tags))),
+        version_needs=tuple(sorted({(need[1], need[0]) for need in _needs(elf).values()})),
     )
 
 
@@ -136,13 +139,13 @@ def _executable_stack(elf: Any) -> bool:
 
 
 def _symbols(elf: Any, *, dynamic: bool) -> Iterator[DynamicSymbol]:
-    table = next((s for s in elf.iter_sections() if s["sh_type"] == "SHT_DYNSYM"), None)
+    table = next(_sections(elf, "SHT_DYNSYM"), None)
     if table is None:
         if dynamic:
             raise UnreadableBinaryError("its section headers are gone, so nothing can be proven")
         return
     versions = _versions(elf)
-    indices = next((s for s in elf.iter_sections() if s["sh_type"] == "SHT_GNU_versym"), None)
+    indices = next(_sections(elf, "SHT_GNU_versym"), None)
     for number, symbol in enumerate(table.iter_symbols()):
         if not symbol.name:
             continue
@@ -165,12 +168,26 @@ def _version_index(section: Any, number: int) -> int:
 
 def _versions(elf: Any) -> dict[int, tuple[str, str]]:
     """Version index -> (version, library it is asked from)."""
-    found: dict[int, tuple[str, str]] = {}
-    for section in elf.iter_sections():
-        if section["sh_type"] == "SHT_GNU_verneed":
-            for need, versions in section.iter_versions():
-                found |= {v["vna_other"] & _HIDDEN_BIT: (v.name, need.name) for v in versions}
-        if section["sh_type"] == "SHT_GNU_verdef":
-            for definition, names in section.iter_versions():
-                found[definition["vd_ndx"] & _HIDDEN_BIT] = (next(iter(names)).name, "")
+    found = _needs(elf) | _definitions(elf)
     return {index: name for index, name in found.items() if index not in _RESERVED_VERSIONS}
+
+
+def _needs(elf: Any) -> dict[int, tuple[str, str]]:
+    return {
+        version["vna_other"] & _HIDDEN_BIT: (version.name, need.name)
+        for section in _sections(elf, "SHT_GNU_verneed")
+        for need, versions in section.iter_versions()
+        for version in versions
+    }
+
+
+def _definitions(elf: Any) -> dict[int, tuple[str, str]]:
+    return {
+        definition["vd_ndx"] & _HIDDEN_BIT: (next(iter(names)).name, "")
+        for section in _sections(elf, "SHT_GNU_verdef")
+        for definition, names in section.iter_versions()
+    }
+
+
+def _sections(elf: Any, kind: str) -> Iterator[Any]:
+    return (section for section in elf.iter_sections() if section["sh_type"] == kind)

@@ -12,11 +12,10 @@ from typing import Any
 from kbuild.variant import Variant
 
 
-
 @lru_cache(maxsize=8)
 def load(name: str) -> Mapping[str, Any]:
     """The JSON file of that name under `kbuild/checks/data`."""
-    text = files("kbuild.checks").joinpath("data", f"{name}.json").read_text("utf-8")
+    text = (files("kbuild.checks") / "data" / f"{name}.json").read_text("utf-8")
     document: Mapping[str, Any] = json.loads(text)
     return document
 
