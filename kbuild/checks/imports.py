@@ -10,8 +10,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.readers.libraries import metadata_of
+from kbuild.checks.readers.source import parse_source
 
 FLOOR = (3, 9)
 _FLOOR_TEXT = ".".join(str(part) for part in FLOOR)
@@ -37,12 +38,12 @@ def file_findings(path: Path, root: Path, own: str | None) -> Iterator[Finding]:
     where = path.relative_to(root).as_posix()
     source = path.read_bytes()
     try:
-        tree = ast.parse(source)
+        tree = parse_source(source)
     except (SyntaxError, ValueError) as error:
         yield _at(where, error, "error", "does not parse", "correct the syntax")
         return
     try:
-        ast.parse(source, feature_version=FLOOR)
+        parse_source(source, feature_version=FLOOR)
     except SyntaxError as error:
         hint = f"kernels promise Python {_FLOOR_TEXT}: write it with older syntax"
         yield _at(where, error, "warning", f"needs a newer Python than {_FLOOR_TEXT}", hint)
@@ -52,13 +53,11 @@ def file_findings(path: Path, root: Path, own: str | None) -> Iterator[Finding]:
             yield from _relative(node, where, path, root)
 
 
-def _at(where: str, error: Exception, severity: str, what: str, hint: str) -> Finding:
+def _at(where: str, error: Exception, severity: Severity, what: str, hint: str) -> Finding:
     line = getattr(error, "lineno", None)
     reason = getattr(error, "msg", None) or str(error)
     place = f"{where}:{line}" if line else where
-    if severity == "error":
-        return Finding("imports", "error", place, f"{what}: {reason}", hint)
-    return Finding("imports", "warning", place, f"{what}: {reason}", hint)
+    return Finding("imports", severity, place, f"{what}: {reason}", hint)
 
 
 def _statements(tree: ast.AST, guarded: bool = False) -> Iterator[tuple[ast.AST, bool]]:
@@ -89,7 +88,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 def _called(node: ast.Call) -> str:
     function = node.func
-    return getattr(function, "attr", None) or getattr(function, "id", "")
+    return str(getattr(function, "attr", None) or getattr(function, "id", ""))
 
 
 def _literal(node: ast.expr) -> str:

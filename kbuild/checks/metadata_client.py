@@ -26,17 +26,17 @@ class MetadataClient(Check):
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding when the client refuses, or when there is no client to ask."""
         if output.python is None:
-            yield self._finding("info", "not read by the client: no interpreter was given")
+            yield self._unread("no interpreter was given")
             return
         path = str((output.root / METADATA_FILE).resolve())
         answer = ask(self.runner, output.python, "metadata_probe", path)
         if answer.state == "absent":
-            yield self._finding("info", f"not read by the client: {answer.reason}")
+            yield self._unread(answer.reason)
         elif answer.state != "ok":
-            yield self._finding("error", f"the client refuses it: {answer.reason}")
+            what = f"the client refuses it: {answer.reason}"
+            yield Finding(self.name, "error", METADATA_FILE, what, "write it with `kbuild build`")
 
-    def _finding(self, severity: str, what: str) -> Finding:
-        if severity == "info":
-            hint = "`pip install kernels` into that interpreter"
-            return Finding(self.name, "info", METADATA_FILE, what, hint)
-        return Finding(self.name, "error", METADATA_FILE, what, "write it with `kbuild build`")
+    def _unread(self, reason: str) -> Finding:
+        what = f"not read by the client: {reason}"
+        hint = "`pip install kernels` into that interpreter"
+        return Finding(self.name, "info", METADATA_FILE, what, hint)
