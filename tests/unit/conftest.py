@@ -1,20 +1,17 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from projects import write_project
 
 from kbuild.project import Project, open_project
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Callable[..., Project]:
     """Write and open a small project: `project(section, ..., backends=("cpu", "cuda"))`."""
-    from projects import write_project
 
     def make(*parts: str, backends: tuple[str, ...] = ("cpu",)) -> Project:
         return open_project(write_project(tmp_path / "project", *parts, backends=backends))
