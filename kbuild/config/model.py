@@ -155,7 +155,8 @@ class NoarchSection(Section):
     rocm_archs: tuple[StrictStr, ...] | None = Field(
         default=None, validation_alias=AliasChoices("rocm-archs", "rocm_archs")
     )
-    """ROCm architectures to announce; nothing is compiled for them. Older tools write `rocm_archs`."""
+    """ROCm architectures to announce; nothing is compiled for them. Older tools write
+    `rocm_archs`."""
 
 
 class TvmFfiSection(Section):

@@ -71,8 +71,12 @@ def _says(text: str, data: Mapping[str, Any]) -> bool:
 
 def _new_pairs(data: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, int]:
     """What `[general]` has to gain, in the order in which it is written."""
-    gained = {key: target["general"][key] for key in ("version", "edition")}
-    return {key: value for key, value in gained.items() if key not in data["general"]}
+    general = target["general"]
+    return {
+        key: general[key]
+        for key in ("version", "edition")
+        if key in general.keys() - data["general"].keys()
+    }
 
 
 def _with_new_lines(text: str, data: Mapping[str, Any], target: Mapping[str, Any]) -> str | None:

@@ -63,8 +63,6 @@ def remember(
 
     A cache that cannot be written is no failure.
     """
-    from kbuild.fileset import replace_atomically
-
     root = Path(os.path.abspath(root))  # noqa: PTH100 - without resolving links
     verdict = Verdict(problem.to_json() for problem in problems)
     stored = {
@@ -73,8 +71,16 @@ def remember(
         "problems": [{**p, "file": relative(root, p["file"])} for p in verdict.problems],
     }
     with suppress(OSError, ValueError):
-        replace_atomically(_path(root, cache_dir), json.dumps(stored).encode())
+        _write(_path(root, cache_dir), json.dumps(stored).encode())
     return verdict
+
+
+def _write(path: Path, data: bytes) -> None:
+    """As `kbuild.fileset.replace_atomically` does, without its imports."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_bytes(data)
+    draft.replace(path)
 
 
 def _path(root: Path, cache_dir: Path) -> Path:
