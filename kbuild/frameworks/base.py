@@ -25,6 +25,8 @@ class Framework:
     name_macro: ClassVar[str] = ""
     """Macro that holds the op namespace in sources."""
     compiled: ClassVar[bool] = True
+    backend_macros: ClassVar[bool] = True
+    """Whether units see the backend's further macros (`USE_CUDA=1`) beside its own."""
 
     def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:
         """Macros of every unit that sees the framework.

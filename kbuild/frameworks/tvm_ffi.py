@@ -15,6 +15,7 @@ class TvmFfi(Framework):
     package_root = "tvm-ffi-ext"
     ops_template = "ops_tvm_ffi.py.j2"
     name_macro = "TVM_FFI_EXTENSION_NAME"
+    backend_macros = False
 
     def cxx_standard(self, release: Version | None) -> int:
         """C++17, the floor of the TVM-FFI headers."""
