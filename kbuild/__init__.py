@@ -2,7 +2,7 @@
 
 The pipeline is a row of frozen values, each stage a function from one to the next:
 
-    build.toml -> Project -> [Variant] -> VariantPlan -> FileSet -> Output -> findings -> build/<variant>/
+    build.toml -> Project -> [Variant] -> VariantPlan -> FileSet -> Output -> build/<variant>/
 """
 
 __version__ = "0.1.0"

@@ -91,6 +91,7 @@ class ConfigError(KbuildError):
         return "\n".join(str(problem) for problem in self.problems)
 
     def to_json(self) -> dict[str, Any]:
+        """The failure as a JSON object."""
         return super().to_json() | {"problems": [p.to_json() for p in self.problems]}
 
 
@@ -132,6 +133,7 @@ class BuildError(KbuildError):
         return "\n".join(parts)
 
     def to_json(self) -> dict[str, Any]:
+        """The failure as a JSON object."""
         return super().to_json() | {
             "command": self.command,
             "excerpt": list(self.excerpt),
@@ -150,17 +152,18 @@ class CheckError(KbuildError):
         self.findings = tuple(findings)
 
     def to_json(self) -> dict[str, Any]:
+        """The failure as a JSON object."""
         return super().to_json() | {"findings": list(self.findings)}
 
 
-class FileConflict(KbuildError):
+class FileConflictError(KbuildError):
     """Writing would replace or delete a file that kbuild did not write."""
 
     code = 7
     kind = "conflict"
 
 
-class TestFailure(KbuildError):
+class TestFailureError(KbuildError):
     """The project's own tests did not pass."""
 
     code = 8

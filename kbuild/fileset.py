@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from kbuild.errors import FileConflict
+from kbuild.errors import FileConflictError
 
 MANIFEST = ".kbuild-files.json"
 
@@ -27,8 +27,8 @@ def replace_atomically(target: Path, data: bytes, *, mode: int = 0o644) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.chmod(name, mode)
-        os.replace(name, target)
+        Path(name).chmod(mode)
+        Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
@@ -105,7 +105,7 @@ class FileSet:
         write that are no longer part of the set are removed when unedited.
 
         Raises:
-            FileConflict: with every conflicting path.
+            FileConflictError: with every conflicting path.
         """
         known = read_manifest(root) if manifest else {}
         if manifest and not force:
@@ -132,8 +132,8 @@ class FileSet:
         ]
         if conflicts:
             listed = "".join(f"\n    {path}" for path in conflicts)
-            raise FileConflict(
-                f"files that kbuild did not write, or that were edited since, are in the way:{listed}",
+            raise FileConflictError(
+                f"files that kbuild did not write, or that were edited, are in the way:{listed}",
                 hint="move them away, or pass --force to replace them",
             )
 

@@ -62,9 +62,10 @@ class Registry(Generic[T]):
 
     def find(self, name: str) -> T | None:
         """The item of that name, asking the plug-ins when it is not kbuild's own."""
-        if name in self.load()._items:
-            return self._items[name]
-        return self.load(plugins=True)._items.get(name)
+        self.load()
+        if name not in self._items:
+            self.load(plugins=True)
+        return self._items.get(name)
 
     def get(self, name: str) -> T:
         """The item of that name; raises `KeyError`."""
@@ -75,7 +76,8 @@ class Registry(Generic[T]):
 
     def names(self) -> tuple[str, ...]:
         """All known names, sorted."""
-        return tuple(sorted(self.load()._items))
+        self.load()
+        return tuple(sorted(self._items))
 
     def __iter__(self) -> Iterator[T]:
-        return iter([self.load()._items[name] for name in self.names()])
+        return iter([self._items[name] for name in self.names()])

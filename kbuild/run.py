@@ -127,4 +127,5 @@ def _log_text(done: Done, cwd: Path | None, env: Mapping[str, str] | None) -> st
     }
     prefix = "".join(f"{key}={shlex.quote(value)} " for key, value in changed.items())
     where = f"cd {shlex.quote(str(cwd))} && " if cwd else ""
-    return f"$ {where}{prefix}{done.command}\n{done.output}\n[exit {done.returncode}, {done.seconds:.1f} s]\n"
+    tail = f"[exit {done.returncode}, {done.seconds:.1f} s]"
+    return f"$ {where}{prefix}{done.command}\n{done.output}\n{tail}\n"

@@ -29,6 +29,7 @@ CPUS = ("x86_64", "aarch64")
 SYSTEMS = ("linux", "darwin", "windows")
 # Python-only directories that older tools wrote and the client still loads.
 _LEGACY_NOARCH = "universal"
+_MAX_MINOR = 9
 
 _ARCH_NAME = re.compile(
     r"(?:torch(?P<torch>\d{2,})(?P<cxx11>-cxx11)?"
@@ -75,7 +76,7 @@ class Variant:
 
     framework: FrameworkName
     backend: str
-    """Name as in `general.backends`: `cpu`, `cuda`, `rocm`, `xpu`, `metal`, `cann`, `neuron`, `tpu`."""
+    """Name as in `general.backends`: `cpu`, `cuda`, `rocm`, `xpu`, `metal`, `cann`, ..."""
     framework_version: Version | None = None
     """Torch release, stable-ABI floor or TVM-FFI release; None for Python-only variants."""
     backend_version: Version | None = None
@@ -98,15 +99,15 @@ class Variant:
         tag = _COMPUTE_TAGS.get(self.backend, self.backend)
         if self.backend_version is None:
             return tag
-        if self.backend_version.minor > 9:
+        if self.backend_version.minor > _MAX_MINOR:
             raise ValueError(f"{self.backend} {self.backend_version} has no variant name")
         return f"{tag}{self.backend_version.compact}"
 
     def __str__(self) -> str:
         if self.is_noarch:
             return f"torch-{_NOARCH_TAGS.get(self.backend, self.backend)}"
-        assert self.framework_version is not None
-        assert self.system is not None
+        if self.framework_version is None or self.system is None:
+            raise ValueError(f"a compiled {self.backend} variant has a release and a system")
         abi = "-cxx11" if self.framework == "torch" and self.system.os == "linux" else ""
         release = f"{self.framework}{self.framework_version.compact}"
         return f"{release}{abi}-{self.compute}-{self.system}"

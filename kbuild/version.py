@@ -12,7 +12,7 @@ _PATTERN = re.compile(r"\d+(\.\d+)*")
 @total_ordering
 @dataclass(frozen=True, eq=False)
 class Version:
-    """Dot-separated unsigned integers. `13` equals `13.0`; the written form is kept for printing."""
+    """Dot-separated unsigned integers. `13` equals `13.0`; printing keeps the written form."""
 
     parts: tuple[int, ...]
 

@@ -29,7 +29,7 @@ class CudaSection(KernelSection):
 
     backend: Literal["cuda"]
     cuda_capabilities: tuple[StrictStr, ...] | None = None
-    """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; all of the toolkit's when absent."""
+    """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent."""
     cuda_flags: tuple[StrictStr, ...] = ()
     """nvcc flags for `.cu` sources."""
     cuda_minver: VersionText | None = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from kbuild.frameworks.base import CXX17, CXX20, FRAMEWORKS, Framework
+from kbuild.variant import FrameworkName
 from kbuild.version import Version
 
 PYTHON_FLOOR = Version((3, 9))
@@ -18,7 +21,7 @@ def limited_api(floor: Version = PYTHON_FLOOR) -> str:
 class Torch(Framework):
     """Bindings through `TORCH_LIBRARY`; one build per Torch release."""
 
-    name = "torch"
+    name: ClassVar[FrameworkName] = "torch"
     table = "torch"
     package_root = "torch-ext"
     ops_template = "ops_torch.py.j2"
@@ -41,10 +44,10 @@ class Torch(Framework):
 class TorchStableAbi(Torch):
     """Bindings through `STABLE_TORCH_LIBRARY`; one build for all releases from the floor on."""
 
-    name = "torch-stable-abi"
+    name: ClassVar[FrameworkName] = "torch-stable-abi"
 
     def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:
-        """`TORCH_TARGET_VERSION` in the encoding of Torch's headers: `major << 56 | minor << 48`."""
+        """`TORCH_TARGET_VERSION` as Torch's headers encode it: `major << 56 | minor << 48`."""
         if floor is None:
             return (limited_api(),)
         target = (floor.major << 56) | (floor.minor << 48)

@@ -58,7 +58,7 @@ def environments(project: Project) -> tuple[Entry, ...]:
 
 
 def variants(project: Project) -> tuple[Choice, ...]:
-    """Every variant of the project, backend by backend in the project's order, oldest Torch first."""
+    """Every variant of the project, backend by backend in its order, oldest Torch first."""
     found: dict[str, Choice] = {}
     for backend in project.file.general.backends:
         for choice in _of_backend(project, backend):
@@ -76,6 +76,19 @@ def select(project: Project, selection: Selection) -> tuple[Choice, ...]:
     candidates = variants(project)
     _refuse_unknown(project, candidates, selection)
     return tuple(choice for choice in candidates if _matches(choice, selection))
+
+
+def environment_variants(project: Project, selection: Selection) -> tuple[Choice, ...]:
+    """The environments as variant names: where a Python-only kernel can be tested, too."""
+    choices = (
+        Choice(
+            Variant("torch", entry.backend, entry.torch, entry.backend_version, entry.system),
+            entry.torch,
+            entry.default,
+        )
+        for entry in environments(project)
+    )
+    return tuple(choice for choice in choices if _matches(choice, selection))
 
 
 def _of_backend(project: Project, backend: str) -> Iterator[Choice]:

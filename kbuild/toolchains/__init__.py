@@ -4,6 +4,6 @@ One contract: requirements of a plan in, a `Toolchain` (paths, environment, vers
 out, or a `ToolchainError` that says what is missing and the one command that mends it.
 """
 
-from kbuild.toolchains.base import TOOLCHAINS, Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain, ToolchainSource
 
-__all__ = ["TOOLCHAINS", "Toolchain", "ToolchainSource"]
+__all__ = ["Toolchain", "ToolchainSource"]

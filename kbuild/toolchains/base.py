@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from kbuild.plan import Requirements, ToolchainSummary
-from kbuild.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,3 @@ class ToolchainSource:
             ToolchainError: with what is missing and how to get it.
         """
         raise NotImplementedError
-
-
-TOOLCHAINS: Registry[ToolchainSource] = Registry("kbuild.toolchains")

@@ -1,0 +1,149 @@
+"""From a plan to a staged variant directory: generate, configure once, ninja, install."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbuild.build import ninja
+from kbuild.build.workspace import Workspace
+from kbuild.errors import BuildError
+from kbuild.fileset import replace_atomically
+from kbuild.generate import generate
+from kbuild.plan import VariantPlan
+from kbuild.run import Runner
+from kbuild.toolchains import Toolchain
+
+_KEY = "kbuild-configured"
+_GIB_PER_JOB = 2
+"""Memory that one C++ unit with Torch's headers may take."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A variant directory that waits for its checks."""
+
+    folder: Path
+    units: int
+    """Build steps that ran."""
+    inputs: tuple[str, ...]
+    """Project files that the result depends on, relative to the project."""
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One plan, one toolchain, one workspace."""
+
+    plan: VariantPlan
+    toolchain: Toolchain
+    space: Workspace
+    runner: Runner
+    jobs: int
+    tell: ninja.Tell
+
+    def run(self) -> Staged:
+        """Make the staged directory.
+
+        Raises:
+            BuildError: a process failed.
+        """
+        generate(self.plan).write(self.space.source, force=True)
+        shutil.rmtree(self.space.stage.parent, ignore_errors=True)
+        self.space.stage.mkdir(parents=True)
+        if not self.plan.is_compiled:
+            self._copy_python()
+            return Staged(self.space.stage, 0, self.plan.inputs)
+        self._configure()
+        units = self._compile()
+        self._install()
+        headers = ninja.dependencies(
+            self.runner, self.toolchain.ninja, self.space.tree, self.space.project
+        )
+        return Staged(self.space.stage, units, tuple(sorted({*self.plan.inputs, *headers})))
+
+    def _copy_python(self) -> None:
+        for file in self.plan.files:
+            target = self.space.stage / file.target
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.space.project / file.source, target)
+        shutil.copyfile(self.space.source / "_ops.py", self.space.stage / "_ops.py")
+
+    def _configure(self) -> None:
+        """Run cmake, unless this tree was configured with the same facts before."""
+        key = self._configure_key()
+        mark = self.space.tree / _KEY
+        if mark.is_file() and mark.read_text() == key:
+            return
+        mark.unlink(missing_ok=True)
+        log = self.space.logs / "configure.log"
+        done = self.runner.run(self._cmake_command(), env=self.toolchain.env, log=log)
+        if not done.ok:
+            excerpt = ninja.first_errors(done.output.splitlines())
+            raise BuildError("cmake failed", excerpt=excerpt, command=done.command, log=log)
+        replace_atomically(mark, key.encode())
+
+    def _cmake_command(self) -> tuple[str, ...]:
+        entries = (
+            ("CMAKE_MAKE_PROGRAM", str(self.toolchain.ninja)),
+            ("KBUILD_SOURCE_DIR", str(self.space.project)),
+            ("KBUILD_VARIANT", self.plan.variant),
+            *self.toolchain.cache,
+        )
+        return (
+            str(self.toolchain.cmake),
+            "--fresh",
+            *("-G", "Ninja"),
+            *("-S", str(self.space.source)),
+            *("-B", str(self.space.tree)),
+            *(f"-D{name}={value}" for name, value in entries),
+        )
+
+    def _configure_key(self) -> str:
+        facts = [self._cmake_command(), self.toolchain.fingerprint]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    def _compile(self) -> int:
+        return ninja.build(
+            self.runner,
+            self.toolchain.ninja,
+            self.space.tree,
+            jobs=self.jobs,
+            env=self.toolchain.env,
+            log=self.space.logs / "build.log",
+            tell=self.tell,
+        )
+
+    def _install(self) -> None:
+        log = self.space.logs / "install.log"
+        command = (
+            str(self.toolchain.cmake),
+            *("--install", str(self.space.tree)),
+            *("--prefix", str(self.space.stage)),
+            *("--component", self.plan.ops_name),
+        )
+        done = self.runner.run(command, env=self.toolchain.env, log=log)
+        if not done.ok:
+            excerpt = ninja.first_errors(done.output.splitlines())
+            raise BuildError("install failed", excerpt=excerpt, command=done.command, log=log)
+
+
+def default_jobs() -> int:
+    """Processes that this machine can run at once: processors, bounded by free memory."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    count = processors or os.cpu_count() or 1
+    free = _available_gib()
+    return max(1, count if free is None else min(count, int(free / _GIB_PER_JOB)))
+
+
+def _available_gib() -> float | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    kib = fields.get("MemAvailable", "").split()
+    return int(kib[0]) / 2**20 if kib else None

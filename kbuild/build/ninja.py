@@ -1,0 +1,118 @@
+"""Running ninja: progress from its status lines, the first error of a failing unit, its deps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kbuild.errors import BuildError
+from kbuild.run import Runner
+
+STATUS = "[kbuild %f/%t] "
+_STATUS_LINE = re.compile(r"\[kbuild (\d+)/(\d+)\] (.*)")
+_FAILED = re.compile(r"FAILED:\s+(?:\[code=-?\d+\]\s+)?(\S+)")
+_ERROR = re.compile(
+    r"(\berror\b\s*:|\bfatal error\b|undefined reference|ld: |ptxas fatal|Error \d+|"
+    r"cannot find|Killed|internal compiler error|CMake Error)"
+)
+_OBJECT_OF = re.compile(r"(?:CMakeFiles/)?(?:.*?\.dir/)?(.+?)\.o(?:bj)?$")
+EXCERPT_LINES = 12
+
+Tell = Callable[[int, int, str], None]
+"""(units done, units in all, what was just done)."""
+
+
+@dataclass
+class NinjaOutput:
+    """Ninja's output, read line by line."""
+
+    tell: Tell
+    done: int = 0
+    total: int = 0
+    failed: list[str] = field(default_factory=list)
+    """Output of the first failing edge: its command, then what it printed."""
+    unit: str = ""
+    _recording: bool = False
+
+    def listen(self, line: str) -> None:
+        """Take one line."""
+        status = _STATUS_LINE.match(line)
+        if status is not None:
+            self._recording = False
+            self.done, self.total = int(status[1]), int(status[2])
+            self.tell(self.done, self.total, label(status[3]))
+            return
+        failure = _FAILED.match(line)
+        if failure is not None and not self.unit:
+            self.unit, self._recording = failure[1], True
+        elif failure is not None or line.startswith("ninja: "):
+            self._recording = False
+        elif self._recording:
+            self.failed.append(line)
+
+
+def label(status: str) -> str:
+    """`Building CXX object CMakeFiles/x.dir/relu_cpu/relu.cpp.o` becomes `relu_cpu/relu.cpp`."""
+    last = status.rsplit(" ", 1)[-1]
+    match = _OBJECT_OF.match(last)
+    return match[1] if match and "Building" in status else status
+
+
+def first_errors(lines: Sequence[str], limit: int = EXCERPT_LINES) -> tuple[str, ...]:
+    """The lines from the first error on, or the last lines when none looks like one."""
+    for index, line in enumerate(lines):
+        if _ERROR.search(line):
+            return tuple(lines[index : index + limit])
+    return tuple(lines[-limit:])
+
+
+def build(
+    runner: Runner,
+    ninja: Path,
+    tree: Path,
+    *,
+    jobs: int,
+    env: Mapping[str, str],
+    log: Path,
+    tell: Tell,
+) -> int:
+    """Build everything; returns the number of units that ran.
+
+    Raises:
+        BuildError: with the first error lines of the first failing unit.
+    """
+    output = NinjaOutput(tell)
+    done = runner.run(
+        (str(ninja), "-j", str(jobs)),
+        cwd=tree,
+        env={**env, "NINJA_STATUS": STATUS},
+        log=log,
+        listen=output.listen,
+    )
+    if done.ok:
+        return output.done
+    if not output.failed:
+        raise BuildError("ninja failed", excerpt=first_errors(done.output.splitlines()), log=log)
+    command, *printed = output.failed
+    raise BuildError(
+        f"{label(f'Building {output.unit}')} did not compile"
+        if output.unit.endswith((".o", ".obj"))
+        else f"{output.unit} could not be made",
+        excerpt=first_errors(printed),
+        command=f"cd {tree} && {command}",
+        log=log,
+    )
+
+
+def dependencies(runner: Runner, ninja: Path, tree: Path, below: Path) -> tuple[str, ...]:
+    """Every file below the folder `below` that an object was made from, relative to it."""
+    done = runner.run((str(ninja), "-t", "deps"), cwd=tree)
+    found = set()
+    for line in done.output.splitlines():
+        if line.startswith("    "):
+            path = (tree / line.strip()).resolve()
+            if path.is_relative_to(below) and not path.is_relative_to(below / ".kbuild"):
+                found.add(path.relative_to(below).as_posix())
+    return tuple(sorted(found))

@@ -1,0 +1,69 @@
+"""Where one variant is built: `.kbuild/<variant>/` in the project, kbuild's own to delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = ".kbuild"
+_TAG = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n"
+    "# Made by kbuild; safe to delete. See https://bford.info/cachedir/\n"
+)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folders of one variant's build."""
+
+    project: Path
+    variant: str
+
+    @property
+    def root(self) -> Path:
+        """`.kbuild/<variant>`."""
+        return self.project / FOLDER / self.variant
+
+    @property
+    def source(self) -> Path:
+        """The generated CMake project."""
+        return self.root / "project"
+
+    @property
+    def tree(self) -> Path:
+        """CMake's build tree."""
+        return self.root / "tree"
+
+    @property
+    def stage(self) -> Path:
+        """The variant directory before it is checked and moved into place."""
+        return self.root / "stage" / self.variant
+
+    @property
+    def logs(self) -> Path:
+        """Logs of every process of the build."""
+        return self.root / "log"
+
+    @property
+    def state(self) -> Path:
+        """What the last good build was made from."""
+        return self.root / "state.json"
+
+    def prepare(self) -> None:
+        """Make the folders, tagged so that backups and `kbuild clean` know them."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        top = self.project / FOLDER
+        for name, text in (("CACHEDIR.TAG", _TAG), (".gitignore", "*\n")):
+            if not (top / name).is_file():
+                (top / name).write_text(text)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the workspace; the lock dies with the process."""
+        from filelock import FileLock
+
+        self.prepare()
+        with FileLock(self.root / "lock"):
+            yield

@@ -1,0 +1,43 @@
+"""`kbuild create-pyproject`: write the CMake project, for work without kbuild's own build."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from kbuild.cli.context import Context
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    from kbuild.cli.selection import add_selection
+
+    parser.add_argument(
+        "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
+    )
+    parser.add_argument(
+        "target_dir", nargs="?", type=Path, help="where to write (default: the project's folder)"
+    )
+    add_selection(parser)
+    parser.add_argument("-f", "--force", action="store_true", help="replace existing files")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Generate all selected variants into one project."""
+    from kbuild.cli.selection import selection_of
+    from kbuild.generate import generate_project
+    from kbuild.pipeline import plan
+    from kbuild.project import open_project
+
+    project = open_project(ctx.folder(args.kernel_dir))
+    target = ctx.folder(args.target_dir) if args.target_dir else project.root
+    files = generate_project(plan(project, selection_of(args), ctx.runner), project.root, target)
+    written = files.write(target, force=args.force)
+    if args.json:
+        ctx.ui.data_json({"target": str(target), **vars(written)})
+    else:
+        ctx.ui.say(f"{len(written.written)} files written, {len(written.unchanged)} unchanged")
+        for path in written.written:
+            ctx.ui.data(path)
+    return 0

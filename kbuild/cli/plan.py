@@ -1,0 +1,91 @@
+"""`kbuild plan`: what would be built, and how, without building it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.cli.context import Context
+
+if TYPE_CHECKING:
+    from kbuild.plan import Component, VariantPlan
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    from kbuild.cli.selection import add_selection
+
+    parser.add_argument(
+        "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
+    )
+    add_selection(parser)
+    parser.add_argument(
+        "--python", type=Path, metavar="PROGRAM", help="plan for this interpreter's Torch"
+    )
+    parser.add_argument(
+        "--no-toolchain",
+        action="store_true",
+        help="leave this machine out: the plans are then the same everywhere",
+    )
+    parser.add_argument("--json", action="store_true", help="print the plans as JSON")
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Print the plans of the selected variants."""
+    from kbuild.cli.selection import selection_of
+    from kbuild.pipeline import plan, with_host
+    from kbuild.project import open_project
+
+    project = open_project(ctx.folder(args.kernel_dir))
+    plans = plan(project, selection_of(args), ctx.runner)
+    if not args.no_toolchain:
+        plans = with_host(plans, ctx.runner, ctx.cache, args.python)
+    if args.json:
+        ctx.ui.data_json([made.to_json() | {"digest": made.digest} for made in plans])
+    else:
+        ctx.ui.data("\n\n".join("\n".join(_lines(made)) for made in plans))
+    return 0
+
+
+def _lines(made: VariantPlan) -> Iterator[str]:
+    yield made.variant
+    yield f"  ops        {made.ops_name}"
+    if made.toolchain:
+        versions = ", ".join(f"{name} {version}" for name, version in made.toolchain.versions)
+        yield f"  toolchain  {made.toolchain.source}: {versions}"
+    else:
+        yield f"  toolchain  {_needs(made)}"
+    if made.archs:
+        yield f"  archs      {' '.join(made.archs)}"
+    if made.is_compiled:
+        yield f"  standard   C++{made.cxx_standard}"
+        yield f"  macros     {' '.join(made.definitions)}"
+        yield f"  links      {' '.join(made.libraries)}"
+    for part in made.components:
+        yield from _component_lines(part)
+    yield f"  files      {len(made.files)} shipped as they are"
+    yield from (f"  note       {note}" for note in made.notes)
+    yield f"  digest     {made.digest[:16]}"
+
+
+def _needs(made: VariantPlan) -> str:
+    wants = made.requires
+    parts = (
+        f"Torch {wants.torch}{'' if wants.torch_exact else ' or newer'}" if wants.torch else "",
+        f"TVM-FFI {wants.tvm_ffi}" if wants.tvm_ffi else "",
+        f"{wants.backend} {wants.toolkit}" if wants.toolkit else "",
+        wants.system or "",
+        *wants.libraries,
+    )
+    return f"not on this machine; needs {', '.join(part for part in parts if part) or 'Python'}"
+
+
+def _component_lines(part: Component) -> Iterator[str]:
+    yield f"  {part.name}"
+    yield from (f"    {source.path}  ({source.language})" for source in part.compiled)
+    if part.definitions:
+        yield f"    macros   {' '.join(part.definitions)}"
+    for language, flags in part.flags:
+        yield f"    {language:<8} {' '.join(flags)}"

@@ -1,0 +1,71 @@
+"""From a staged folder to `build/<variant>/`: metadata, digest, and one atomic move into place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from kbuild.digest import digest_variant
+from kbuild.errors import FileConflictError
+from kbuild.metadata import METADATA_FILE, metadata_of
+from kbuild.plan import VariantPlan
+
+
+def finish(plan: VariantPlan, stage: Path) -> None:
+    """Write `metadata.json` with the digest of everything else in `stage`."""
+    metadata = metadata_of(plan).with_digest(digest_variant(stage))
+    (stage / METADATA_FILE).write_text(metadata.to_json_text())
+
+
+def place(stage: Path, target: Path) -> None:
+    """Move `stage` to `target`; at every moment `target` is the old directory or the new one.
+
+    What it replaces is deleted afterwards.
+
+    Raises:
+        FileConflictError: `target` exists and is no variant directory.
+    """
+    _refuse_foreign(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.parent / f".{target.name}.new"
+    old = target.parent / f".{target.name}.old"
+    for leftover in (fresh, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.copytree(stage, fresh)
+    if not target.exists():
+        fresh.rename(target)
+        return
+    target.rename(old)
+    try:
+        fresh.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    shutil.rmtree(old)
+
+
+def recover(target: Path) -> None:
+    """Undo what a crash between the two renames of `place` left behind."""
+    old = target.parent / f".{target.name}.old"
+    if old.is_dir() and not target.exists():
+        old.rename(target)
+
+
+def _refuse_foreign(target: Path) -> None:
+    if not target.exists() and not target.is_symlink():
+        return
+    if target.is_dir() and (is_variant(target) or not any(target.iterdir())):
+        return
+    raise FileConflictError(
+        f"`{target}` exists and is not a built variant",
+        hint="move it away, or build into another folder with --output",
+    )
+
+
+def is_variant(folder: Path) -> bool:
+    """True when the folder holds a `metadata.json` with a kernel's id."""
+    try:
+        return "id" in json.loads((folder / METADATA_FILE).read_text())
+    except (OSError, ValueError, TypeError):
+        return False

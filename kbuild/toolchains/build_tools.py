@@ -1,0 +1,55 @@
+"""cmake and ninja: from the wheels that kbuild depends on, so that their versions are known."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from kbuild.errors import ToolchainError
+
+_SUFFIX = ".exe" if sys.platform == "win32" else ""
+
+
+def cmake() -> Path:
+    """The cmake program of the `cmake` wheel, or the one on PATH.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    return _find("cmake")
+
+
+def ninja() -> Path:
+    """The ninja program of the `ninja` wheel, or the one on PATH.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    return _find("ninja")
+
+
+def _find(name: str) -> Path:
+    program = f"{name}{_SUFFIX}"
+    places = [*_package_places(name), Path(sysconfig.get_path("scripts")), Path(sys.prefix, "bin")]
+    for place in places:
+        if _is_program(place / program):
+            return place / program
+    found = shutil.which(name)
+    if found is None:
+        raise ToolchainError(f"no {name} found", hint=f"pip install {name}")
+    return Path(found)
+
+
+def _package_places(name: str) -> list[Path]:
+    """Where wheels keep the program itself; a script in `bin/` would start Python first."""
+    spec = importlib.util.find_spec(name)
+    roots = spec.submodule_search_locations if spec else None
+    return [Path(root, "data", "bin") for root in roots or ()]
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)

@@ -1,0 +1,189 @@
+"""This machine's own compilers, and the Torch of a Python interpreter."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from kbuild.errors import ToolchainError
+from kbuild.matrix.selection import host_system
+from kbuild.plan import Requirements
+from kbuild.run import Runner
+from kbuild.toolchains import build_tools
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.facts import FactCache, Facts, compiler, interpreter
+from kbuild.version import Version
+
+CXX_CANDIDATES = ("c++", "g++", "clang++")
+INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
+# Flags from the environment would get into objects without the plan knowing.
+_LEAKING = (
+    "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CUDAFLAGS", "HIPFLAGS", "CPATH",
+    "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "CMAKE_GENERATOR",
+    "CMAKE_BUILD_TYPE", "CMAKE_TOOLCHAIN_FILE", "DESTDIR", "NINJA_STATUS", "PYTHONPATH",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Host(ToolchainSource):
+    """The host's compilers for C++; the Torch that `python` has."""
+
+    runner: Runner
+    cache: FactCache
+    python: Path | None = None
+    """Interpreter whose Torch is built against; found when None, see `choose_python`."""
+
+    name = "host"
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The chosen interpreter's facts."""
+        return choose_python(self.python, self.cache, self.runner)
+
+    @property
+    def torch(self) -> Version | None:
+        """Torch release `major.minor` of the chosen interpreter."""
+        found = self.facts["torch"]
+        return _release(found["version"]) if found else None
+
+    def refuses(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.refuses`."""
+        if requires.system is not None and requires.system != str(host_system()):
+            return f"needs {requires.system}; this machine is {host_system()}"
+        if requires.toolkit is not None or requires.backend == "metal":
+            wanted = " ".join(part for part in (requires.backend, requires.toolkit) if part)
+            return f"needs a {wanted} toolchain; the host toolchain compiles C++ for the CPU"
+        if requires.libraries:
+            return f"needs the headers of {', '.join(requires.libraries)}"
+        return self._refuses_torch(requires) or self._refuses_tvm_ffi(requires)
+
+    def _refuses_torch(self, requires: Requirements) -> str | None:
+        if requires.torch is None:
+            return None
+        wanted, python = Version.parse(requires.torch), self.facts["python"]["executable"]
+        if self.torch is None:
+            return f"needs Torch {wanted}; {python} has none"
+        fits = self.torch == wanted if requires.torch_exact else self.torch >= wanted
+        at_least = "" if requires.torch_exact else " or newer"
+        have = self.facts["torch"]["version"]
+        return None if fits else f"needs Torch {wanted}{at_least}; {python} has {have}"
+
+    def _refuses_tvm_ffi(self, requires: Requirements) -> str | None:
+        if requires.tvm_ffi is None:
+            return None
+        wanted, found = Version.parse(requires.tvm_ffi), self.facts["tvm_ffi"]
+        if found is None or not found["version"]:
+            return f"needs apache-tvm-ffi {wanted}; {self.facts['python']['executable']} has none"
+        fits = _release(found["version"]) == wanted
+        return None if fits else f"needs apache-tvm-ffi {wanted}; found {found['version']}"
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """See `ToolchainSource.provision`."""
+        reason = self.refuses(requires)
+        if reason is not None:
+            raise ToolchainError(f"the host toolchain does not fit: {reason}")
+        cxx = find_cxx()
+        found = compiler(cxx, self.cache, self.runner)
+        versions = [("c++", found["version"])]
+        if requires.torch:
+            versions.append(("torch", self.facts["torch"]["version"]))
+        if requires.tvm_ffi:
+            versions.append(("apache-tvm-ffi", self.facts["tvm_ffi"]["version"]))
+        return Toolchain(
+            source=self.name,
+            cmake=build_tools.cmake(),
+            ninja=build_tools.ninja(),
+            python=Path(self.facts["python"]["executable"]),
+            cache=(("CMAKE_CXX_COMPILER", str(cxx)), *cmake_facts(self.facts, requires)),
+            versions=tuple(versions),
+            env=clean_environment(os.environ),
+        )
+
+
+def find_cxx() -> Path:
+    """The C++ compiler: `$CXX`, else the first of `c++`, `g++`, `clang++` on PATH.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    asked = os.environ.get("CXX")
+    for name in (asked,) if asked else CXX_CANDIDATES:
+        found = shutil.which(name)
+        if found:
+            return Path(found)
+    looked = f"`{asked}` (from $CXX)" if asked else ", ".join(CXX_CANDIDATES)
+    raise ToolchainError(f"no C++ compiler found; looked for {looked}", hint=INSTALL_CXX)
+
+
+def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts:
+    """Facts of the interpreter to build against.
+
+    The one that was asked for; otherwise the first with a Torch of: the active virtual
+    environment's, the one that runs kbuild, `python3` on PATH.
+
+    Raises:
+        ToolchainError: the one that was asked for is no Python.
+    """
+    if asked is not None:
+        return interpreter(_absolute(asked), cache, runner)
+    answers = [interpreter(python, cache, runner) for python in _pythons()]
+    return next((facts for facts in answers if facts["torch"]), answers[0])
+
+
+def _pythons() -> list[Path]:
+    found = [Path(sys.executable)]
+    active = os.environ.get("VIRTUAL_ENV")
+    if active and Path(active, "bin", "python").is_file():
+        found.insert(0, Path(active, "bin", "python"))
+    on_path = shutil.which("python3")
+    if on_path:
+        found.append(Path(on_path))
+    return list(dict.fromkeys(found))
+
+
+def _absolute(python: Path) -> Path:
+    found = shutil.which(str(python))
+    if found is None:
+        raise ToolchainError(f"`{python}` is not a program", hint="--python takes an interpreter")
+    return Path(found).absolute()
+
+
+def _release(version: str) -> Version:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is None:
+        raise ToolchainError(f"`{version}` is not a version that kbuild understands")
+    return Version((int(match[1]), int(match[2])))
+
+
+def cmake_facts(facts: Facts, requires: Requirements) -> tuple[tuple[str, str], ...]:
+    """The cache entries that generated projects read instead of running their own probe."""
+    torch, tvm = facts["torch"] or {}, facts["tvm_ffi"] or {}
+    entries = [
+        ("KBUILD_PYTHON", facts["python"]["executable"]),
+        ("KBUILD_PYTHON_INCLUDE_DIR", facts["python"]["include_dir"]),
+    ]
+    if requires.torch:
+        entries += [
+            ("KBUILD_TORCH_VERSION", torch["version"]),
+            ("KBUILD_TORCH_INCLUDE_DIRS", ";".join(torch["include_dirs"])),
+            ("KBUILD_TORCH_LIBRARY_DIR", torch["library_dir"]),
+            ("KBUILD_TORCH_CXX11_ABI", "1" if torch["cxx11_abi"] else "0"),
+        ]
+    if requires.tvm_ffi:
+        entries += [
+            ("KBUILD_TVM_FFI_INCLUDE_DIRS", ";".join(tvm["include_dirs"])),
+            ("KBUILD_TVM_FFI_LIBRARY_DIR", tvm["library_dir"]),
+        ]
+    return tuple(entries)
+
+
+def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for the build's processes: ours without what would change objects."""
+    kept = {key: value for key, value in environ.items() if key not in _LEAKING}
+    return kept | {"LC_ALL": "C.UTF-8", "CLICOLOR_FORCE": "0"}
