@@ -26,7 +26,7 @@ def read_table(name: str) -> Mapping[str, Any]:
     """One file of `archs/`, by its name without the suffix."""
     import tomli
 
-    path = resources.files("kbuild.matrix")/ "archs" / f"{name}.toml"
+    path = resources.files("kbuild.matrix") / "archs" / f"{name}.toml"
     return tomli.loads(path.read_text("utf-8"))
 
 
