@@ -42,7 +42,7 @@ class EditorHints:
     remove: tuple[str, ...] = ()
     """Flags of the device compiler that clang does not know, as globs."""
     add: tuple[str, ...] = ()
-    """Flags that clang needs; `{cuda_path}` stands for where the CUDA toolkit is."""
+    """Flags that clang needs."""
 
 
 class Backend:

@@ -119,9 +119,11 @@ class Cuda(Backend):
         known = [Capability.parse(arch).target for arch in archs]
         clang = [arch for arch in known if not arch.feature and arch <= _CLANG_KNOWS]
         add = (f"--cuda-gpu-arch=sm_{max(clang).number}",) if clang else ()
-        return EditorHints(r".*\.cuh?", _NVCC_ONLY, (*add, "--cuda-path={cuda_path}"))
+        return EditorHints(r".*\.cuh?", _NVCC_ONLY, (*add, _CUDA_PATH))
 
 
+# Where toolkits and distributions put the toolkit that is in use.
+_CUDA_PATH = "--cuda-path=/usr/local/cuda"
 _CLANG_KNOWS = Capability(9, 0)
 _NVCC_ONLY = (
     "-gencode*",

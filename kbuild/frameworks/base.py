@@ -28,6 +28,8 @@ class Framework:
     compiled: ClassVar[bool] = True
     module_suffixes: ClassVar[Mapping[str, str]] = {}
     """Operating system -> what follows the op namespace in the extension's file name."""
+    support_files: ClassVar[tuple[str, ...]] = ()
+    """Headers that kbuild puts into `package_root`, by name below `templates/project/`."""
     build_requires: ClassVar[tuple[str, ...]] = ()
     """Distributions that a build through `pip` needs beside the build tools."""
     backend_macros: ClassVar[bool] = True

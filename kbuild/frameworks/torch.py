@@ -29,6 +29,7 @@ class Torch(Framework):
     ops_template = "ops_torch.py.j2"
     name_macro = "TORCH_EXTENSION_NAME"
     module_suffixes = MODULE_SUFFIXES
+    support_files = ("registration.h",)
     build_requires = ("torch",)
 
     def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:
