@@ -29,6 +29,11 @@ def metadata_of(plan: VariantPlan) -> Metadata:
     )
 
 
+def metadata_text(plan: VariantPlan) -> str:
+    """The file's text as it is known before the build."""
+    return metadata_of(plan).to_json_text()
+
+
 def _dependency(entry: object) -> KernelDependency:
     fields = cast("dict[str, str | int]", entry)
     version, revision = fields.get("version"), fields.get("revision")
