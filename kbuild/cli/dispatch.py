@@ -61,9 +61,23 @@ def _verb(name: str) -> Verb:
 
 
 def _parse(verb: Verb, arguments: Sequence[str]) -> Namespace:
+    """The verb's arguments; what follows `--` goes to `rest` of the verbs that have it."""
     from kbuild.cli.parser import parser_of
 
-    return parser_of(verb).parse_args(arguments)
+    own, rest = _split(arguments)
+    args = parser_of(verb).parse_args(own)
+    if rest:
+        if not hasattr(args, "rest"):
+            raise UsageError(f"`kbuild {verb.name}` takes nothing after `--`")
+        args.rest = rest
+    return args
+
+
+def _split(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if "--" not in arguments:
+        return tuple(arguments), ()
+    at = arguments.index("--")
+    return tuple(arguments[:at]), tuple(arguments[at + 1 :])
 
 
 def _context(args: Namespace) -> Context:
