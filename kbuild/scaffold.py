@@ -93,7 +93,8 @@ def kernel_name(repository: str) -> str:
     name = re.sub(r"^[^a-z]+|-+$", "", name)
     if not name:
         raise UsageError(
-            f"`{repository}` has no letter to start a kernel name with", hint="pass --name owner/name"
+            f"`{repository}` has no letter to start a kernel name with",
+            hint="pass --name owner/name",
         )
     return name
 
