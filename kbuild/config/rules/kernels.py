@@ -27,7 +27,7 @@ _CMAKE_TARGETS = {
 
 
 def names(document: Document, _: Context) -> Iterator[Issue]:
-    """A section's name becomes a CMake target."""
+    """A kernel's name can be a CMake target's."""
     for name, _section in document.kernels():
         path = ("kernel", name)
         if not KERNEL_NAME.fullmatch(name):
