@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,8 @@ def split_name(given: str) -> tuple[str, str]:
 def kernel_name(repository: str) -> str:
     """The kernel name closest to a repository's or a folder's: `MyKernel` is `my-kernel`.
 
+    One letter and Python's keywords are no package names: `x` is `x-kernel`.
+
     Raises:
         UsageError: no letter to start with.
     """
@@ -95,7 +98,7 @@ def kernel_name(repository: str) -> str:
         raise UsageError(
             f"`{repository}` has no letter to start a kernel name with", hint="pass --name owner/name"
         )
-    return name
+    return f"{name}-kernel" if len(name) == 1 or iskeyword(name) else name
 
 
 def check_license(text: str) -> str:
