@@ -41,7 +41,7 @@ class Source:
     path: str
     """POSIX path relative to the project."""
     language: str | None
-    """CMake language; None for headers and files that another tool embeds (`.metal`)."""
+    """CMake language, or one that kbuild adds to CMake (`METAL`); None for headers."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,11 @@ class VariantPlan:
     cxx_standard: int = 20
     components: tuple[Component, ...] = ()
     libraries: tuple[str, ...] = ()
-    """Library base names, or CMake targets such as `CUDA::cudart`."""
+    """Library base names, CMake targets such as `CUDA::cudart`, or flags (`-framework Metal`)."""
+    link_flags: tuple[str, ...] = ()
+    """Linker flags, in order."""
+    deployment_target: str | None = None
+    """Oldest macOS release that the result loads on; None for other systems."""
     archs: tuple[str, ...] = ()
     """Union over the components; what `metadata.json` announces."""
     files: tuple[PackagedFile, ...] = ()

@@ -97,6 +97,8 @@ def make_plan(
         cxx_standard=framework.cxx_standard(choice.torch),
         components=components,
         libraries=_libraries(desk) if components else (),
+        link_flags=_link_flags(desk) if components else (),
+        deployment_target=_deployment_target(desk),
         archs=_archs(desk, components),
         files=_packaged(desk),
         commit=identity.commit,
@@ -230,6 +232,17 @@ def _joined(*parts: UnitFlags) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 def _libraries(desk: _Desk) -> tuple[str, ...]:
     return (*desk.framework.libraries(), *desk.backend.libraries(desk.framework.name))
+
+
+def _link_flags(desk: _Desk) -> tuple[str, ...]:
+    sections = desk.project.kernels_for(desk.backend.name).values()
+    built = [section for section in sections if desk.backend.applies(section, desk.toolkit)]
+    return desk.backend.link_flags(built, desk.toolkit)
+
+
+def _deployment_target(desk: _Desk) -> str | None:
+    system = desk.choice.variant.system
+    return desk.backend.deployment_target() if system and system.os == "darwin" else None
 
 
 def _archs(desk: _Desk, components: Sequence[Component]) -> tuple[str, ...]:

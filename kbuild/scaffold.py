@@ -96,7 +96,8 @@ def kernel_name(repository: str) -> str:
     name = re.sub(r"^[^a-z]+|-+$", "", name)
     if not name:
         raise UsageError(
-            f"`{repository}` has no letter to start a kernel name with", hint="pass --name owner/name"
+            f"`{repository}` has no letter to start a kernel name with",
+            hint="pass --name owner/name",
         )
     return f"{name}-kernel" if len(name) == 1 or iskeyword(name) else name
 

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 
 from kbuild.config.model import BackendGeneral, KernelSection
+from kbuild.matrix.archs import deployment_target
 from kbuild.registry import Registry
 from kbuild.version import Version
 
@@ -32,6 +33,18 @@ class UnitFlags:
     """CMake language (`CXX`, `CUDA`, `HIP`, `OBJCXX`) -> compiler flags, in order."""
 
 
+@dataclass(frozen=True)
+class EditorHints:
+    """What a language server must know to parse a backend's device sources."""
+
+    path_match: str
+    """Regular expression of the files."""
+    remove: tuple[str, ...] = ()
+    """Flags of the device compiler that clang does not know, as globs."""
+    add: tuple[str, ...] = ()
+    """Flags that clang needs."""
+
+
 class Backend:
     """Base of all backends; the defaults fit a backend that compiles plain C++."""
 
@@ -47,14 +60,15 @@ class Backend:
     definitions: ClassVar[tuple[str, ...]] = ()
     """Further macros for every unit of a Torch extension."""
     languages: ClassVar[tuple[str, ...]] = ("CXX",)
-    """CMake languages, the device language last."""
+    """CMake languages, the device language last. `SYCL` and `METAL` are ones that CMake lacks and
+    that kbuild's own `templates/project/cmake/languages/` add."""
     device_suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of sources that the device compiler takes."""
     arch_key: ClassVar[str | None] = None
     """The `[kernel.*]` key that lists archs, in kebab-case."""
 
     def check_arch(self, arch: str) -> None:
-        """Raise `ValueError` with words when `arch` is not written as this backend writes archs."""
+        """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""
 
     def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
         """The archs to compile one kernel for.
@@ -73,7 +87,10 @@ class Backend:
         return UnitFlags((("CXX", section.cxx_flags),) if section.cxx_flags else ())
 
     def binding_flags(self, toolkit: Version | None) -> UnitFlags:
-        """Flags of the framework's binding sources, and of every unit that sees Torch."""
+        """Flags of the framework's binding sources, and of every unit that sees Torch.
+
+        A unit of a kernel that sees Torch gets these first, then those of `flags`.
+        """
         return UnitFlags()
 
     def applies(self, section: KernelSection, toolkit: Version | None) -> bool:
@@ -88,8 +105,22 @@ class Backend:
         """
         return ()
 
+    def link_flags(
+        self, sections: Sequence[KernelSection], toolkit: Version | None
+    ) -> tuple[str, ...]:
+        """Linker flags of an extension made of these kernel sections."""
+        return ()
+
+    def deployment_target(self) -> str:
+        """The oldest macOS release that a build must load on."""
+        return deployment_target(self.name)
+
+    def editor(self, archs: Sequence[str]) -> EditorHints | None:
+        """Hints for clangd; None when the compile commands speak for themselves."""
+        return None
+
     def language_of(self, source: str) -> str | None:
-        """The CMake language that compiles `source`; None for headers and embedded files."""
+        """The language that compiles `source`; None for headers."""
         suffix = PurePosixPath(source).suffix
         if suffix in self.device_suffixes:
             return self.languages[-1]

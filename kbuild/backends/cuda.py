@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import StrictStr
 
-from kbuild.backends.base import BACKENDS, Backend
+from kbuild.backends.base import BACKENDS, Archs, Backend, EditorHints, UnitFlags
+from kbuild.backends.capability import Capability
 from kbuild.config.model import BackendGeneral, KernelSection, VersionText
+from kbuild.matrix.archs import arch_table
+from kbuild.version import Version
 
 
 class CudaGeneral(BackendGeneral):
@@ -31,9 +36,30 @@ class CudaSection(KernelSection):
     """Leave this kernel out below this CUDA release."""
 
 
+_TORCH_FLAGS = ("--expt-relaxed-constexpr", "--expt-extended-lambda")
+# Torch's headers find the FP8 types from this release on.
+_FIRST_FP8 = Version((11, 8))
+_FIRST_SIZE_COMPRESSION = Version((12, 8))
+# nvcc knows `-static-global-template-stub` from this release on.
+_FIRST_TEMPLATE_STUB = Version((12, 8))
+_TEMPLATE_STUB = re.compile(r"--?static-global-template-stub=.*")
+
+
 @BACKENDS.add
 class Cuda(Backend):
-    """NVIDIA GPUs through nvcc."""
+    """NVIDIA GPUs through nvcc.
+
+    What a request gives differs from Hugging Face's kernel-builder where that one breaks a build or
+    drops code in silence:
+
+    | request        | kernel-builder                | here                                     |
+    |----------------|-------------------------------|------------------------------------------|
+    | `9.0` + `9.0a` | `9.0` is dropped              | both are compiled                        |
+    | `7.0`, CUDA 13 | kept, nvcc then fails         | left out with a note, an error if alone  |
+    | `10.3a`        | always left out               | compiled from CUDA 12.9 on               |
+    | `12.1a`, 12.9  | left out                      | compiled                                 |
+    | `10.0f`, 12.8  | kept, nvcc then fails         | left out: `f` came with CUDA 12.9        |
+    """
 
     name = "cuda"
     title = "CUDA"
@@ -44,3 +70,111 @@ class Cuda(Backend):
     languages = ("CXX", "CUDA")
     device_suffixes = (".cu",)
     arch_key = "cuda-capabilities"
+
+    def check_arch(self, arch: str) -> None:
+        """`9.0`, `9.0a`, `12.0f`, each with or without `+PTX`."""
+        Capability.parse(arch)
+
+    def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
+        """Every requested capability that nvcc can target, in version order."""
+        table = arch_table(self.name, toolkit)
+        wanted = _united(Capability.parse(arch) for arch in requested or table.default)
+        targets = {Capability.parse(arch) for arch in table.targets}
+        kept = [arch for arch in wanted if arch.target in targets]
+        dropped = [arch for arch in wanted if arch.target not in targets]
+        if not kept:
+            raise ValueError(_nothing_left(dropped, table.targets, toolkit))
+        return Archs(
+            tuple(str(arch) for arch in kept),
+            tuple(f"`{arch}` is left out: {_not_a_target(toolkit)}" for arch in dropped),
+        )
+
+    def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
+        """Code generation, then `cuda-flags` as written, for `.cu`; `cxx-flags` for C++."""
+        assert isinstance(section, CudaSection)  # noqa: S101 - the registry pairs them
+        codes = (flag for arch in archs.names for flag in Capability.parse(arch).gencode)
+        own = (flag for flag in section.cuda_flags if _is_known(flag, toolkit))
+        cuda = (*codes, *_compression(toolkit), *own)
+        return UnitFlags((*super().flags(section, archs, toolkit).by_language, ("CUDA", cuda)))
+
+    def binding_flags(self, toolkit: Version | None) -> UnitFlags:
+        """What Torch's CMake package adds for nvcc, its `__CUDA_NO_HALF_*__` bans left out."""
+        fp8 = ("-DENABLE_FP8",) if toolkit is None or toolkit >= _FIRST_FP8 else ()
+        return UnitFlags((("CUDA", (*_TORCH_FLAGS, *fp8)),))
+
+    def applies(self, section: KernelSection, toolkit: Version | None) -> bool:
+        """False below `cuda-minver`."""
+        assert isinstance(section, CudaSection)  # noqa: S101 - the registry pairs them
+        if section.cuda_minver is None or toolkit is None:
+            return True
+        return toolkit >= Version.parse(section.cuda_minver)
+
+    def libraries(self, framework: str) -> tuple[str, ...]:
+        """The shared CUDA runtime, and Torch's CUDA libraries for its full ABI."""
+        torch = ("torch_cuda", "c10_cuda") if framework == "torch" else ()
+        return (*torch, "CUDA::cudart")
+
+    def editor(self, archs: Sequence[str]) -> EditorHints | None:
+        """For clang, which parses CUDA itself: no nvcc flags, one architecture that it knows."""
+        known = [Capability.parse(arch).target for arch in archs]
+        clang = [arch for arch in known if not arch.feature and arch <= _CLANG_KNOWS]
+        add = (f"--cuda-gpu-arch=sm_{max(clang).number}",) if clang else ()
+        return EditorHints(r".*\.cuh?", _NVCC_ONLY, (*add, _CUDA_PATH))
+
+
+# Where toolkits and distributions put the toolkit that is in use.
+_CUDA_PATH = "--cuda-path=/usr/local/cuda"
+_CLANG_KNOWS = Capability(9, 0)
+_NVCC_ONLY = (
+    "-gencode*",
+    "--generate-code*",
+    "-arch=*",
+    "-code=*",
+    "-ccbin*",
+    "-forward-unknown-to-host-compiler",
+    "-forward-unknown-opts",
+    "--expt-*",
+    "--extended-lambda",
+    "--compress-mode*",
+    "--threads*",
+    "--frandom-seed*",
+    "--use_fast_math",
+    "-static-global-template-stub*",
+    "-diag-suppress*",
+    "-rdc=*",
+    "-Xcompiler=*",
+    "-Xptxas*",
+    "-Xcudafe*",
+    "-Xfatbin*",
+    "--ptxas-options=*",
+)
+
+
+def _united(archs: Iterable[Capability]) -> list[Capability]:
+    """In version order, each target once; PTX stays when any spelling asked for it."""
+    united: dict[Capability, Capability] = {}
+    for arch in archs:
+        before = united.get(arch.target, arch)
+        united[arch.target] = max(before, arch)
+    return sorted(united.values())
+
+
+def _compression(toolkit: Version | None) -> tuple[str, ...]:
+    fits = toolkit is None or toolkit >= _FIRST_SIZE_COMPRESSION
+    return ("--compress-mode=size",) if fits else ()
+
+
+def _is_known(flag: str, toolkit: Version | None) -> bool:
+    old = toolkit is not None and toolkit < _FIRST_TEMPLATE_STUB
+    return not (old and _TEMPLATE_STUB.fullmatch(flag))
+
+
+def _not_a_target(toolkit: Version | None) -> str:
+    return f"it is not a target of CUDA {toolkit}" if toolkit else "no CUDA release targets it"
+
+
+def _nothing_left(
+    dropped: Sequence[Capability], targets: Sequence[str], toolkit: Version | None
+) -> str:
+    named = ", ".join(f"`{arch}`" for arch in dropped)
+    return f"none of {named} is a target of CUDA {toolkit}, which has {', '.join(targets)}"

@@ -37,7 +37,9 @@ def configure(parser: ArgumentParser) -> None:
         "--noarch", action="store_true", help="a Python-only kernel, also where there is a compiler"
     )
     parser.add_argument("--license", default="Apache-2.0", metavar="SPDX", help="its licence")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that are in the way")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace files that are in the way"
+    )
     parser.add_argument("--no-git", action="store_true", help="do not start a git repository")
     add_json(parser)
 

@@ -34,9 +34,7 @@ class Parser(ArgumentParser):
 def parser_of(verb: Verb) -> Parser:
     """The verb's parser, with the options that every verb has."""
     module = cast("Module", importlib.import_module(verb.module))
-    parser = Parser(
-        prog=f"kbuild {verb.name}", description=f"{verb.summary}.", allow_abbrev=False
-    )
+    parser = Parser(prog=f"kbuild {verb.name}", description=f"{verb.summary}.", allow_abbrev=False)
     module.configure(parser)
     common = parser.add_argument_group("options of every verb")
     common.add_argument(

@@ -65,7 +65,9 @@ def _run(
 ) -> Done:
     tests = project.root / "tests"
     if not tests.is_dir():
-        raise UsageError(f"`{tests}` does not exist", hint="`kbuild init` writes tests to start from")
+        raise UsageError(
+            f"`{tests}` does not exist", hint="`kbuild init` writes tests to start from"
+        )
     argv = (str(python), "-m", "pytest", str(tests), "-m", "kernels_ci")
     options = ("-p", "no:cacheprovider", f"--rootdir={project.root}")
     ctx.ui.detail(f"{' '.join(argv)} with LOCAL_KERNELS={_offer(project, folders)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from kbuild.registry import Registry
@@ -25,6 +26,12 @@ class Framework:
     name_macro: ClassVar[str] = ""
     """Macro that holds the op namespace in sources."""
     compiled: ClassVar[bool] = True
+    module_suffixes: ClassVar[Mapping[str, str]] = {}
+    """Operating system -> what follows the op namespace in the extension's file name."""
+    support_files: ClassVar[tuple[str, ...]] = ()
+    """Headers that kbuild puts into `package_root`, by name below `templates/project/`."""
+    build_requires: ClassVar[tuple[str, ...]] = ()
+    """Distributions that a build through `pip` needs beside the build tools."""
     backend_macros: ClassVar[bool] = True
     """Whether units see the backend's further macros (`USE_CUDA=1`) beside its own."""
 
@@ -40,6 +47,15 @@ class Framework:
     def cxx_standard(self, release: Version | None) -> int:
         """The C++ standard that this release's headers need."""
         return CXX20
+
+    def extension_file(self, ops_name: str, os: str) -> str:
+        """File name of the compiled extension.
+
+        Args:
+            ops_name: the op namespace.
+            os: `linux`, `darwin` or `windows`.
+        """
+        return f"{ops_name}{self.module_suffixes[os]}"
 
     def libraries(self) -> tuple[str, ...]:
         """Libraries of the framework that every extension links, by base name."""

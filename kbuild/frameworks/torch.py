@@ -9,6 +9,8 @@ from kbuild.variant import FrameworkName
 from kbuild.version import Version
 
 PYTHON_FLOOR = Version((3, 9))
+# A module of Python's stable ABI; macOS uses the Linux spelling (PEP 3149, PEP 384).
+MODULE_SUFFIXES = {"linux": ".abi3.so", "darwin": ".abi3.so", "windows": ".pyd"}
 _FIRST_CXX20 = Version((2, 12))
 
 
@@ -26,6 +28,9 @@ class Torch(Framework):
     package_root = "torch-ext"
     ops_template = "ops_torch.py.j2"
     name_macro = "TORCH_EXTENSION_NAME"
+    module_suffixes = MODULE_SUFFIXES
+    support_files = ("registration.h",)
+    build_requires = ("torch",)
 
     def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:
         """`Py_LIMITED_API`: the extension serves every CPython from 3.9 on."""

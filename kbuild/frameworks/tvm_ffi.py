@@ -5,6 +5,9 @@ from __future__ import annotations
 from kbuild.frameworks.base import CXX17, FRAMEWORKS, Framework
 from kbuild.version import Version
 
+# Loaded by TVM-FFI, not by Python: plain shared libraries.
+MODULE_SUFFIXES = {"linux": ".so", "darwin": ".dylib", "windows": ".dll"}
+
 
 @FRAMEWORKS.add
 class TvmFfi(Framework):
@@ -16,6 +19,8 @@ class TvmFfi(Framework):
     ops_template = "ops_tvm_ffi.py.j2"
     name_macro = "TVM_FFI_EXTENSION_NAME"
     backend_macros = False
+    module_suffixes = MODULE_SUFFIXES
+    build_requires = ("apache-tvm-ffi",)
 
     def cxx_standard(self, release: Version | None) -> int:
         """C++17, the floor of the TVM-FFI headers."""

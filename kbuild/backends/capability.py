@@ -1,0 +1,66 @@
+"""CUDA compute capabilities as values: `8.0`, `9.0a`, `12.0f`, `12.1+PTX`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+_PATTERN = re.compile(
+    r"(?P<major>[1-9]\d?)\.(?P<minor>\d)(?P<feature>[af]?)(?P<ptx>\+PTX)?", re.ASCII
+)
+_OTHER_SPELLING = re.compile(
+    r"(?:sm_?|compute_?)?(\d{1,2})\.?(\d)([af]?)", re.ASCII | re.IGNORECASE
+)
+# Majors that a CUDA release ever had or may get soon; anything else is a slip of the keyboard.
+_MAJORS = range(3, 20)
+
+
+@dataclass(frozen=True, order=True)
+class Capability:
+    """One compute capability; ordered as people order versions, `9.0` before `9.0a`."""
+
+    major: int
+    minor: int
+    feature: str = ""
+    """`a`: code for exactly this chip; `f`: code for its family."""
+    ptx: bool = False
+    """Also ship PTX, which newer GPUs compile when they load it."""
+
+    @classmethod
+    def parse(cls, text: str) -> Capability:
+        """Read `9.0a` or `12.1+PTX`.
+
+        Raises:
+            ValueError: the text is no capability.
+        """
+        match = _PATTERN.fullmatch(text)
+        if match is None or int(match["major"]) not in _MAJORS:
+            raise ValueError(f"`{text}` is not a CUDA capability; {_advice(text)}")
+        return cls(int(match["major"]), int(match["minor"]), match["feature"], bool(match["ptx"]))
+
+    @property
+    def target(self) -> Capability:
+        """The same capability without the wish for PTX."""
+        return replace(self, ptx=False)
+
+    @property
+    def number(self) -> str:
+        """As nvcc writes it: `90a`."""
+        return f"{self.major}{self.minor}{self.feature}"
+
+    @property
+    def gencode(self) -> tuple[str, ...]:
+        """Flags for nvcc: machine code, and PTX when asked for."""
+        compute = f"compute_{self.number}"
+        codes = (f"sm_{self.number}", *((compute,) if self.ptx else ()))
+        return tuple(f"-gencode=arch={compute},code={code}" for code in codes)
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}{self.feature}{'+PTX' if self.ptx else ''}"
+
+
+def _advice(text: str) -> str:
+    guess = _OTHER_SPELLING.fullmatch(text)
+    if guess and int(guess[1]) in _MAJORS and not _PATTERN.fullmatch(text):
+        return f"did you mean `{guess[1]}.{guess[2]}{guess[3].lower()}`?"
+    return "write e.g. `9.0`, `9.0a` or `12.0+PTX`"

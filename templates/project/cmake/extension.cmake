@@ -1,0 +1,73 @@
+# The extension: all components' objects, linked against exactly the plan's libraries.
+
+function(kbuild_add_extension)
+  foreach(language IN LISTS KBUILD_DEVICE_LANGUAGES)
+    if(COMMAND kbuild_finish_${language})
+      cmake_language(CALL kbuild_finish_${language})
+    endif()
+  endforeach()
+  get_property(components GLOBAL PROPERTY KBUILD_COMPONENTS)
+  list(TRANSFORM components REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+  add_library(${KBUILD_OPS_NAME} MODULE ${objects})
+  set_target_properties(${KBUILD_OPS_NAME} PROPERTIES
+    PREFIX "" SUFFIX "" OUTPUT_NAME "${KBUILD_EXTENSION_FILE}" LINKER_LANGUAGE CXX
+    CUDA_RUNTIME_LIBRARY None)
+  kbuild_link(${KBUILD_OPS_NAME})
+  kbuild_install_extension()
+endfunction()
+
+# Base names are files in the frameworks' library folders; targets and flags are taken as they are.
+function(kbuild_link target)
+  set(frameworks "")
+  set(others "")
+  foreach(library IN LISTS KBUILD_LIBRARIES)
+    if(library MATCHES "::|^-")
+      list(APPEND others "${library}")
+    else()
+      find_library(file NAMES ${library} REQUIRED NO_CACHE NO_DEFAULT_PATH
+                   PATHS "${KBUILD_TORCH_LIBRARY_DIR}" "${KBUILD_TVM_FFI_LIBRARY_DIR}")
+      list(APPEND frameworks "${file}")
+      unset(file)
+    endif()
+  endforeach()
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    # Operators register when libraries load: they stay needed although no symbol says so.
+    list(PREPEND frameworks "-Wl,--push-state,--no-as-needed")
+    list(APPEND frameworks "-Wl,--pop-state")
+  elseif(APPLE)
+    # Python's symbols come from the interpreter.
+    target_link_options(${target} PRIVATE "LINKER:-undefined,dynamic_lookup")
+  elseif(WIN32 AND KBUILD_PYTHON_INCLUDE_DIR)
+    target_link_directories(${target} PRIVATE "${KBUILD_PYTHON_INCLUDE_DIR}/../libs")
+  endif()
+  target_link_libraries(${target} PRIVATE ${frameworks} ${others})
+  kbuild_link_flags(${target})
+endfunction()
+
+function(kbuild_link_flags target)
+  set(flags "${KBUILD_LINK_FLAGS}")
+  foreach(language IN LISTS KBUILD_DEVICE_LANGUAGES)
+    if(COMMAND kbuild_link_flags_${language})
+      cmake_language(CALL kbuild_link_flags_${language} flags)
+    endif()
+  endforeach()
+  if(flags)
+    target_link_options(${target} PRIVATE "SHELL:${flags}")
+  endif()
+endfunction()
+
+# The component is the variant directory; `local_install` puts it where the client looks for it.
+function(kbuild_install_extension)
+  install(TARGETS ${KBUILD_OPS_NAME} COMPONENT ${KBUILD_OPS_NAME}
+    LIBRARY DESTINATION . RUNTIME DESTINATION .
+    PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+                WORLD_READ WORLD_EXECUTE)
+  foreach(file IN ITEMS _ops.py metadata.json)
+    kbuild_install_file("${KBUILD_GENERATED_DIR}/cmake/variants/${KBUILD_VARIANT}/${file}" ${file})
+  endforeach()
+  add_custom_target(local_install
+    COMMAND "${CMAKE_COMMAND}" --install "${CMAKE_CURRENT_BINARY_DIR}" --component ${KBUILD_OPS_NAME}
+            --prefix "${KBUILD_SOURCE_DIR}/build/${KBUILD_VARIANT}"
+    DEPENDS ${KBUILD_OPS_NAME}
+    VERBATIM)
+endfunction()

@@ -1,0 +1,18 @@
+# CUDA: nvcc. Architectures are flags of each component, so CMake adds none.
+set(KBUILD_NVCC_THREADS "" CACHE STRING "Architectures that one nvcc compiles at a time")
+
+macro(kbuild_enable_CUDA)
+  set(CMAKE_CUDA_ARCHITECTURES OFF)
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+endmacro()
+
+function(kbuild_component_CUDA target)
+  set(flags "${KBUILD_HOST_FLAGS}")
+  list(TRANSFORM flags PREPEND "-Xcompiler=")
+  if(KBUILD_NVCC_THREADS)
+    list(APPEND flags "--threads=${KBUILD_NVCC_THREADS}")
+  endif()
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${flags}>")
+  set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared)
+endfunction()

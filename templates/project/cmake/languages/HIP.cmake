@@ -1,0 +1,55 @@
+# HIP: clang. CUDA sources are translated by Torch's hipify, in the build tree: only those of a
+# component and what they include from the project.
+
+macro(kbuild_enable_HIP)
+  set(CMAKE_HIP_ARCHITECTURES OFF)
+  enable_language(HIP)
+  find_package(hip CONFIG REQUIRED HINTS "$ENV{ROCM_PATH}" /opt/rocm)
+endmacro()
+
+function(kbuild_sources_HIP target)
+  set(hip ${ARGN})
+  list(FILTER hip EXCLUDE REGEX "\\.cu$")
+  set(cuda ${ARGN})
+  list(FILTER cuda INCLUDE REGEX "\\.cu$")
+  list(TRANSFORM hip PREPEND "${KBUILD_SOURCE_DIR}/")
+  if(cuda)
+    kbuild_hipify(units ${target} ${cuda})
+    list(APPEND hip ${units})
+  endif()
+  target_sources(${target} PRIVATE ${hip})
+endfunction()
+
+# Each unit includes its translation; it changes when anything translated for it changes.
+function(kbuild_hipify result target)
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/hipify/${target}")
+  list(TRANSFORM ARGN REPLACE "(.+)" "${folder}/units/\\1.hip" OUTPUT_VARIABLE units)
+  set(sources ${ARGN})
+  list(TRANSFORM sources PREPEND "${KBUILD_SOURCE_DIR}/")
+  get_target_property(include ${target} KBUILD_INCLUDE)
+  list(TRANSFORM include PREPEND "--include=")
+  if(NOT KBUILD_HIPIFY_DIR)
+    set(KBUILD_HIPIFY_DIR "${KBUILD_TORCH_LIBRARY_DIR}/../utils/hipify")
+  endif()
+  set(script "${KBUILD_GENERATED_DIR}/cmake/languages/HIP.py")
+  add_custom_command(
+    OUTPUT ${units}
+    COMMAND "${KBUILD_PYTHON}" "${script}" "--hipify=${KBUILD_HIPIFY_DIR}"
+            "--project=${KBUILD_SOURCE_DIR}" "--output=${folder}" ${include} ${ARGN}
+    DEPENDS ${sources} "${script}"
+    DEPFILE "${folder}/hipify.d"
+    COMMENT "Translating CUDA to HIP for ${target}"
+    VERBATIM)
+  # Translations keep `#include "x.h"` of a neighbour that needed no translation.
+  set(folders "")
+  foreach(source IN LISTS ARGN)
+    cmake_path(GET source PARENT_PATH parent)
+    list(APPEND folders "${folder}/tree/${parent}")
+  endforeach()
+  get_target_property(include ${target} KBUILD_INCLUDE)
+  list(TRANSFORM include PREPEND "${folder}/tree/")
+  list(APPEND include ${folders})
+  list(REMOVE_DUPLICATES include)
+  target_include_directories(${target} BEFORE PRIVATE "$<$<COMPILE_LANGUAGE:HIP>:${include}>")
+  set(${result} "${units}" PARENT_SCOPE)
+endfunction()
