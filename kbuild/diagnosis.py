@@ -53,15 +53,17 @@ class Tool:
     programs: tuple[str, ...]
     needed_for: str
     mend: str
+    used: bool = False
+    """False as long as no toolchain of kbuild makes use of it."""
 
 
 OPTIONAL_TOOLS = (
-    Tool("git", ("git",), "op names that follow commits", "apt-get install git"),
+    Tool("git", ("git",), "op names that follow commits", "apt-get install git", used=True),
     Tool("CUDA", ("nvcc",), "CUDA kernels", "apt-get install nvidia-cuda-toolkit"),
     Tool("ROCm", ("hipcc", "amdclang++"), "ROCm kernels", "apt-get install hipcc"),
     Tool("oneAPI", ("icpx",), "XPU kernels", "apt-get install intel-oneapi-compiler-dpcpp-cpp"),
     Tool("Xcode", ("xcrun",), "Metal kernels, on macOS", "xcode-select --install"),
-    Tool("Nix", ("nix",), "builds in a sandbox, not there yet in kbuild", ""),
+    Tool("Nix", ("nix",), "builds in a sandbox", ""),
 )
 
 
@@ -137,10 +139,11 @@ def _packages(facts: Mapping[str, Any]) -> Iterator[Item]:
 
 def _optional(tool: Tool, runner: Runner) -> Item:
     program = next(filter(None, map(shutil.which, tool.programs)), None)
+    purpose = tool.needed_for if tool.used else f"{tool.needed_for}, which kbuild does not yet do"
     if program is None:
-        return Item(tool.name, "optional", "", tool.needed_for, tool.mend)
-    found = f"{_version(Path(program), runner)} {program}"
-    return Item(tool.name, "ok", found, tool.needed_for)
+        return Item(tool.name, "optional", "", purpose, tool.mend if tool.used else "")
+    note = "" if tool.used else " (not used yet)"
+    return Item(tool.name, "ok", f"{_version(Path(program), runner)} {program}{note}", purpose)
 
 
 def _version(program: Path, runner: Runner) -> str:

@@ -1,7 +1,7 @@
 """A new kernel project: its names, and the files of `templates/init/` with those names filled in.
 
-`common/` is part of every project, `torch/` or `noarch/` holds the bindings, and there is one folder
-for each backend's sources. A file that ends in `.j2` is rendered; the others are copied.
+`common/` is part of every project, `torch/` or `noarch/` holds the bindings, and each backend's
+sources have a folder. A file that ends in `.j2` is rendered; the others are copied.
 """
 
 from __future__ import annotations

@@ -54,9 +54,7 @@ complete -o filenames -F _kbuild kbuild
 def zsh(verbs: Sequence[Description]) -> str:
     """`kbuild completions zsh > _kbuild`, in a folder of `$fpath`."""
     names = "\n".join(f"    '{d.verb.name}:{_quoted(d.verb.summary)}'" for d in verbs)
-    cases = "\n".join(
-        f"    {d.verb.name}) _arguments \\\n{_zsh_arguments(d)} ;;" for d in verbs
-    )
+    cases = "\n".join(f"    {d.verb.name}) _arguments \\\n{_zsh_arguments(d)} ;;" for d in verbs)
     return f"""\
 #compdef kbuild
 _kbuild() {{

@@ -18,8 +18,8 @@ _INTRODUCTION = """\
 <!-- Written by `kbuild generate-docs`; do not edit. -->
 
 `kbuild VERB [arguments]`. Data goes to stdout, everything else to stderr. Every verb that answers
-something takes `--json`; a failure is then `{"error": {...}}` on stdout as well. What the exit codes
-mean is in [exit-codes.md](exit-codes.md).
+something takes `--json`; a failure is then `{"error": {...}}` on stdout as well. The exit codes are
+in [exit-codes.md](exit-codes.md).
 
 `KERNEL_DIR` is the folder that holds `build.toml`; without it, the current folder. Relative paths
 start at the current folder.
