@@ -1,4 +1,4 @@
-"""How far a long piece of work has come: a live bar on a terminal, now and then a line elsewhere."""
+"""How far a long piece of work has come: a live bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 

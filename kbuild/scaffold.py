@@ -1,7 +1,7 @@
 """A new kernel project: its names, and the files of `templates/init/` with those names filled in.
 
-`common/` is part of every project, `torch/` or `noarch/` holds the bindings, and there is one folder
-for each backend's sources. A file that ends in `.j2` is rendered; the others are copied.
+`common/` is part of every project, `torch/` or `noarch/` holds the bindings, and each backend's
+sources have a folder. A file that ends in `.j2` is rendered; the others are copied.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,8 @@ def split_name(given: str) -> tuple[str, str]:
 def kernel_name(repository: str) -> str:
     """The kernel name closest to a repository's or a folder's: `MyKernel` is `my-kernel`.
 
+    One letter and Python's keywords are no package names: `x` is `x-kernel`.
+
     Raises:
         UsageError: no letter to start with.
     """
@@ -96,7 +99,7 @@ def kernel_name(repository: str) -> str:
             f"`{repository}` has no letter to start a kernel name with",
             hint="pass --name owner/name",
         )
-    return name
+    return f"{name}-kernel" if len(name) == 1 or iskeyword(name) else name
 
 
 def check_license(text: str) -> str:

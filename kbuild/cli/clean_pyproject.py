@@ -1,6 +1,6 @@
 """`kbuild clean-pyproject`: remove what `create-pyproject` wrote, and nothing else.
 
-What kbuild wrote is what the manifest in the target folder says. A file that was edited since stays.
+What kbuild wrote is what the manifest in the target folder says. An edited file stays.
 """
 
 from __future__ import annotations

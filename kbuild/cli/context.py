@@ -49,4 +49,4 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     if own:
         return Path(own).absolute()
     shared = environ.get("XDG_CACHE_HOME")
-    return Path(shared if shared else Path.home() / ".cache").absolute() / "kbuild"
+    return Path(shared or Path.home() / ".cache").absolute() / "kbuild"

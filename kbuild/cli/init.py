@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
         nargs="+",
         metavar="NAME",
         default=list(_DEFAULT),
-        help=f"backends, or `all` compiled ones (default: {' '.join(_DEFAULT)})",
+        help="backends, or `all` compiled ones (default: cpu cuda; on macOS: cpu metal)",
     )
     parser.add_argument(
         "--noarch", action="store_true", help="a Python-only kernel, also where there is a compiler"

@@ -43,8 +43,8 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 
 def _difference(before: str, after: str, name: str) -> str:
-    lines = (text.splitlines(keepends=True) for text in (before, after))
-    return "".join(unified_diff(*lines, fromfile=name, tofile=name))
+    old, new = (text.splitlines(keepends=True) for text in (before, after))
+    return "".join(unified_diff(old, new, name, name))
 
 
 def _replace(target: Path, text: str) -> None:
