@@ -30,7 +30,10 @@ def text(*, general="", framework="[torch]", kernel=""):
 
 
 def kernel(backend="cuda", keys=""):
-    return text(kernel=KERNEL.format(backend=backend, keys=keys))
+    whole = text(kernel=KERNEL.format(backend=backend, keys=keys))
+    if backend not in {"cpu", "cuda", "rocm"}:
+        return whole
+    return whole.replace('["cpu", "cuda", "rocm"]', f'["{backend}"]')
 
 
 def renamed(name):
@@ -51,6 +54,11 @@ def test_bad_names(said, name):
 
 def test_a_bad_name_is_mended_in_the_hint(said):
     assert "did you mean `my-kernel`?" in said(renamed("My_Kernel"), FILES)
+
+
+def test_a_backend_without_a_kernel_beside_compiled_ones_is_a_warning(said):
+    found = said(kernel().replace("backends = [", 'backends = ["metal", ', 1), FILES)
+    assert "warning: general.backends: `metal` has no `[kernel.*]` section" in found
 
 
 def test_python_keywords_cannot_be_imported(said):
