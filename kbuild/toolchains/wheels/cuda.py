@@ -17,7 +17,7 @@ from typing import Any
 from kbuild.store import Recipe
 from kbuild.toolchains.wheels.fetch import Fetched, Fetcher
 from kbuild.toolchains.wheels.lock import LockedToolkit, LockedWheel
-from kbuild.toolchains.wheels.stubs import StubMaker, link_name
+from kbuild.toolchains.wheels.stubs import StubMaker, declared, link_name, shared_out
 
 FIRST_MAJOR = 13
 PROGRAMS = (
@@ -36,15 +36,17 @@ _LAYOUT = 1
 """Counts changes of what `make` does with the same wheels."""
 _MEMBER = re.compile(r"nvidia/cu\d+/(?P<path>.+)")
 _LIBRARY = re.compile(r"lib/(?P<soname>lib[^/]+\.so\.\d+)")
-# nvcc compiles with cicc; libnvvm, a quarter of all bytes, is for programs that compile themselves.
-_LEFT_OUT = re.compile(r"(?:.*/)?(?:__init__\.py|libnvvm\.so.*)")
+_PACKAGE = re.compile(r"(?:.*/)?__init__\.py")
 _PROGRAM = re.compile(r"(?:nvvm/)?bin/.*")
 _LINKS = (
     ("lib64", "lib"),
     ("targets/x86_64-linux/include", "../../include"),
     ("targets/x86_64-linux/lib", "../../lib"),
 )
+# nvlink looks here for the compiler of its link-time optimisation.
+_NVVM = "nvvm/lib64/libnvvm.so"
 _DRIVER = ("lib/stubs/libcuda.so", "libcuda.so.1")
+_DRIVER_NAME = re.compile(r"cu[A-Z]\w*")
 _THREADS = 4
 
 
@@ -98,20 +100,29 @@ class CudaMaker:
         """What wheels cannot hold: links, exec bits, and libraries that are not in them."""
         for path in _programs(root):
             path.chmod(0o755)
-        for name, target in _LINKS:
+        for name, target in (*_LINKS, *_nvvm_link(root)):
             link = root / name
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(target)
         for library in sorted((root / "lib").glob("*.so.*")):
             link_name(library)
-        self.stubs.make(root / "lib", sorted(set(sonames)))
+        self._stub_libraries(root, sonames)
+
+    def _stub_libraries(self, root: Path, sonames: list[str]) -> None:
+        names = declared(sorted((root / "include").glob("*.h")))
+        self.stubs.make_libraries(root / "lib", shared_out(names, sonames))
         file, soname = _DRIVER
-        self.stubs.make_named(root / file, soname)
+        self.stubs.make(root / file, soname, filter(_DRIVER_NAME.fullmatch, names))
 
 
 def _inner(name: str) -> str | None:
     match = _MEMBER.fullmatch(name)
-    return match["path"] if match and not _LEFT_OUT.fullmatch(match["path"]) else None
+    return match["path"] if match and not _PACKAGE.fullmatch(match["path"]) else None
+
+
+def _nvvm_link(root: Path) -> Iterator[tuple[str, str]]:
+    for library in sorted((root / "lib").glob("libnvvm.so.*"))[:1]:
+        yield _NVVM, f"../../lib/{library.name}"
 
 
 def _programs(root: Path) -> Iterator[Path]:

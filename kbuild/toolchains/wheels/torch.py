@@ -78,7 +78,7 @@ class TorchMaker:
         """Fill the tree; see `kbuild.store.Make`."""
         source = self.fetcher.unpack(self.locked.wheels, root, _place)
         written = list(_complete_headers(root))
-        self.stubs.make(root / LINK_FOLDER, (f"lib{name}.so" for name in _LIBRARIES))
+        self.stubs.make_libraries(root / LINK_FOLDER, {f"lib{name}.so": () for name in _LIBRARIES})
         return {"sources": [source.to_json()], "generated": written}
 
 
