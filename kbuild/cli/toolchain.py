@@ -134,8 +134,9 @@ def _lock(args: Namespace, ctx: Context) -> int:
     from kbuild.toolchains.wheels.refresh import Refresher
 
     old, target = _pins(args, ctx), ctx.path(args.lock_file) if args.lock_file else LOCK_FILE
-    refresher = Refresher(_installer(args, ctx).fetcher, ctx.ui.say)
-    new = refresher.refresh(old, {str(entry.torch) for entry in entries()})
+    with _installer(args, ctx).fetcher() as fetcher:
+        releases = {str(entry.torch) for entry in entries()}
+        new = Refresher(fetcher, ctx.ui.say).refresh(old, releases)
     try:
         replace_atomically(target, new.dumps().encode())
     except OSError as error:

@@ -50,6 +50,16 @@ _DRIVER_NAME = re.compile(r"cu[A-Z]\w*")
 _THREADS = 4
 
 
+def cuda_recipe(locked: LockedToolkit) -> Recipe:
+    """The wheels, and how they are put together."""
+    inputs = {
+        "layout": _LAYOUT,
+        "programs": [wheel.sha256 for wheel in locked.programs],
+        "libraries": [wheel.sha256 for wheel in locked.libraries],
+    }
+    return Recipe("cuda", locked.version, inputs)
+
+
 @dataclass(frozen=True)
 class CudaMaker:
     """Makes the prefix of one CUDA release."""
@@ -57,16 +67,6 @@ class CudaMaker:
     locked: LockedToolkit
     fetcher: Fetcher
     stubs: StubMaker
-
-    @property
-    def recipe(self) -> Recipe:
-        """The wheels, and how they are put together."""
-        inputs = {
-            "layout": _LAYOUT,
-            "programs": [wheel.sha256 for wheel in self.locked.programs],
-            "libraries": [wheel.sha256 for wheel in self.locked.libraries],
-        }
-        return Recipe("cuda", self.locked.version, inputs)
 
     def make(self, root: Path) -> dict[str, Any]:
         """Fill the prefix; see `kbuild.store.Make`."""

@@ -18,6 +18,7 @@ from kbuild.toolchains.wheels.settings import IndexSettings
 if TYPE_CHECKING:
     import ssl
 
+    from typing_extensions import Self
     from unearth import Link, Package, PackageFinder
     from unearth.fetchers import Fetcher, PyPIClient
 
@@ -25,12 +26,22 @@ MEND = "`pip config list` shows the index, the proxy and the find-links folders 
 
 
 class Index:
-    """Looks for wheels through pip's settings. Safe to use from several threads."""
+    """Looks for wheels through pip's settings. Safe to use from several threads.
+
+    A context manager: leaving it closes the connections.
+    """
 
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
         self._known: dict[str, tuple[Package, ...]] = {}
         self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if "client" in vars(self):
+            self.client.close()
 
     @cached_property
     def client(self) -> PyPIClient:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,13 @@ from kbuild.errors import ToolchainError
 from kbuild.run import Runner
 from kbuild.store import Entry, Make, Recipe, Store
 from kbuild.toolchains.host import find_cxx
-from kbuild.toolchains.wheels.cuda import CudaMaker
+from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.index import Index
 from kbuild.toolchains.wheels.lock import Lock, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 from kbuild.toolchains.wheels.stubs import StubMaker
-from kbuild.toolchains.wheels.torch import TorchMaker
+from kbuild.toolchains.wheels.torch import TorchMaker, torch_recipes
 
 Say = Callable[[str], None]
 _MEGABYTE = 1e6
@@ -43,10 +43,11 @@ class Installer:
     say: Say = lambda _: None
     """Told what is fetched."""
 
-    @cached_property
-    def fetcher(self) -> Fetcher:
-        """Asks pip for its settings on first use."""
-        return Fetcher(Index(self.settings or pip_settings(self.runner, os.environ)))
+    @contextmanager
+    def fetcher(self) -> Iterator[Fetcher]:
+        """Asks pip for its settings; the connections are closed at the end."""
+        with Index(self.settings or pip_settings(self.runner, os.environ)) as index:
+            yield Fetcher(index)
 
     def cuda(self, release: str) -> Entry:
         """The prefix of CUDA `13.0`.
@@ -57,8 +58,12 @@ class Installer:
         locked = self.lock.toolkit(release)
         if locked is None:
             raise _unpinned("CUDA", release, self.lock.cuda)
-        maker = CudaMaker(locked, self.fetcher, self._stubs)
-        return self._ensure(maker.recipe, maker.make)
+        recipe = cuda_recipe(locked)
+        there = self.store.find(recipe)
+        if there is not None:
+            return there.touch()
+        with self.fetcher() as fetcher:
+            return self._ensure(recipe, CudaMaker(locked, fetcher, self._stubs).make)
 
     def torch(self, release: str, *, exact: bool = True) -> Entry:
         """The headers and link stubs of Torch `2.14`; without `exact` of that or a later one.
@@ -69,9 +74,12 @@ class Installer:
         locked = self.lock.torch_for(release, exact=exact)
         if locked is None:
             raise _unpinned("Torch", release, self.lock.torch)
-        maker = TorchMaker(locked, self.fetcher, self._stubs)
-        there = next(filter(None, map(self.store.find, maker.recipes)), None)
-        return there.touch() if there else self._ensure(maker.recipe, maker.make)
+        there = next(filter(None, map(self.store.find, torch_recipes(locked))), None)
+        if there is not None:
+            return there.touch()
+        with self.fetcher() as fetcher:
+            maker = TorchMaker(locked, fetcher, self._stubs)
+            return self._ensure(maker.recipe, maker.make)
 
     @property
     def _stubs(self) -> StubMaker:

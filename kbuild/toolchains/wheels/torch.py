@@ -49,6 +49,15 @@ _GENERATED = {
 }
 
 
+def torch_recipes(locked: LockedTorch) -> tuple[Recipe, ...]:
+    """What an installed entry may have been made from: any of the wheels."""
+    return tuple(_recipe(locked.version, wheel) for wheel in locked.wheels)
+
+
+def _recipe(version: str, wheel: LockedWheel) -> Recipe:
+    return Recipe("torch", version, {"layout": _LAYOUT, "wheel": wheel.sha256})
+
+
 @dataclass(frozen=True)
 class TorchMaker:
     """Makes the tree of one Torch release."""
@@ -58,21 +67,14 @@ class TorchMaker:
     stubs: StubMaker
 
     @property
-    def recipes(self) -> tuple[Recipe, ...]:
-        """What an installed entry may have been made from: any of the wheels."""
-        return tuple(map(self._recipe, self.locked.wheels))
-
-    @property
     def recipe(self) -> Recipe:
         """The wheel that there is, and what is made of it.
 
         Raises:
             ToolchainError: there is none.
         """
-        return self._recipe(self.fetcher.index.locate(self.locked.wheels)[0])
-
-    def _recipe(self, wheel: LockedWheel) -> Recipe:
-        return Recipe("torch", self.locked.version, {"layout": _LAYOUT, "wheel": wheel.sha256})
+        wheel, _ = self.fetcher.index.locate(self.locked.wheels)
+        return _recipe(self.locked.version, wheel)
 
     def make(self, root: Path) -> dict[str, Any]:
         """Fill the tree; see `kbuild.store.Make`."""
