@@ -45,7 +45,7 @@ class Refresher:
     def refresh(self, old: Lock, torch: Iterable[str]) -> Lock:
         """The lock for every CUDA release from 13 on, and for the named Torch releases.
 
-        Wheels of an unchanged version that this index does not have stay pinned.
+        What this index does not have stays pinned: releases, and wheels of an unchanged version.
 
         Raises:
             ToolchainError: the index cannot be reached, or lacks a part of a release.
@@ -56,10 +56,9 @@ class Refresher:
             cuda = list(pool.map(self._toolkit, wanted))
             releases = sorted({*old.torch, *torch}, key=_key)
             found = list(pool.map(lambda name: self._torch(name, old.torch.get(name)), releases))
-        return Lock(
-            {_release(locked.version): locked for locked in cuda},
-            {_release(locked.version): locked for locked in found if locked},
-        )
+        toolkits_now = {**old.cuda, **{_release(locked.version): locked for locked in cuda}}
+        torch_now = {_release(locked.version): locked for locked in found if locked}
+        return Lock(dict(sorted(toolkits_now.items(), key=lambda item: _key(item[0]))), torch_now)
 
     def _newest(self, project: str) -> Mapping[tuple[int, int], _File]:
         """Release -> the newest file of it."""

@@ -29,7 +29,7 @@ BACKENDS = ("cpu", "cuda")
 # nvcc and CMake take compilers and flags from these: into objects, without the plan knowing.
 _LEAKING = (
     "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CUDACXX", "CUDAHOSTCXX", "CUDAARCHS",
-    "CUDA_ROOT", "CUDAToolkit_ROOT",
+    "CUDA_ROOT", "CUDAToolkit_ROOT", "CUDA_HOME", "CUDA_PATH",
 )  # fmt: skip
 
 
