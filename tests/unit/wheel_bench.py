@@ -80,6 +80,7 @@ class Handler(BaseHTTPRequestHandler):
     """An index below /simple/, files below /files/."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # header and body in one packet
     folder: Path
     ranges: bool
     served: Served
