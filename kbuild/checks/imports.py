@@ -60,12 +60,15 @@ def _at(where: str, error: Exception, severity: Severity, what: str, hint: str) 
     return Finding("imports", severity, place, f"{what}: {reason}", hint)
 
 
-def _statements(tree: ast.AST, guarded: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+def _statements(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
     """Every node, and whether a `try` with handlers stands around it."""
-    for node in ast.iter_child_nodes(tree):
-        inside = guarded or (isinstance(tree, ast.Try) and bool(tree.handlers))
-        yield node, inside
-        yield from _statements(node, inside)
+    waiting = [(tree, False)]
+    while waiting:
+        node, guarded = waiting.pop()
+        yield node, guarded
+        inside = guarded or (isinstance(node, ast.Try) and bool(node.handlers))
+        children = list(ast.iter_child_nodes(node))
+        waiting.extend((child, inside) for child in reversed(children))
 
 
 def _absolute(node: ast.AST, where: str, own: str | None) -> Iterator[Finding]:

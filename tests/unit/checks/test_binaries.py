@@ -148,6 +148,22 @@ def test_a_name_without_abi3(make: Callable[..., Output], library, run: Run) -> 
     assert [f.what for f in found] == ["is not named `*.abi3.so`"]
 
 
+def test_a_bundled_library_is_checked_but_is_no_extension(
+    make: Callable[..., Output], library, run: Run
+) -> None:
+    bundled = library(
+        "extern void _PyNot(void);\nvoid f(void) { _PyNot(); }",
+        "-Wl,--enable-new-dtags",
+        "-Wl,-rpath,/opt",
+    )
+    output = make({f"{ID}.abi3.so": library(EXTENSION), "libfoo.so.1": bundled})
+    found = run(PythonAbi(), output) + run(Rpath(), output)
+    assert [(f.where, f.what) for f in found] == [
+        ("libfoo.so.1", "`_PyNot` is not in CPython's stable ABI"),
+        ("libfoo.so.1", "RUNPATH is `/opt`"),
+    ]
+
+
 def test_tvm_ffi_needs_no_init_function(make: Callable[..., Output], library, run: Run) -> None:
     output = make({f"{ID}.so": library("int f;")}, variant="tvm-ffi01-cpu-x86_64-linux")
     assert run(PythonAbi(), output) == []
