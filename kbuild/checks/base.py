@@ -94,10 +94,10 @@ CHECKS: Registry[Check] = Registry("kbuild.checks")
 
 
 def run_checks(output: Output, *, slow: bool = True) -> tuple[Finding, ...]:
-    """Every applicable check's findings, in check-name order."""
+    """Every applicable check's findings, plug-ins included, in check-name order."""
     return tuple(
         finding
-        for check in CHECKS
+        for check in CHECKS.load(plugins=True)
         if check.applies(output) and (slow or not check.slow)
         for finding in check.run(output)
     )

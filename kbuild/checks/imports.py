@@ -15,6 +15,7 @@ from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.source import parse_source
 
 FLOOR = (3, 9)
+GENERATED = "_ops"
 _FLOOR_TEXT = ".".join(str(part) for part in FLOOR)
 
 
@@ -30,11 +31,19 @@ class Imports(Check):
         metadata = metadata_of(output)
         own = metadata.python_name if metadata else None
         for path in output.python_files():
-            yield from file_findings(path, output.root, own)
+            yield from _file_findings(path, output.root, own)
 
 
-def file_findings(path: Path, root: Path, own: str | None) -> Iterator[Finding]:
-    """Findings of one file of the package at `root`; `own` is the kernel's Python name."""
+def check_imports_source(path: Path, name: str) -> list[Finding]:
+    """Check the Python package in the folder `path`; `name` is the kernel's Python name.
+
+    The same as on a built variant: `_ops.py` at the top, which kbuild writes, counts as there.
+    """
+    own = name.replace("-", "_")
+    return [f for file in sorted(path.rglob("*.py")) for f in _file_findings(file, path, own)]
+
+
+def _file_findings(path: Path, root: Path, own: str | None) -> Iterator[Finding]:
     where = path.relative_to(root).as_posix()
     source = path.read_bytes()
     try:
@@ -108,14 +117,14 @@ def _relative(node: ast.AST, where: str, path: Path, root: Path) -> Iterator[Fin
     if folder != root and root not in folder.parents:
         what = f"`{written}` leads out of the kernel's package"
         yield Finding("imports", "error", f"{where}:{node.lineno}", what, "use fewer dots")
-    elif node.module and not _exists(folder.joinpath(*node.module.split("."))):
+    elif node.module and not _exists(folder.joinpath(*node.module.split(".")), root):
         what = f"`{written}` is not in this variant"
         hint = "ship the file, or catch ImportError where it is optional"
         yield Finding("imports", "error", f"{where}:{node.lineno}", what, hint)
 
 
-def _exists(module: Path) -> bool:
-    """A package, a Python file, or an extension of that name."""
-    if module.is_dir() or module.with_name(f"{module.name}.py").is_file():
+def _exists(module: Path, root: Path) -> bool:
+    """A package, a Python file, an extension of that name, or the generated `_ops`."""
+    if module.is_dir() or module == root / GENERATED:
         return True
     return any(module.parent.glob(f"{module.name}.*")) if module.parent.is_dir() else False

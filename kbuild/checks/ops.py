@@ -35,6 +35,7 @@ REGISTRARS = (
     "register_vmap",
     "register_torch_dispatch",
     "register_autocast",
+    "_register_effectful_op",
     "impl",
     "impl_abstract",
     "define",

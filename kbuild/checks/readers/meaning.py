@@ -157,6 +157,8 @@ class _Reading:
     def _defined(self, binding: Defined) -> Iterator[str]:
         if isinstance(binding.node, ast.ClassDef):
             yield self.package.mark_class(binding)
+            for base in binding.node.bases:
+                yield from self.denote(base, binding.scope) & set(LIBRARY_MAKERS)
         decorators = binding.node.decorator_list
         made = any(CUSTOM_OP in self.denote(node, binding.scope) for node in decorators)
         yield CUSTOM_OP if made else UNKNOWN

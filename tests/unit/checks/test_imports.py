@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.imports import Imports
+from kbuild.checks.imports import Imports, check_imports_source
 
 Make = Callable[..., Output]
 
@@ -24,6 +25,12 @@ def test_good(noarch: Make) -> None:
         "optional.py": "try:\n    from .gone import z\nexcept ImportError:\n    z = None\n",
     }
     assert find(noarch(files)) == []
+
+
+def test_on_the_source_the_generated_module_counts_as_there(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text("from ._ops import ops\nimport my_relu\n")
+    (found,) = check_imports_source(tmp_path, "my-relu")
+    assert found.where == "__init__.py:2"
 
 
 def test_the_extension_counts_as_a_module(make: Make) -> None:

@@ -70,6 +70,7 @@ WRONG = {
     "library of aten": 'torch.library.Library("aten", "IMPL").impl("relu", f, "CUDA")',
     "scoped library": 'with torch.library._scoped_library("relu", "DEF") as lib: ...',
     "library alias": 'from torch.library import Library as L\nlib = L("relu", "FRAGMENT")',
+    "library subclass": 'class L(torch.library.Library): ...\nlib = L("relu", "DEF")',
     "rewrapped": 'def p(n):\n    return add_op_namespace_prefix(n)\ntorch.library.custom_op(p("f"), f)',
     "rewrapped lambda": 'p = lambda n: add_op_namespace_prefix(n)\ntorch.library.custom_op(p("f"), f)',
     "own prefixer": 'def add_op_namespace_prefix(n):\n    return n\ntorch.library.custom_op(add_op_namespace_prefix("f"), f)',
