@@ -15,6 +15,9 @@ from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.source import parse_source
 
 FLOOR = (3, 9)
+_SYNTAX_HINT = (
+    "correct the syntax; a kernel is written for the Python that kbuild runs on, or older"
+)
 GENERATED = "_ops"
 _FLOOR_TEXT = ".".join(str(part) for part in FLOOR)
 
@@ -49,7 +52,7 @@ def _file_findings(path: Path, root: Path, own: str | None) -> Iterator[Finding]
     try:
         tree = parse_source(source)
     except (SyntaxError, ValueError) as error:
-        yield _at(where, error, "error", "does not parse", "correct the syntax")
+        yield _at(where, error, "error", "does not parse", _SYNTAX_HINT)
         return
     try:
         parse_source(source, feature_version=FLOOR)

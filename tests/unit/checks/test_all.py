@@ -84,10 +84,8 @@ def test_a_check_of_another_distribution_takes_part(tmp_path: Path) -> None:
     (tmp_path / "plug_checks.py").write_text(PLUGIN)
     (tmp_path / "variant").mkdir()
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    done = LocalRunner().run(
-        [sys.executable, "-c", ASK, str(tmp_path / "variant")],
-        env=os.environ | {"PYTHONPATH": path},
-    )
+    argv = [sys.executable, "-c", ASK, str(tmp_path / "variant")]
+    done = LocalRunner().run(argv, env=os.environ | {"PYTHONPATH": path})
     assert "was here" in done.output
 
 
