@@ -15,9 +15,7 @@ from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.source import parse_source
 
 FLOOR = (3, 9)
-_SYNTAX_HINT = (
-    "correct the syntax; a kernel is written for the Python that kbuild runs on, or older"
-)
+_SYNTAX_HINT = "correct it; a kernel is written for the Python that kbuild runs on, or older"
 GENERATED = "_ops"
 _FLOOR_TEXT = ".".join(str(part) for part in FLOOR)
 
