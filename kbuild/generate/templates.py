@@ -35,7 +35,7 @@ def names(folder: str, pattern: str) -> tuple[str, ...]:
     return tuple(sorted(f"{folder}/{path.name}" for path in found if path.is_file()))
 
 
-def render(name: str, **values: Any) -> str:
+def render(name: str, /, **values: Any) -> str:
     """A jinja2 template with its values; a value that it needs and lacks is an error."""
     return _environment().get_template(name).render(**values)
 
