@@ -108,8 +108,7 @@ class FileSet:
             FileConflictError: with every conflicting path.
         """
         known = read_manifest(root) if manifest else {}
-        if manifest and not force:
-            self._refuse_conflicts(root, known)
+        self._refuse_conflicts(root, known, force=force or not manifest)
         written, unchanged = [], []
         for path, data in self.items():
             target = root / path
@@ -123,12 +122,11 @@ class FileSet:
             write_manifest(root, {path: sha256(data) for path, data in self.items()})
         return WriteReport(tuple(written), tuple(unchanged))
 
-    def _refuse_conflicts(self, root: Path, known: Mapping[str, str]) -> None:
+    def _refuse_conflicts(self, root: Path, known: Mapping[str, str], *, force: bool) -> None:
         conflicts = [
             path
             for path, data in self.items()
-            if _exists(root / path)
-            and _digest_of(root / path) not in (sha256(data), known.get(path))
+            if _is_in_the_way(root / path, (sha256(data), known.get(path)), force=force)
         ]
         if conflicts:
             listed = "".join(f"\n    {path}" for path in conflicts)
@@ -138,8 +136,10 @@ class FileSet:
             )
 
 
-def _exists(path: Path) -> bool:
-    return path.exists() or path.is_symlink()
+def _is_in_the_way(path: Path, ours: tuple[str | None, ...], *, force: bool) -> bool:
+    if path.is_file():
+        return not force and _digest_of(path) not in ours
+    return path.exists() or (path.is_symlink() and not force)
 
 
 def _digest_of(path: Path) -> str | None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from kbuild.digest import digest_variant
 from kbuild.errors import FileConflictError
-from kbuild.metadata import METADATA_FILE, metadata_of
+from kbuild.generate.metadata import metadata_of
+from kbuild.metadata import METADATA_FILE
 from kbuild.plan import VariantPlan
 
 
 def finish(plan: VariantPlan, stage: Path) -> None:
     """Write `metadata.json` with the digest of everything else in `stage`."""
-    metadata = metadata_of(plan).with_digest(digest_variant(stage))
-    (stage / METADATA_FILE).write_text(metadata.to_json_text())
+    metadata = replace(metadata_of(plan), digest=digest_variant(stage))
+    (stage / METADATA_FILE).write_text(metadata.to_json_text(), encoding="utf-8")
 
 
 def place(stage: Path, target: Path) -> None:

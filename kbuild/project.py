@@ -5,11 +5,15 @@ Joins the configuration models with what the backends add to them.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.config.model import BuildFile, KernelSection
+from kbuild.backends import BACKENDS
+from kbuild.config.load import load
+from kbuild.config.model import BuildFile, Catalog, KernelSection
 from kbuild.errors import Problem
+from kbuild.sourcetree import SourceTree, look
 
 BUILD_FILE = "build.toml"
 
@@ -46,3 +50,42 @@ class Project:
     def is_compiled(self, backend: str) -> bool:
         """True when the backend has at least one kernel section."""
         return bool(self.kernels_for(backend))
+
+
+def catalog(*, plugins: bool = False) -> Catalog:
+    """What the backends add to the models; with `plugins`, also those of other distributions."""
+    backends = list(BACKENDS.load(plugins=plugins))
+    return Catalog(
+        kernel_sections={b.name: b.section for b in backends if b.section is not None},
+        general_sections={b.name: b.general for b in backends if b.general is not None},
+        backends=tuple(b.name for b in backends),
+        arch_keys={b.name: (b.arch_key, b.check_arch) for b in backends if b.arch_key is not None},
+    )
+
+
+def open_project(root: Path, tree: SourceTree | None = None) -> Project:
+    """Read and judge the project in `root`.
+
+    Args:
+        root: the folder of `build.toml`.
+        tree: remembers what was looked at; pass one to keep the verdict.
+
+    Raises:
+        ConfigError: with every error and warning about the project's files.
+    """
+    root = root.absolute()
+    tree = tree or SourceTree(root)
+    loaded = load(tree, lambda named: _catalog_for(named, tree), BUILD_FILE)
+    return Project(root, loaded.file, loaded.edition, loaded.warnings)
+
+
+def _catalog_for(named: frozenset[str], tree: SourceTree) -> Catalog:
+    """The backends of kbuild itself; with plug-ins when the file names something else."""
+    own = catalog()
+    if named <= {*own.backends}:
+        return own
+    # Installing a plug-in changes what the file means.
+    tree.observed.update(
+        {folder: look(folder) for folder in sys.path if Path(folder).is_absolute()}
+    )
+    return catalog(plugins=True)

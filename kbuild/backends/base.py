@@ -68,7 +68,7 @@ class Backend:
     """The `[kernel.*]` key that lists archs, in kebab-case."""
 
     def check_arch(self, arch: str) -> None:
-        """Raise `ValueError` with words when `arch` is not written as this backend writes archs."""
+        """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""
 
     def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
         """The archs to compile one kernel for.

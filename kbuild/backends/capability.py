@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-_PATTERN = re.compile(r"(?P<major>\d+)\.(?P<minor>\d)(?P<feature>[af]?)(?P<ptx>\+PTX)?")
+_PATTERN = re.compile(
+    r"(?P<major>[1-9]\d?)\.(?P<minor>\d)(?P<feature>[af]?)(?P<ptx>\+PTX)?", re.ASCII
+)
+_OTHER_SPELLING = re.compile(
+    r"(?:sm_?|compute_?)?(\d{1,2})\.?(\d)([af]?)", re.ASCII | re.IGNORECASE
+)
+# Majors that a CUDA release ever had or may get soon; anything else is a slip of the keyboard.
+_MAJORS = range(3, 20)
 
 
 @dataclass(frozen=True, order=True)
@@ -27,10 +34,8 @@ class Capability:
             ValueError: the text is no capability.
         """
         match = _PATTERN.fullmatch(text)
-        if match is None:
-            raise ValueError(
-                f"`{text}` is not a compute capability: write e.g. `9.0a` or `8.0+PTX`"
-            )
+        if match is None or int(match["major"]) not in _MAJORS:
+            raise ValueError(f"`{text}` is not a CUDA capability; {_advice(text)}")
         return cls(int(match["major"]), int(match["minor"]), match["feature"], bool(match["ptx"]))
 
     @property
@@ -52,3 +57,10 @@ class Capability:
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}{self.feature}{'+PTX' if self.ptx else ''}"
+
+
+def _advice(text: str) -> str:
+    guess = _OTHER_SPELLING.fullmatch(text)
+    if guess and int(guess[1]) in _MAJORS and not _PATTERN.fullmatch(text):
+        return f"did you mean `{guess[1]}.{guess[2]}{guess[3].lower()}`?"
+    return "write e.g. `9.0`, `9.0a` or `12.0+PTX`"

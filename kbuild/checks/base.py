@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from kbuild.registry import Registry
-from kbuild.variant import Variant
+from kbuild.variant import System, Variant
+
+Severity = Literal["error", "warning", "info"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,7 @@ class Finding:
     """One result of a check."""
 
     check: str
-    severity: Literal["error", "warning", "info"]
+    severity: Severity
     where: str
     """File relative to the variant, with `:line` where there is one."""
     what: str
@@ -41,6 +43,13 @@ class Output:
     """None when the folder's name is no variant name."""
     python: Path | None = None
     """Interpreter for checks that import the kernel; None skips them with an `info` finding."""
+    redistributable: bool = False
+    """True when the toolchain promises a portable binary: a broken ceiling is then an error."""
+
+    @property
+    def system(self) -> System | None:
+        """What the variant is compiled for; None when that is unknown or nothing is compiled."""
+        return self.variant.system if self.variant else None
 
     def libraries(self) -> Iterator[Path]:
         """Shared libraries in the folder, in path order."""

@@ -1,7 +1,8 @@
 """The sections of an edition 5 `build.toml` as frozen pydantic models.
 
 Field docstrings are the reference documentation: `docs/reference/build-toml.md` and the JSON Schema
-are generated from them. Keys are written in kebab-case.
+are generated from them (`kbuild.config.schema` reads them; pydantic does not, because looking up
+sources costs every start). Keys are written in kebab-case.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StrictInt, StrictStr
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+)
 
 from kbuild.version import Version
 
@@ -37,7 +46,8 @@ class Section(BaseModel):
         frozen=True,
         extra="forbid",
         alias_generator=kebab,
-        use_attribute_docstrings=True,
+        # Only the model that validates a whole file is built, when it is first used.
+        defer_build=True,
     )
 
 
@@ -71,7 +81,9 @@ class BackendGeneral(Section):
 
 
 class General(Section):
-    """The `[general]` table. `[general.<backend>]` tables are added per backend by the catalog."""
+    """The `[general]` table."""
+
+    # `kbuild.config.assemble` adds a `[general.<backend>]` table for each backend that has one.
 
     name: StrictStr
     """Kernel name: lower-case letters, digits and dashes, starting with a letter."""
@@ -135,10 +147,16 @@ class NoarchSection(Section):
 
     pyext: tuple[StrictStr, ...] = ()
     """Extra file extensions under `torch-ext/` to ship as data, beside `py` and `pyi`."""
-    cuda_capabilities: tuple[StrictStr, ...] | None = None
-    """CUDA compute capabilities to announce; nothing is compiled for them."""
-    rocm_archs: tuple[StrictStr, ...] | None = None
-    """ROCm architectures to announce; nothing is compiled for them."""
+    cuda_capabilities: tuple[StrictStr, ...] | None = Field(
+        default=None, validation_alias=AliasChoices("cuda-capabilities", "cuda_capabilities")
+    )
+    """CUDA compute capabilities to announce; nothing is compiled for them. Older tools write
+    `cuda_capabilities`."""
+    rocm_archs: tuple[StrictStr, ...] | None = Field(
+        default=None, validation_alias=AliasChoices("rocm-archs", "rocm_archs")
+    )
+    """ROCm architectures to announce; nothing is compiled for them. Older tools write
+    `rocm_archs`."""
 
 
 class TvmFfiSection(Section):
@@ -170,7 +188,9 @@ class KernelSection(Section):
 
 
 class BuildFile(Section):
-    """A whole `build.toml`; `build_file_type` adds what the catalog knows."""
+    """A whole `build.toml`."""
+
+    # `kbuild.config.assemble` adds what the catalog knows.
 
     general: General
     torch: TorchSection | None = None
@@ -193,7 +213,7 @@ class BuildFile(Section):
         return tables[key]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Catalog:
     """What the backends add to the models and to the rules; handed in by `kbuild.project`."""
 

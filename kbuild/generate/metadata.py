@@ -1,29 +1,44 @@
-"""`metadata.json` as it is known before the build: no digest yet."""
+"""From a plan to the value of its `metadata.json`."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import cast
 
+from kbuild import __version__
+from kbuild.metadata import Builder, GitState, KernelDependency, Metadata, Provenance
 from kbuild.plan import VariantPlan
 
 
-def metadata_text(plan: VariantPlan) -> str:
-    """The file's text, keys in the order of the format."""
+def metadata_of(plan: VariantPlan) -> Metadata:
+    """Everything that `metadata.json` says but the digest, which needs the built files."""
     kernel = plan.kernel
-    backend: dict[str, Any] = {"type": plan.backend}
-    if plan.archs:
-        backend["archs"] = list(plan.archs)
-    data = {
-        "name": kernel.name,
-        "id": plan.ops_name,
-        "version": kernel.version,
-        "license": kernel.license,
-        "upstream": kernel.upstream,
-        "source": kernel.source,
-        "python-depends": list(kernel.python_depends),
-        "kernel-depends": [dict(depend) for depend in kernel.kernel_depends],
-        "backend": backend,
-    }
-    present = {key: value for key, value in data.items() if value is not None}
-    return json.dumps(present, indent=2, ensure_ascii=False) + "\n"
+    return Metadata(
+        name=kernel.name,
+        id=plan.ops_name,
+        version=kernel.version,
+        license=kernel.license,
+        backend=plan.backend,
+        python_depends=kernel.python_depends,
+        kernel_depends=tuple(_dependency(entry) for entry in kernel.kernel_depends),
+        archs=plan.archs or None,
+        upstream=kernel.upstream,
+        source=kernel.source,
+        provenance=Provenance(
+            Builder(__version__), GitState(plan.commit, plan.dirty) if plan.commit else None
+        ),
+    )
+
+
+def metadata_text(plan: VariantPlan) -> str:
+    """The file's text as it is known before the build."""
+    return metadata_of(plan).to_json_text()
+
+
+def _dependency(entry: object) -> KernelDependency:
+    fields = cast("dict[str, str | int]", entry)
+    version, revision = fields.get("version"), fields.get("revision")
+    return KernelDependency(
+        repo_id=str(fields["repo-id"]),
+        version=int(version) if version is not None else None,
+        revision=str(revision) if revision is not None else None,
+    )

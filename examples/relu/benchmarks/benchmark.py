@@ -1,0 +1,30 @@
+"""Time the kernel against Torch: ``kernels benchmark <this project or its Hub id>``."""
+
+import torch
+from kernels.benchmark import Benchmark
+
+
+class ReluBenchmark(Benchmark):
+    seed = 0
+
+    def setup_small(self) -> None:
+        self._setup(1024, torch.float32)
+
+    def setup_large(self) -> None:
+        self._setup(1 << 24, torch.float32)
+
+    def setup_large_half(self) -> None:
+        self._setup(1 << 24, torch.float16)
+
+    def _setup(self, size: int, dtype: torch.dtype) -> None:
+        self.x = torch.randn(size, device=self.device).to(dtype)
+        self.out = torch.empty_like(self.x)
+
+    def _run(self) -> None:
+        self.kernel.relu(self.x, out=self.out)
+
+    def _reference(self) -> torch.Tensor:
+        return torch.relu(self.x)
+
+    benchmark_small = benchmark_large = benchmark_large_half = _run
+    verify_small = verify_large = verify_large_half = _reference

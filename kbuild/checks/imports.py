@@ -1,0 +1,118 @@
+"""A kernel's Python files find each other by relative imports, on every supported Python.
+
+The client imports a kernel under its id, not under its name, and puts nothing on `sys.path`: an
+absolute import of the kernel's own package fails, or finds somebody else's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
+from kbuild.checks.readers.libraries import metadata_of
+from kbuild.checks.readers.source import parse_source
+
+FLOOR = (3, 9)
+_FLOOR_TEXT = ".".join(str(part) for part in FLOOR)
+
+
+@CHECKS.add
+class Imports(Check):
+    """Syntax, absolute self-imports, and relative imports that lead nowhere."""
+
+    name = "imports"
+    summary = f"Python files parse on Python {_FLOOR_TEXT} and import each other relatively."
+
+    def run(self, output: Output) -> Iterator[Finding]:
+        """Findings of every Python file, in path order."""
+        metadata = metadata_of(output)
+        own = metadata.python_name if metadata else None
+        for path in output.python_files():
+            yield from file_findings(path, output.root, own)
+
+
+def file_findings(path: Path, root: Path, own: str | None) -> Iterator[Finding]:
+    """Findings of one file of the package at `root`; `own` is the kernel's Python name."""
+    where = path.relative_to(root).as_posix()
+    source = path.read_bytes()
+    try:
+        tree = parse_source(source)
+    except (SyntaxError, ValueError) as error:
+        yield _at(where, error, "error", "does not parse", "correct the syntax")
+        return
+    try:
+        parse_source(source, feature_version=FLOOR)
+    except SyntaxError as error:
+        hint = f"kernels promise Python {_FLOOR_TEXT}: write it with older syntax"
+        yield _at(where, error, "warning", f"needs a newer Python than {_FLOOR_TEXT}", hint)
+    for node, guarded in _statements(tree):
+        yield from _absolute(node, where, own)
+        if not guarded:
+            yield from _relative(node, where, path, root)
+
+
+def _at(where: str, error: Exception, severity: Severity, what: str, hint: str) -> Finding:
+    line = getattr(error, "lineno", None)
+    reason = getattr(error, "msg", None) or str(error)
+    place = f"{where}:{line}" if line else where
+    return Finding("imports", severity, place, f"{what}: {reason}", hint)
+
+
+def _statements(tree: ast.AST, guarded: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node, and whether a `try` with handlers stands around it."""
+    for node in ast.iter_child_nodes(tree):
+        inside = guarded or (isinstance(tree, ast.Try) and bool(tree.handlers))
+        yield node, inside
+        yield from _statements(node, inside)
+
+
+def _absolute(node: ast.AST, where: str, own: str | None) -> Iterator[Finding]:
+    for module in _imported(node):
+        if own is not None and module.partition(".")[0] == own:
+            line = getattr(node, "lineno", 0)
+            hint = f"import relatively: `from .{module[len(own) + 1 :]} import ...`"
+            what = f"imports its own package by name (`{module}`), which users do not have"
+            yield Finding("imports", "error", f"{where}:{line}", what, hint)
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+        yield node.module
+    elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+        yield from (_literal(argument) for argument in node.args[:1])
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return str(getattr(function, "attr", None) or getattr(function, "id", ""))
+
+
+def _literal(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _relative(node: ast.AST, where: str, path: Path, root: Path) -> Iterator[Finding]:
+    if not isinstance(node, ast.ImportFrom) or not node.level:
+        return
+    written = "." * node.level + (node.module or "")
+    folder = path.parent
+    for _ in range(node.level - 1):
+        folder = folder.parent
+    if folder != root and root not in folder.parents:
+        what = f"`{written}` leads out of the kernel's package"
+        yield Finding("imports", "error", f"{where}:{node.lineno}", what, "use fewer dots")
+    elif node.module and not _exists(folder.joinpath(*node.module.split("."))):
+        what = f"`{written}` is not in this variant"
+        hint = "ship the file, or catch ImportError where it is optional"
+        yield Finding("imports", "error", f"{where}:{node.lineno}", what, hint)
+
+
+def _exists(module: Path) -> bool:
+    """A package, a Python file, or an extension of that name."""
+    if module.is_dir() or module.with_name(f"{module.name}.py").is_file():
+        return True
+    return any(module.parent.glob(f"{module.name}.*")) if module.parent.is_dir() else False

@@ -1,0 +1,113 @@
+"""The folder has the shape that the `kernels` client loads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.readers.libraries import base_name, metadata_of
+from kbuild.metadata import METADATA_FILE
+from kbuild.variant import Variant
+
+REQUIRED = ("__init__.py", "_ops.py", METADATA_FILE)
+MANY_FILES = 200
+"""More files than this make every download of the kernel slow."""
+
+
+@CHECKS.add
+class Layout(Check):
+    """Flat: `__init__.py`, `_ops.py`, `metadata.json` and the extension, side by side."""
+
+    name = "layout"
+    summary = "The variant folder has the files, and only the files, that the client expects."
+
+    def run(self, output: Output) -> Iterator[Finding]:
+        """Findings on the folder's name, then on its files."""
+        yield from self._folder(output)
+        yield from self._required(output)
+        yield from self._nested_package(output)
+        yield from self._extension(output)
+        yield from self._stray(output)
+
+    def _error(self, where: str, what: str, hint: str) -> Finding:
+        return Finding(self.name, "error", where, what, hint)
+
+    def _folder(self, output: Output) -> Iterator[Finding]:
+        if output.variant is None:
+            hint = "name it like `torch213-cxx11-cpu-x86_64-linux` or `torch-cpu`"
+            yield self._error(".", f"`{output.root.name}` is not a variant name", hint)
+            return
+        named = _variant_named(output.root.name)
+        if named is not None and named != output.variant:
+            what = f"the folder is named `{named}`, but holds `{output.variant}`"
+            yield self._error(".", what, f"rename it to `{output.variant}`")
+
+    def _required(self, output: Output) -> Iterator[Finding]:
+        for name in REQUIRED:
+            if not (output.root / name).is_file():
+                yield self._error(name, "is missing", "package the variant with `kbuild build`")
+
+    def _nested_package(self, output: Output) -> Iterator[Finding]:
+        metadata = metadata_of(output)
+        if metadata and (output.root / metadata.python_name / "__init__.py").is_file():
+            where = f"{metadata.python_name}/__init__.py"
+            hint = "move the package's files to the top of the variant folder"
+            yield self._error(where, "the kernel's package is nested in itself", hint)
+
+    def _extension(self, output: Output) -> Iterator[Finding]:
+        if output.variant is None:
+            return
+        libraries = [output.name_of(path) for path in output.libraries()]
+        if output.variant.is_noarch:
+            for name in libraries:
+                hint = "compiled code belongs to a variant that names its CPU and system"
+                yield self._error(name, "a Python-only variant has no shared library", hint)
+        else:
+            yield from self._compiled(output, libraries)
+
+    def _compiled(self, output: Output, libraries: list[str]) -> Iterator[Finding]:
+        metadata = metadata_of(output)
+        if not libraries:
+            yield self._error(".", "the extension is missing", "build the variant again")
+        elif metadata and metadata.id not in {base_name(name) for name in _at_top(libraries)}:
+            what = f"no extension is named `{metadata.id}.*`, the `id` of {METADATA_FILE}"
+            yield self._error(libraries[0], what, "build again: name and id come from one plan")
+
+    def _stray(self, output: Output) -> Iterator[Finding]:
+        count = 0
+        for path in _files(output.root):
+            count += 1
+            where = output.name_of(path)
+            if path.suffix in {".pyc", ".pyo"}:
+                hint = "delete `__pycache__`; the client never downloads it"
+                yield self._error(where, "is bytecode", hint)
+            elif path.is_symlink() and not _resolves_inside(path, output.root):
+                hint = "copy the file: links out of the folder do not survive an upload"
+                yield self._error(where, "is a link that leads out of the folder", hint)
+        if count > MANY_FILES:
+            what = f"{count} files; more than {MANY_FILES} make downloads slow"
+            hint = "join small files, or leave out what is not needed at run time"
+            yield Finding(self.name, "warning", ".", what, hint)
+
+
+def _variant_named(name: str) -> Variant | None:
+    try:
+        return Variant.parse(name)
+    except ValueError:
+        return None
+
+
+def _at_top(names: list[str]) -> list[str]:
+    return [name for name in names if "/" not in name]
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for base, folders, files in os.walk(root):
+        folders.sort()
+        yield from (Path(base, name) for name in sorted(files))
+
+
+def _resolves_inside(path: Path, root: Path) -> bool:
+    return path.exists() and path.resolve().is_relative_to(root.resolve())

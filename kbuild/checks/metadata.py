@@ -1,0 +1,88 @@
+"""`metadata.json` says what the client needs, and says the truth about the files beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from keyword import iskeyword
+
+from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.digest import differences
+from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
+from kbuild.variant import Variant
+
+# The client compares these with the device before it loads a Hub kernel.
+ARCH_FORMS = {
+    "cuda": (re.compile(r"\d+\.\d[af]?(?:\+PTX)?"), "`9.0`, `9.0a`, `10.0f` or `8.0+PTX`"),
+    "rocm": (re.compile(r"gfx[0-9]+[0-9a-f]*"), "`gfx942`"),
+}
+Fault = tuple[str, str]
+
+
+@CHECKS.add
+class MetadataCheck(Check):
+    """Identifiers, archs, backend and digest."""
+
+    name = "metadata"
+    summary = f"`{METADATA_FILE}` is complete, agrees with the variant, and its digest is right."
+
+    def applies(self, output: Output) -> bool:
+        """Where there is something to read; `layout` reports a missing file."""
+        return (output.root / METADATA_FILE).is_file()
+
+    def run(self, output: Output) -> Iterator[Finding]:
+        """One finding per fault."""
+        try:
+            metadata = parse((output.root / METADATA_FILE).read_text("utf-8"))
+        except UnicodeError:
+            yield self._error("is not UTF-8 text", "write it with `kbuild build`")
+        except MetadataError as error:
+            for problem in error.problems:
+                yield self._error(problem, "the `kernels` client would refuse the variant")
+        else:
+            for what, hint in _faults(metadata, output):
+                yield self._error(what, hint)
+
+    def _error(self, what: str, hint: str) -> Finding:
+        return Finding(self.name, "error", METADATA_FILE, what, hint)
+
+
+def _faults(metadata: Metadata, output: Output) -> Iterator[Fault]:
+    yield from _identifiers(metadata)
+    yield from _archs(metadata)
+    if output.variant is not None:
+        yield from _agreement(metadata, output.variant)
+    yield from _digest(metadata, output)
+
+
+def _identifiers(metadata: Metadata) -> Iterator[Fault]:
+    for key, value in (("id", metadata.id), ("name", metadata.python_name)):
+        if not value.isidentifier() or iskeyword(value):
+            yield f"`{key}`: `{value}` is not a Python identifier", "use letters, digits and `_`"
+
+
+def _archs(metadata: Metadata) -> Iterator[Fault]:
+    pattern, words = ARCH_FORMS.get(metadata.backend, (None, ""))
+    for arch in metadata.archs or ():
+        if pattern is None:
+            what = f"`backend.archs` has `{arch}`, but {metadata.backend} has no archs"
+            yield what, "leave `archs` out"
+        elif not pattern.fullmatch(arch):
+            yield f"`backend.archs` has `{arch}`, which is no arch", f"write it like {words}"
+
+
+def _agreement(metadata: Metadata, variant: Variant) -> Iterator[Fault]:
+    if not variant.is_legacy and metadata.backend != variant.backend:
+        what = f"`backend.type` is `{metadata.backend}`, but the variant is for {variant.backend}"
+        yield what, "build again: the two are written from the same plan"
+    if not variant.is_noarch and variant.backend in ARCH_FORMS and not metadata.archs:
+        what = f"`backend.archs` is missing for a compiled {variant.backend} variant"
+        yield what, "list the archs that were compiled: the client compares them with the device"
+
+
+def _digest(metadata: Metadata, output: Output) -> Iterator[Fault]:
+    if metadata.digest is None:
+        yield "`digest` is missing", "add it with `kbuild hash`"
+        return
+    for difference in differences(output.root, metadata.digest):
+        yield difference, "compute it last, with `kbuild hash`"

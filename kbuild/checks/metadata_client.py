@@ -1,0 +1,42 @@
+"""`metadata.json` is read by the `kernels` client itself, not only by kbuild's model of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.readers.probing import ask
+from kbuild.metadata import METADATA_FILE
+from kbuild.run import LocalRunner, Runner
+
+
+@CHECKS.add
+class MetadataClient(Check):
+    """Asks the client that is installed beside the Torch in use."""
+
+    name = "metadata-client"
+    summary = f"The `kernels` client reads `{METADATA_FILE}`."
+    slow = True
+    runner: Runner = LocalRunner()
+
+    def applies(self, output: Output) -> bool:
+        """Where there is something to read; `layout` reports a missing file."""
+        return (output.root / METADATA_FILE).is_file()
+
+    def run(self, output: Output) -> Iterator[Finding]:
+        """One finding when the client refuses, or when there is no client to ask."""
+        if output.python is None:
+            yield self._unread("no interpreter was given")
+            return
+        path = str((output.root / METADATA_FILE).resolve())
+        answer = ask(self.runner, output.python, "metadata_probe", path)
+        if answer.state == "absent":
+            yield self._unread(answer.reason)
+        elif answer.state != "ok":
+            what = f"the client refuses it: {answer.reason}"
+            yield Finding(self.name, "error", METADATA_FILE, what, "write it with `kbuild build`")
+
+    def _unread(self, reason: str) -> Finding:
+        what = f"not read by the client: {reason}"
+        hint = "`pip install kernels` into that interpreter"
+        return Finding(self.name, "info", METADATA_FILE, what, hint)

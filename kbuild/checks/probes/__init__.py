@@ -1,0 +1,1 @@
+"""Programs that a check runs with another interpreter; they import nothing of kbuild."""

@@ -1,0 +1,72 @@
+"""Loads one variant in this process, the way a user's program would.
+
+Usage: `python load_probe.py FOLDER VARIANT BACKEND ID`. With the `kernels` client, its own rules
+say whether the variant fits this machine, and it does the loading. Without it, the folder is
+imported as a package under its id. Prints one JSON object with `state` and `reason`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+import traceback
+from pathlib import Path
+
+SHOWN_LINES = 6
+
+
+def misfit_by_client(variant: str, backend: str) -> str | None:
+    """Why the client would not choose this variant here; None when it would.
+
+    A client whose rules cannot be asked counts as fitting: the load then says the truth.
+    """
+    try:
+        rules = importlib.import_module("kernels.variants")
+        chosen, trace = rules.resolve_variant([rules.parse_variant(variant)], backend)
+    except (ImportError, AttributeError):
+        return None
+    except ValueError as error:
+        return str(error)
+    if chosen is not None:
+        return None
+    reasons = [str(decision.reason) for decision in trace]
+    return reasons[0] if reasons else "this Python cannot use compiled variants"
+
+
+def load_with_client(folder: Path, backend: str) -> None:
+    """`kernels.get_local_kernel`; pointed at the variant itself, it takes exactly that one."""
+    importlib.import_module("kernels").get_local_kernel(folder, backend=backend)
+
+
+def load_plainly(folder: Path, identifier: str) -> None:
+    """Import the folder as the package `identifier`, as the client would."""
+    spec = importlib.util.spec_from_file_location(identifier, folder / "__init__.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{folder} has no `__init__.py`")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[identifier] = module
+    spec.loader.exec_module(module)
+
+
+def answer(folder: Path, variant: str, backend: str, identifier: str) -> tuple[str, str]:
+    """`loaded`, `misfit` or `failed`, and why."""
+    client = importlib.util.find_spec("kernels") is not None
+    if client and (reason := misfit_by_client(variant, backend)):
+        return "misfit", reason
+    try:
+        if client:
+            load_with_client(folder, backend)
+        else:
+            importlib.import_module("torch")  # the extension takes Torch's symbols from the process
+            load_plainly(folder, identifier)
+    except BaseException:  # noqa: BLE001 - a kernel may raise anything, SystemExit included
+        lines = traceback.format_exc().strip().splitlines()
+        return "failed", "\n".join(lines[-SHOWN_LINES:])
+    return "loaded", "with the kernels client" if client else "as a package"
+
+
+if __name__ == "__main__":
+    state, why = answer(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4])
+    sys.stdout.write("\n" + json.dumps({"state": state, "reason": why}) + "\n")

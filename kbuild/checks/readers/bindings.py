@@ -1,0 +1,277 @@
+"""Which names a Python file binds, scope by scope, and to what.
+
+A name may be bound several times (`try: ... except ImportError: ...`); every binding is kept. Names
+whose value cannot be read off the source (parameters, loop variables) are bound to None.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+Path = tuple[str, ...]
+"""A module of the package as its parts: `()` is the package, `("layers", "act")` a module."""
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+@dataclass(frozen=True)
+class External:
+    """An absolute import: `import torch.library as tl` binds `tl` to `torch.library`."""
+
+    dotted: str
+
+
+@dataclass(frozen=True)
+class Internal:
+    """A relative import of `name` from a module of the same package; `*` stands for all of it."""
+
+    module: Path
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """An expression, to be read in the scope where it stands."""
+
+    node: ast.expr
+    scope: Scope
+    instance: bool = False
+    """True when the expression is an annotation: the name is an instance of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Defined:
+    """A function or a class of this file, and the scope of its body."""
+
+    node: _Function | ast.ClassDef
+    scope: Scope
+    body: Scope
+
+
+Binding = External | Internal | Value | Defined | None
+
+
+@dataclass(eq=False)
+class Scope:
+    """One block of names."""
+
+    parent: Scope | None = None
+    is_class: bool = False
+    names: dict[str, list[Binding]] = field(default_factory=dict)
+    stars: list[External | Internal] = field(default_factory=list)
+    elsewhere: dict[str, Scope] = field(default_factory=dict)
+    """Names declared `global` or `nonlocal`."""
+
+    def bind(self, name: str, binding: Binding) -> None:
+        """Add one binding of a name."""
+        home = self.elsewhere.get(name, self)
+        home.names.setdefault(name, []).append(binding)
+
+    def outward(self) -> Iterable[Scope]:
+        """The scopes that a name is looked up in; a class hides its names from its functions."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope is self or not scope.is_class:
+                yield scope
+            scope = scope.parent
+
+    @property
+    def module(self) -> Scope:
+        """The outermost scope."""
+        return self if self.parent is None else self.parent.module
+
+
+@dataclass(frozen=True, eq=False)
+class Names:
+    """One file's names, and every call and attribute in it with the scope where it stands."""
+
+    scope: Scope
+    calls: list[tuple[ast.Call, Scope]]
+    attributes: list[tuple[ast.Attribute, Scope]]
+
+
+def names_of(tree: ast.Module, package: Path, own: str) -> Names:
+    """Read one file.
+
+    Args:
+        tree: the file.
+        package: the package that its relative imports start from.
+        own: the kernel's Python name; absolute imports of it count as relative ones.
+    """
+    binder = _Binder(package, own)
+    binder.visit(tree)
+    return Names(binder.scope, binder.calls, binder.attributes)
+
+
+class _Binder(ast.NodeVisitor):
+    """Walks one file and fills its scopes."""
+
+    def __init__(self, package: Path, own: str) -> None:
+        self.package = package
+        self.own = own
+        self.scope = Scope()
+        self.calls: list[tuple[ast.Call, Scope]] = []
+        self.attributes: list[tuple[ast.Attribute, Scope]] = []
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            self.scope.bind(alias.asname or top, External(alias.name if alias.asname else top))
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            origin = self._origin(node, alias.name)
+            if alias.name == "*":
+                self.scope.stars.append(origin)
+            else:
+                self.scope.bind(alias.asname or alias.name, origin)
+
+    def _origin(self, node: ast.ImportFrom, name: str) -> External | Internal:
+        parts = tuple(node.module.split(".")) if node.module else ()
+        if node.level:
+            kept = len(self.package) - node.level + 1
+            return Internal(self.package[: max(kept, 0)] + parts, name)
+        if parts[:1] == (self.own,):
+            return Internal(parts[1:], name)
+        return External(f"{node.module}.{name}")
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.generic_visit(node)
+        for target in node.targets:
+            self._assign(target, node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self.generic_visit(node)
+        if node.value is not None:
+            self._assign(node.target, node.value)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self.generic_visit(node)
+        self._assign(node.target, None)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.generic_visit(node)
+        self._assign(node.target, node.value)
+
+    def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
+        for item in node.items:
+            if item.optional_vars is not None:
+                self._assign(item.optional_vars, item.context_expr)
+        self.generic_visit(node)
+
+    visit_AsyncWith = visit_With  # noqa: N815
+
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
+        self._iterate(node.target, node.iter)
+        self.generic_visit(node)
+
+    visit_AsyncFor = visit_For  # noqa: N815
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        if node.name:
+            self.scope.bind(node.name, None)
+        self.generic_visit(node)
+
+    def visit_Global(self, node: ast.Global) -> None:
+        self.scope.elsewhere |= dict.fromkeys(node.names, self.scope.module)
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
+        for name in node.names:
+            holders = [s for s in self.scope.outward() if s is not self.scope and name in s.names]
+            self.scope.elsewhere[name] = holders[0] if holders else self.scope
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.calls.append((node, self.scope))
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self.attributes.append((node, self.scope))
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: _Function) -> None:
+        body = Scope(self.scope)
+        self.scope.bind(node.name, Defined(node, self.scope, body))
+        self._visit_all([*node.decorator_list, node.returns])
+        self._function(node.args, node.body, body)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._function(node.args, [node.body], Scope(self.scope))
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        body = Scope(self.scope, is_class=True)
+        self.scope.bind(node.name, Defined(node, self.scope, body))
+        self._visit_all([*node.decorator_list, *node.bases, *(k.value for k in node.keywords)])
+        self._inside(body, node.body)
+
+    def _comprehension(self, node: _Comprehension) -> None:
+        body = Scope(self.scope)
+        for generator in node.generators:
+            self.visit(generator.iter)
+            self._inside(body, [generator.target, *generator.ifs])
+            outer, self.scope = self.scope, body
+            self._iterate(generator.target, generator.iter)
+            self.scope = outer
+        parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        self._inside(body, parts)
+
+    visit_ListComp = _comprehension  # noqa: N815
+    visit_SetComp = _comprehension  # noqa: N815
+    visit_DictComp = _comprehension  # noqa: N815
+    visit_GeneratorExp = _comprehension  # noqa: N815
+
+    def _function(self, args: ast.arguments, body: Iterable[ast.AST], scope: Scope) -> None:
+        self._visit_all([*args.defaults, *args.kw_defaults])
+        positional = [*args.posonlyargs, *args.args]
+        defaults = dict(zip(reversed(positional), reversed(args.defaults), strict=False))
+        defaults |= {a: d for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d}
+        for arg in [*positional, *args.kwonlyargs, args.vararg, args.kwarg]:
+            if arg is not None:
+                self._parameter(arg, defaults.get(arg), scope)
+        self._inside(scope, body)
+
+    def _parameter(self, arg: ast.arg, default: ast.expr | None, scope: Scope) -> None:
+        if arg.annotation is not None:
+            self.visit(arg.annotation)
+            scope.bind(arg.arg, Value(arg.annotation, self.scope, instance=True))
+        else:
+            scope.bind(arg.arg, None)
+        if default is not None:
+            scope.bind(arg.arg, Value(default, self.scope))
+
+    def _visit_all(self, nodes: Iterable[ast.AST | None]) -> None:
+        for node in nodes:
+            if node is not None:
+                self.visit(node)
+
+    def _inside(self, scope: Scope, nodes: Iterable[ast.AST]) -> None:
+        outer, self.scope = self.scope, scope
+        self._visit_all(nodes)
+        self.scope = outer
+
+    def _iterate(self, target: ast.expr, iterated: ast.expr) -> None:
+        if isinstance(iterated, ast.Tuple | ast.List | ast.Set):
+            for element in iterated.elts:
+                self._assign(target, element)
+        else:
+            self._assign(target, None)
+
+    def _assign(self, target: ast.expr, value: ast.expr | None) -> None:
+        if isinstance(target, ast.Name):
+            self.scope.bind(target.id, None if value is None else Value(value, self.scope))
+        elif isinstance(target, ast.Starred):
+            self._assign(target.value, None)
+        elif isinstance(target, ast.Tuple | ast.List):
+            for element, part in zip(target.elts, _parts(value, len(target.elts)), strict=True):
+                self._assign(element, part)
+
+
+def _parts(value: ast.expr | None, count: int) -> list[ast.expr | None]:
+    """The elements of a literal tuple or list of that length; as many None when it is not one."""
+    if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == count:
+        return [None if isinstance(e, ast.Starred) else e for e in value.elts]
+    return [None] * count

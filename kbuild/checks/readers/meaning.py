@@ -1,0 +1,223 @@
+"""What an expression of a kernel's Python files denotes, as far as the source alone says.
+
+A meaning is a dotted name (`torch.library.custom_op`), or one of the marks below. An expression
+may have several: a name bound twice keeps both. Nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path as FilePath
+
+from kbuild.checks.readers.bindings import (
+    Binding,
+    Defined,
+    External,
+    Internal,
+    Names,
+    Path,
+    Scope,
+    Value,
+    names_of,
+)
+from kbuild.checks.readers.source import parse_source
+
+OPS_MODULE: Path = ("_ops",)
+OPS = "@_ops"
+NAMESPACE = f"{OPS}.ops"
+LIBRARY = "@library"
+"""An instance of `torch.library.Library`."""
+CUSTOM_OP = "@op"
+"""What `custom_op` and `triton_op` return, called or not yet called."""
+UNKNOWN = "@unknown"
+"""Something that the source does not say: a parameter, a literal, a call's result."""
+_MODULE = "@module:"
+_CLASS = "@class:"
+
+LIBRARY_MAKERS = ("torch.library.Library", "torch.library._scoped_library")
+OP_MAKERS = ("custom_op", "triton_op")
+TORCH_MODULES = (
+    "torch.library",
+    "torch._library",
+    "torch._library.custom_ops",
+    "torch._library.triton",
+    "torch._custom_ops",
+    "torch._custom_op.impl",
+)
+Meanings = frozenset[str]
+NOTHING: Meanings = frozenset()
+
+
+class Package:
+    """The Python files of one kernel."""
+
+    def __init__(self, root: FilePath, own: str) -> None:
+        self.root = root
+        self.own = own
+        self.modules: dict[Path, Names] = {}
+        self.files: dict[Path, str] = {}
+        for file in sorted(root.rglob("*.py")):
+            self._read(file)
+        self._scopes: dict[str, Scope] = {}
+
+    def _read(self, file: FilePath) -> None:
+        relative = file.relative_to(self.root)
+        parts = relative.with_suffix("").parts
+        module = parts[:-1] if parts[-1] == "__init__" else parts
+        try:
+            tree = parse_source(file.read_bytes())
+        except (SyntaxError, ValueError):
+            return  # the `imports` check reports it
+        self.modules[module] = names_of(tree, parts[:-1], self.own)
+        self.files[module] = relative.as_posix()
+
+    def denote(self, node: ast.AST, scope: Scope) -> Meanings:
+        """Everything that the expression may be."""
+        return _Reading(self).denote(node, scope)
+
+    def bindings_of(self, origin: Internal) -> list[Binding]:
+        """What a name of a module of the package is bound to; stars are followed."""
+        module = self.modules.get(origin.module)
+        if module is None:
+            return []
+        found = module.scope.names.get(origin.name)
+        return found or [_through(star, origin.name) for star in module.scope.stars]
+
+    def lookup(self, name: str, scope: Scope) -> list[Binding]:
+        """The bindings of a name as seen from a scope; empty for builtins and unknown names."""
+        for candidate in scope.outward():
+            if found := candidate.names.get(name):
+                return found
+        return [_through(star, name) for star in scope.module.stars]
+
+    def class_scope(self, mark: str) -> Scope:
+        """The body behind a class's mark."""
+        return self._scopes[mark]
+
+    def mark_class(self, defined: Defined) -> str:
+        """A mark by which a class's attributes can be found again."""
+        mark = f"{_CLASS}{id(defined.node)}"
+        self._scopes[mark] = defined.body
+        return mark
+
+
+def _through(star: External | Internal, name: str) -> External | Internal:
+    if isinstance(star, External):
+        return External(star.dotted.removesuffix("*") + name)
+    return Internal(star.module, name)
+
+
+class _Reading:
+    """One question; remembers what it is about to answer, so that cycles end."""
+
+    def __init__(self, package: Package) -> None:
+        self.package = package
+        self.open: set[tuple[int, int] | Internal] = set()
+        self._by_kind: Mapping[type, Callable[..., Iterable[str]]] = {
+            ast.Name: self._name,
+            ast.Attribute: self._attribute,
+            ast.Call: self._call,
+            ast.IfExp: lambda n, s: self.denote(n.body, s) | self.denote(n.orelse, s),
+            ast.BoolOp: lambda n, s: (m for v in n.values for m in self.denote(v, s)),
+            ast.NamedExpr: lambda n, s: self.denote(n.value, s),
+        }
+
+    def denote(self, node: ast.AST, scope: Scope) -> Meanings:
+        key = (id(node), id(scope))
+        if key in self.open:
+            return NOTHING
+        self.open.add(key)
+        found = frozenset(self._by_kind.get(type(node), _nothing)(node, scope))
+        self.open.discard(key)
+        return found or frozenset((UNKNOWN,))
+
+    def _name(self, node: ast.Name, scope: Scope) -> Iterator[str]:
+        bindings = self.package.lookup(node.id, scope)
+        if not bindings:
+            yield node.id
+        for binding in bindings:
+            yield from self._binding(binding)
+
+    def _binding(self, binding: Binding) -> Iterable[str]:
+        if isinstance(binding, External):
+            return (binding.dotted,)
+        if isinstance(binding, Internal):
+            return self._internal(binding)
+        if isinstance(binding, Value):
+            found = self.denote(binding.node, binding.scope)
+            if not binding.instance:
+                return found
+            return (LIBRARY if found & set(LIBRARY_MAKERS) else UNKNOWN,)
+        return self._defined(binding) if isinstance(binding, Defined) else (UNKNOWN,)
+
+    def _defined(self, binding: Defined) -> Iterator[str]:
+        if isinstance(binding.node, ast.ClassDef):
+            yield self.package.mark_class(binding)
+        decorators = binding.node.decorator_list
+        made = any(CUSTOM_OP in self.denote(node, binding.scope) for node in decorators)
+        yield CUSTOM_OP if made else UNKNOWN
+
+    def _internal(self, origin: Internal) -> Iterator[str]:
+        module = (*origin.module, origin.name)
+        if origin.module == OPS_MODULE:
+            yield f"{OPS}.{origin.name}"
+        elif module == OPS_MODULE:
+            yield OPS
+        elif origin not in self.open:
+            self.open.add(origin)
+            for binding in self.package.bindings_of(origin):
+                yield from self._binding(binding)
+            self.open.discard(origin)
+            if module in self.package.modules:
+                yield _MODULE + ".".join(module)
+
+    def _attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[str]:
+        for base in self.denote(node.value, scope):
+            yield from self._member(base, node.attr)
+
+    def _member(self, base: str, name: str) -> Iterator[str]:
+        if base.startswith(_MODULE):
+            module = tuple(base.removeprefix(_MODULE).split("."))
+            yield from self._internal(Internal(module, name))
+        elif base.startswith(_CLASS):
+            for binding in self.package.class_scope(base).names.get(name, ()):
+                yield from self._binding(binding)
+        else:
+            yield f"{base}.{name}"
+
+    def _call(self, node: ast.Call, scope: Scope) -> Iterator[str]:
+        for function in self.denote(node.func, scope):
+            if function in LIBRARY_MAKERS:
+                yield LIBRARY
+            elif function == CUSTOM_OP or is_registrar(function, OP_MAKERS):
+                yield CUSTOM_OP
+            elif function in ("functools.partial", "importlib.import_module", "__import__"):
+                yield from self._passed_on(function, node, scope)
+            elif function == "getattr" and len(node.args) > 1:
+                yield from self._getattr(node, scope)
+
+    def _passed_on(self, function: str, node: ast.Call, scope: Scope) -> Iterator[str]:
+        first = node.args[0] if node.args else None
+        if function == "functools.partial" and first is not None and len(node.args) == 1:
+            yield from self.denote(first, scope)
+        elif isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield first.value
+
+    def _getattr(self, node: ast.Call, scope: Scope) -> Iterator[str]:
+        name = node.args[1]
+        for base in self.denote(node.args[0], scope):
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield from self._member(base, name.value)
+            elif base.startswith(NAMESPACE):
+                yield base
+
+
+def _nothing(_node: ast.AST, _scope: Scope) -> Meanings:
+    return NOTHING
+
+
+def is_registrar(meaning: str, names: Iterable[str]) -> bool:
+    """True for one of Torch's functions of these names, wherever Torch keeps it."""
+    module, _, name = meaning.rpartition(".")
+    return name in names and module in TORCH_MODULES

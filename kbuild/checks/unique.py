@@ -1,0 +1,29 @@
+"""Two kernels in one process do not share state by accident."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
+
+
+@CHECKS.add
+class Unique(Check):
+    """An STB_GNU_UNIQUE symbol binds to the first definition that the process ever saw."""
+
+    name = "unique"
+    summary = "No process-wide unique symbols (STB_GNU_UNIQUE) are exported."
+
+    def applies(self, output: Output) -> bool:
+        """Only where there are libraries."""
+        return has_libraries(output)
+
+    def run(self, output: Output) -> Iterator[Finding]:
+        """One finding per file."""
+        for where, elf in elf_libraries(output):
+            names = sorted(symbol.name for symbol in elf.exported if symbol.unique)
+            if names:
+                what = f"exports {some(names)} as unique in the whole process (STB_GNU_UNIQUE)"
+                hint = "compile with `-fno-gnu-unique` and `-fvisibility=hidden`"
+                yield Finding(self.name, "warning", where, what, hint)

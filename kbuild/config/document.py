@@ -1,0 +1,86 @@
+"""A parsed `build.toml` as the rules look at it.
+
+A rule runs whether or not the file fits the models, so that all problems come at once. What has the
+wrong type is the models' business and reads here as if it were absent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.config.issue import KeyPath
+from kbuild.config.model import BuildFile, Catalog
+from kbuild.sourcetree import SourceTree
+
+NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
+"""`general.name`."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """The dictionary with accessors that never raise."""
+
+    data: Mapping[str, Any]
+
+    def get(self, *path: str | int) -> Any:
+        """The value at a path, or None."""
+        value: Any = self.data
+        try:
+            for part in path:
+                value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+        return value
+
+    def table(self, *path: str | int) -> Mapping[str, Any]:
+        """The table at a path, or an empty one."""
+        value = self.get(*path)
+        return value if isinstance(value, dict) else {}
+
+    def text(self, *path: str | int) -> str | None:
+        """The string at a path, or None."""
+        value = self.get(*path)
+        return value if isinstance(value, str) else None
+
+    def items(self, *path: str | int) -> list[Any]:
+        """The list at a path, or an empty one."""
+        value = self.get(*path)
+        return value if isinstance(value, list) else []
+
+    def strings(self, *path: str | int) -> Iterator[tuple[KeyPath, str]]:
+        """The strings of a list, each with its own path."""
+        for index, item in enumerate(self.items(*path)):
+            if isinstance(item, str):
+                yield (*path, index), item
+
+    def kernels(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The `[kernel.*]` tables in the file's order."""
+        for name, section in self.table("kernel").items():
+            if isinstance(section, dict):
+                yield name, section
+
+    def backends(self) -> list[str]:
+        """`general.backends`."""
+        return [name for _, name in self.strings("general", "backends")]
+
+    def frameworks(self) -> list[str]:
+        """The framework tables that are present."""
+        return [key for key in BuildFile.frameworks if key in self.data]
+
+    def python_name(self) -> str | None:
+        """The Python package's name, when `general.name` gives one."""
+        name = self.text("general", "name")
+        return name.replace("-", "_") if name and NAME.fullmatch(name) else None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the rules may ask beside the document."""
+
+    catalog: Catalog
+    tree: SourceTree
+    edition: int
+    """Edition that the file is written in."""

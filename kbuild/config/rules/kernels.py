@@ -1,0 +1,66 @@
+"""The `[kernel.*]` sections: names, backends, sources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kbuild.config.document import Context, Document
+from kbuild.config.issue import Issue
+from kbuild.config.suggest import listed, one_of
+
+KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")
+"""What CMake takes as a target's name."""
+_CMAKE_TARGETS = {
+    "all",
+    "clean",
+    "depend",
+    "edit_cache",
+    "help",
+    "install",
+    "list_install_components",
+    "package",
+    "package_source",
+    "rebuild_cache",
+    "test",
+}
+
+
+def names(document: Document, _: Context) -> Iterator[Issue]:
+    """A section's name becomes a CMake target."""
+    for name, _section in document.kernels():
+        path = ("kernel", name)
+        if not KERNEL_NAME.fullmatch(name):
+            hint = "letters, digits, `_`, `-`, `.` and `+`, starting with a letter or `_`"
+            yield Issue(path, f"`{name}` cannot be the name of a CMake target", hint)
+        elif name.lower() in _CMAKE_TARGETS:
+            message = f"`{name}` is a target that every CMake project has"
+            yield Issue(path, message, f"choose another name, e.g. `{name}_kernel`")
+
+
+def backends(document: Document, context: Context) -> Iterator[Issue]:
+    """Each kernel's backend can be compiled for, and is one of the project's."""
+    compiled = context.catalog.kernel_sections
+    for name, section in document.kernels():
+        path = ("kernel", name, "backend")
+        backend = section.get("backend")
+        if not isinstance(backend, str):
+            continue
+        if backend not in context.catalog.backends:
+            yield Issue(path, f"`{backend}` is not a backend", one_of(backend, compiled))
+        elif backend not in compiled:
+            message = f"`{backend}` kernels are Python files and have no `[kernel.*]` section"
+            yield Issue(path, message, f"compiled backends: {listed(sorted(compiled))}")
+        elif document.backends() and backend not in document.backends():
+            hint = "add it there, or remove this section"
+            yield Issue(path, f"`{backend}` is not listed in general.backends", hint)
+
+
+def sources(document: Document, _: Context) -> Iterator[Issue]:
+    """A kernel has sources."""
+    for name, section in document.kernels():
+        if section.get("src") == []:
+            yield Issue(("kernel", name, "src"), "lists no sources", "remove the section if unused")
+
+
+RULES = (names, backends, sources)

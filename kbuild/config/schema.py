@@ -1,0 +1,162 @@
+"""The JSON Schema (draft 2020-12) of an edition 5 `build.toml`, made from the models.
+
+Editors use it to complete and check the file while it is typed. What pydantic cannot know (names,
+dependencies, exactly one framework) is added from the same data that the rules use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import AliasChoices, BaseModel
+
+from kbuild.config.assemble import build_file_type
+from kbuild.config.curated import EVERY_BACKEND, libraries, python_packages
+from kbuild.config.descriptions import descriptions
+from kbuild.config.document import NAME
+from kbuild.config.model import EDITION, BuildFile, Catalog, kebab
+from kbuild.config.rules.general import GIT_URL, REPO_ID
+from kbuild.config.rules.kernels import KERNEL_NAME
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_VERSION = {"pattern": r"^\d+(\.\d+)*$"}
+
+
+def json_schema(catalog: Catalog | None = None) -> dict[str, Any]:
+    """The schema of the whole file."""
+    if catalog is None:
+        from kbuild.project import catalog as installed
+
+        catalog = installed()
+    model = build_file_type(catalog)
+    schema = model.model_json_schema(by_alias=True)
+    definitions: dict[str, Any] = schema["$defs"]
+    for part in models_in(model):
+        name = "BuildFile" if part is model else part.__name__
+        _describe(schema if part is model else definitions[name], part)
+    _constrain(schema, definitions, catalog)
+    return {"$schema": _DIALECT, "title": "build.toml", **_without_titles(schema)}
+
+
+def models_in(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """The model and all models of its fields, each once."""
+    found: dict[type[BaseModel], None] = {model: None}
+    waiting = [model]
+    while waiting:
+        for field in waiting.pop().model_fields.values():
+            for inner in _models_of(field.annotation):
+                if inner not in found:
+                    found[inner] = None
+                    waiting.append(inner)
+    return iter(found)
+
+
+def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_of(argument)
+
+
+def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    texts = descriptions(model)
+    properties = schema["properties"]
+    for name, field in model.model_fields.items():
+        entry = properties[kebab(name)]
+        text = texts.get(name) or first_sentence(next(_models_of(field.annotation), None))
+        if text:
+            entry["description"] = text
+        if isinstance(field.validation_alias, AliasChoices):  # the spelling of older tools
+            properties[str(field.validation_alias.choices[1])] = {**entry, "deprecated": True}
+
+
+def first_sentence(model: type[BaseModel] | None) -> str:
+    """What a model's docstring begins with."""
+    return (model.__doc__ or "").strip().split("\n")[0] if model else ""
+
+
+def _constrain(schema: dict[str, Any], definitions: dict[str, Any], catalog: Catalog) -> None:
+    frameworks = BuildFile.frameworks
+    schema["oneOf"] = [{"required": [framework]} for framework in frameworks]
+    schema["properties"]["kernel"]["propertyNames"] = _pattern(KERNEL_NAME.pattern)
+    _constrain_general(definitions["General"], catalog)
+    definitions["KernelDepend"]["oneOf"] = [{"required": ["version"]}, {"required": ["revision"]}]
+    definitions["KernelDepend"]["properties"]["version"] |= {"minimum": 0}
+    for owner in ("KernelDepend", "Hub"):
+        _strings(definitions[owner]["properties"]["repo-id"]).update(_pattern(REPO_ID.pattern))
+    for section in catalog.kernel_sections.values():
+        properties = definitions[section.__name__]["properties"]
+        properties["depends"]["items"]["enum"] = sorted(libraries())
+        properties["src"] |= {"minItems": 1, "uniqueItems": True}
+    for scope, table in catalog.general_sections.items():
+        _constrain_packages(definitions[table.__name__], scope)
+    for definition in definitions.values():
+        _constrain_versions(definition["properties"])
+
+
+def _constrain_general(general: dict[str, Any], catalog: Catalog) -> None:
+    properties = general["properties"]
+    properties["name"] |= _pattern(NAME.pattern)
+    properties["version"] |= {"minimum": 0}
+    properties["license"] |= {"minLength": 1}
+    properties["backends"] |= {"minItems": 1, "uniqueItems": True}
+    properties["backends"]["items"]["enum"] = sorted(catalog.backends)
+    text = properties["edition"]["description"]
+    properties["edition"] = {"const": EDITION, "description": text}
+    general["required"] = sorted({*general["required"], "edition"})
+    for key in ("upstream", "source"):
+        _strings(properties[key]).update(_pattern(GIT_URL.pattern))
+    _constrain_packages(general, EVERY_BACKEND)
+
+
+def _constrain_packages(definition: dict[str, Any], scope: str) -> None:
+    entry = definition["properties"]["python-depends"]
+    known = sorted(python_packages().get(scope, {}))
+    if known:
+        entry["items"]["enum"] = known
+    else:
+        entry["maxItems"] = 0
+
+
+def _constrain_versions(properties: Mapping[str, Any]) -> None:
+    for key in ("minver", "maxver", "cuda-minver", "stable-abi"):
+        if key in properties:
+            for entry in _all_strings(properties[key]):
+                entry.update(_VERSION)
+
+
+def _all_strings(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schema's alternatives that are strings, also as values of a table."""
+    alternatives = entry.get("anyOf", [entry])
+    values = [part.get("additionalProperties") for part in alternatives]
+    tables = [value for value in values if isinstance(value, dict)]
+    return [part for part in (*alternatives, *tables) if part.get("type") == "string"]
+
+
+def _strings(entry: dict[str, Any]) -> dict[str, Any]:
+    return _all_strings(entry)[0]
+
+
+def _pattern(pattern: str) -> dict[str, str]:
+    """JSON Schema patterns match anywhere unless they are anchored."""
+    return {"pattern": f"^(?:{pattern})$"}
+
+
+def _without_titles(schema: Any) -> Any:
+    """Pydantic titles every property with its own name; absent keys need no `null` either."""
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    alternatives = [item for item in schema.get("anyOf", ()) if item != {"type": "null"}]
+    if len(alternatives) == 1 and "anyOf" in schema:
+        schema = {k: v for k, v in schema.items() if k != "anyOf"} | alternatives[0]
+    elif alternatives:
+        schema = {**schema, "anyOf": alternatives}
+    return {
+        key: _without_titles(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+        and not (key == "default" and value is None)
+    }

@@ -1,0 +1,168 @@
+"""What pydantic says about a file, in kbuild's words.
+
+The models speak about shape: missing keys, unknown keys, wrong types. Pydantic's own sentences name
+Python types and union members; users know TOML types and their own key paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, ValidationError
+
+from kbuild.config.document import Document
+from kbuild.config.issue import Issue, KeyPath
+from kbuild.config.model import Catalog, kebab
+from kbuild.config.suggest import closest, did_you_mean, listed, toml_type
+
+# pydantic error type -> what should be there
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a table",
+    "mapping_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+}
+_RULED = (("torch", "stable-abi"),)
+"""Paths that the rules judge alone, because a union's errors cannot be read."""
+
+
+def keys_of(model: type[BaseModel]) -> dict[str, Any]:
+    """TOML key -> pydantic field of one table."""
+    return {kebab(name): field for name, field in model.model_fields.items()}
+
+
+def issues_of(error: ValidationError, document: Document, catalog: Catalog) -> Iterator[Issue]:
+    """One issue for each thing that pydantic found."""
+    for detail in error.errors(include_url=False):
+        path = _path(detail["loc"])
+        if not any(path[: len(ruled)] == ruled for ruled in _RULED):
+            yield _issue(detail, path, document, catalog)
+        if detail["type"].startswith("union_tag"):
+            yield from _as_guessed(path, document, catalog)
+
+
+def _as_guessed(path: KeyPath, document: Document, catalog: Catalog) -> Iterator[Issue]:
+    """What else is wrong with a kernel section whose backend pydantic did not understand."""
+    section = document.table(*path)
+    if not section:
+        return
+    backend = _guess(section, catalog)
+    guessed = Document({"kernel": {path[-1]: {**section, "backend": backend}}})
+    try:
+        catalog.kernel_sections[backend].model_validate(guessed.table(*path))
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            yield _issue(detail, (*path, *detail["loc"]), guessed, catalog)
+
+
+def _guess(section: Mapping[str, Any], catalog: Catalog) -> str:
+    """The backend with that kind of name, or else the one with most of the section's keys."""
+    known = catalog.kernel_sections
+    fit = {name: len(section.keys() & keys_of(model).keys()) for name, model in known.items()}
+    return closest(str(section.get("backend")), known) or max(fit, key=lambda name: fit[name])
+
+
+def _path(loc: tuple[str | int, ...]) -> KeyPath:
+    """Pydantic puts the discriminator's value into the paths below `kernel.<name>`."""
+    if loc[:1] == ("kernel",) and len(loc) > 2:  # noqa: PLR2004
+        return (*loc[:2], *loc[3:])
+    return loc
+
+
+def _issue(detail: Any, path: KeyPath, document: Document, catalog: Catalog) -> Issue:
+    kind, value = detail["type"], detail["input"]
+    if kind.startswith("union_tag"):  # the union of kernel sections, told apart by `backend`
+        path, value = (*path, "backend"), document.get(*path, "backend")
+        kind = "missing" if value is None else "string_type"
+    if kind == "extra_forbidden":
+        return Issue(path, "unknown key", _unknown_key_hint(path, document, catalog))
+    if kind == "missing":
+        return Issue(path, "is missing", _missing_hint(path, catalog))
+    if kind == "value_error":
+        return Issue(path, str(detail["ctx"]["error"]))
+    if kind in _EXPECTED:
+        return _wrong_type(path, _EXPECTED[kind], value)
+    return Issue(path, str(detail["msg"]))
+
+
+def _wrong_type(path: KeyPath, expected: str, value: Any) -> Issue:
+    hint = ""
+    if expected == "a string" and isinstance(value, (bool, int, float)):
+        hint = "put it in quotes"
+    elif expected == "a list" and isinstance(value, str):
+        hint = "write it as a list: `[ ... ]`"
+    elif expected == "an integer" and isinstance(value, str) and value.isdecimal():
+        hint = f"write {value[:20]} without quotes"
+    return Issue(path, f"must be {expected}, not {toml_type(value)}", hint)
+
+
+def _missing_hint(path: KeyPath, catalog: Catalog) -> str:
+    examples: dict[KeyPath, str] = {
+        ("general",): "every build.toml has a `[general]` table",
+        ("general", "name"): 'e.g. `name = "my-kernel"`',
+        ("general", "version"): "e.g. `version = 1`",
+        ("general", "license"): 'write the SPDX name, e.g. `license = "Apache-2.0"`',
+        ("general", "backends"): f"a list of {listed(catalog.backends)}",
+        ("kernel", "backend"): f"one of {listed(sorted(catalog.kernel_sections))}",
+        ("kernel", "depends"): 'e.g. `depends = ["torch"]`, or `depends = []`',
+        ("kernel", "src"): "the list of sources and headers",
+    }
+    generic = (path[0], *path[2:]) if path[0] == "kernel" else path
+    return examples.get(generic, "")
+
+
+def _unknown_key_hint(path: KeyPath, document: Document, catalog: Catalog) -> str:
+    key = str(path[-1])
+    model = model_at(path[:-1], document, catalog)
+    if model is None:
+        return ""
+    known = sorted(_spellings(model))
+    owners = _owners(key, catalog) if path[0] == "kernel" else []
+    if owners:
+        return (
+            f"a key of {owners[0]} kernels, and this is a {document.get(*path[:-1], 'backend')} one"
+        )
+    return did_you_mean(key, known) or f"allowed: {listed(known)}"
+
+
+def _owners(key: str, catalog: Catalog) -> list[str]:
+    return [name for name, section in catalog.kernel_sections.items() if key in keys_of(section)]
+
+
+def _spellings(model: type[BaseModel]) -> set[str]:
+    """The keys of a table; where there are two spellings, the first."""
+    return {
+        str(field.validation_alias.choices[0])
+        if isinstance(field.validation_alias, AliasChoices)
+        else key
+        for key, field in keys_of(model).items()
+    }
+
+
+def model_at(path: KeyPath, document: Document, catalog: Catalog) -> type[BaseModel] | None:
+    """The model of the table at a path."""
+    from kbuild.config.assemble import build_file_type
+
+    if path[:1] == ("kernel",) and len(path) == 2:  # noqa: PLR2004
+        return catalog.kernel_sections.get(str(document.get(*path, "backend")))
+    model: type[BaseModel] | None = build_file_type(catalog)
+    for key in path:
+        if isinstance(key, int):
+            continue
+        field = keys_of(model).get(key) if model else None
+        model = _model_in(field.annotation) if field else None
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model in `Hub`, `Hub | None` or `tuple[KernelDepend, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    arguments: Mapping[int, Any] = dict(enumerate(getattr(annotation, "__args__", ())))
+    return next((model for model in map(_model_in, arguments.values()) if model), None)

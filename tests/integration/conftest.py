@@ -1,0 +1,38 @@
+"""Real builds: copies of the examples in git repositories of their own, driven by the command."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable
+
+import pytest
+from integration_bench import ROOT, Bench
+
+
+@pytest.fixture(scope="session")
+def need_torch() -> None:
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("kernels") is None:
+        pytest.skip("needs torch and kernels: pip install 'kbuild[torch]'")
+    if not (shutil.which("c++") or shutil.which("g++")):
+        pytest.skip("needs a C++ compiler: apt install g++")
+
+
+@pytest.fixture(scope="session")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Bench]:
+    """A fresh copy of one example, committed to git."""
+
+    def copy(name: str) -> Bench:
+        folder = tmp_path_factory.mktemp(name)
+        root = folder / name
+        ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__", ".pytest_cache")
+        shutil.copytree(ROOT / "examples" / name, root, ignore=ignored)
+        cache = folder / "cache"
+        cache.mkdir()
+        bench = Bench(root, cache)
+        bench.git("init", "-q")
+        bench.git("add", "-A")
+        bench.git("commit", "-qm", "example")
+        return bench
+
+    return copy

@@ -1,0 +1,64 @@
+"""A project driven by the real command, with a cache of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.invalid")
+
+
+def run(
+    argv: tuple[str, ...], *, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: TID251
+        argv,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A project's folder, and a kbuild with a cache of its own."""
+
+    root: Path
+    cache: Path
+
+    def kbuild(
+        self, *arguments: str, expect: int = 0, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        own = {"KBUILD_CACHE_DIR": str(self.cache), "NO_COLOR": "1", **(env or {})}
+        done = run((sys.executable, "-m", "kbuild", *arguments), cwd=self.root, env=own)
+        assert done.returncode == expect, f"{done.stdout}\n{done.stderr}"
+        return done
+
+    def build(self, *arguments: str) -> dict[str, dict[str, Any]]:
+        """Outcomes by variant of `kbuild build --json`."""
+        done = self.kbuild("build", "--json", *arguments)
+        return {entry["variant"]: entry for entry in json.loads(done.stdout)["variants"]}
+
+    def built(self, *arguments: str) -> dict[str, Any]:
+        """The one variant that this machine builds."""
+        found = [entry for entry in self.build(*arguments).values() if entry["path"]]
+        assert len(found) == 1
+        return found[0]
+
+    def git(self, *arguments: str) -> None:
+        done = run((*GIT, *arguments), cwd=self.root)
+        assert done.returncode == 0, done.stderr
+
+    def python(self, code: str, env: Mapping[str, str] | None = None) -> str:
+        done = run((sys.executable, "-c", code), cwd=self.cache, env=env)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout

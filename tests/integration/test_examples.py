@@ -1,0 +1,50 @@
+"""The other examples, and projects as `kbuild init` writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from integration_bench import Bench
+
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
+
+LOAD = """
+import torch
+from pathlib import Path
+from kernels import get_local_kernel
+kernel = get_local_kernel(Path({path!r}), backend="cpu")
+x = torch.randn(100)
+assert torch.equal(kernel.relu(x), torch.relu(x))
+print(kernel.__name__)
+"""
+
+
+@pytest.mark.compile
+def test_the_stable_abi_variant_loads(example: Callable[[str], Bench]) -> None:
+    bench = example("relu-stable-abi")
+    entry = bench.built("--backend", "cpu")
+    assert entry["variant"].startswith("torch-stable-abi211-cpu-")
+    assert "_relu_stable_abi_cpu_" in bench.python(LOAD.format(path=str(bench.root / "build")))
+
+
+def test_python_only_kernels_build_for_every_listed_backend(
+    example: Callable[[str], Bench],
+) -> None:
+    bench = example("relu-noarch")
+    outcomes = bench.build()
+    assert set(outcomes) == {"torch-cpu", "torch-cuda"}
+    assert {entry["status"] for entry in outcomes.values()} == {"built"}
+    assert "_relu_noarch_cpu_" in bench.python(LOAD.format(path=str(bench.root / "build")))
+
+
+@pytest.mark.compile
+def test_a_scaffold_for_all_backends_builds_and_passes_its_tests(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, tmp_path)
+    bench.kbuild("init", "--name", "org/demo", "--backends", "all", env={"HF_HUB_OFFLINE": "1"})
+    built = json.loads(bench.kbuild("build", "demo", "--json").stdout)["variants"]
+    assert [entry["status"] for entry in built if entry["path"]]
+    done = bench.kbuild("test", "demo")
+    assert "passed" in done.stdout + done.stderr

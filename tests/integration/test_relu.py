@@ -1,0 +1,202 @@
+"""`examples/relu` on the CPU: built once, loaded by the client, rebuilt only where needed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from integration_bench import Bench
+
+pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
+
+LOAD = """
+import torch
+from pathlib import Path
+from kernels import get_local_kernel
+kernel = get_local_kernel(Path({path!r}), backend="cpu")
+x = torch.randn(1000)
+assert torch.equal(kernel.relu(x), torch.relu(x))
+print(kernel.__name__)
+"""
+HARD_CODED = """
+import torch
+
+
+@torch.library.custom_op("mine::op", mutates_args=())
+def _op(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+"""
+FROM_HUB = """
+import torch
+from kernels import get_kernel
+kernel = get_kernel("kbuild-examples/relu", version=1, backend="cpu")
+assert torch.equal(kernel.relu(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))
+print(kernel.__name__)
+"""
+
+
+@pytest.fixture(scope="module")
+def relu(example: Callable[[str], Bench]) -> Bench:
+    bench = example("relu")
+    entry = bench.built("--backend", "cpu")
+    assert entry["status"] == "built"
+    return bench
+
+
+def variant_of(bench: Bench) -> Path:
+    (folder,) = [path for path in (bench.root / "build").iterdir() if path.is_dir()]
+    return folder
+
+
+def test_the_directory_is_flat_and_complete(relu: Bench) -> None:
+    folder = variant_of(relu)
+    assert re.fullmatch(r"torch\d+-cxx11-cpu-\w+-linux", folder.name)
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert {path.name for path in folder.iterdir()} == {
+        "__init__.py",
+        "_ops.py",
+        "layers",
+        "metadata.json",
+        f"{metadata['id']}.abi3.so",
+    }
+    assert metadata["provenance"]["kernel"]["dirty"] is False
+    assert metadata["digest"]["algorithm"] == "sha256"
+    assert re.fullmatch(r"_relu_cpu_[0-9a-f]{7}", metadata["id"])
+
+
+def test_the_client_loads_it_by_path(relu: Bench) -> None:
+    assert "_relu_cpu_" in relu.python(LOAD.format(path=str(relu.root / "build")))
+
+
+def test_the_client_finds_it_through_local_kernels(relu: Bench) -> None:
+    env = {"LOCAL_KERNELS": f"kbuild-examples/relu={relu.root / 'build'}"}
+    assert "_relu_cpu_" in relu.python(FROM_HUB, env)
+
+
+def test_nothing_starts_when_nothing_changed(relu: Bench, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    for name in ("c++", "g++", "cc", "ld", "cmake", "ninja"):
+        (trap / name).write_text("#!/bin/sh\nexit 99\n")
+        (trap / name).chmod(0o755)
+    log = relu.root / ".kbuild" / variant_of(relu).name / "log" / "build.log"
+    before = log.stat().st_mtime_ns
+    entry = relu.built("--backend", "cpu")
+    assert (entry["status"], entry["units"]) == ("up-to-date", 0)
+    assert log.stat().st_mtime_ns == before
+
+
+def test_a_touched_source_is_one_compilation_and_one_link(relu: Bench) -> None:
+    (relu.root / "relu_cpu" / "relu_cpu.cpp").touch()
+    entry = relu.built("--backend", "cpu")
+    assert (entry["status"], entry["units"]) == ("built", 2)
+
+
+def test_an_edit_that_makes_the_tree_dirty_does_not_recompile_the_kernels(relu: Bench) -> None:
+    source = relu.root / "torch-ext" / "torch_binding.cpp"
+    text = source.read_text()
+    source.write_text(text + "// edited\n")
+    try:
+        entry = relu.built("--backend", "cpu")
+        metadata = json.loads((variant_of(relu) / "metadata.json").read_text())
+        log = relu.root / ".kbuild" / variant_of(relu).name / "log" / "build.log"
+        assert metadata["id"].endswith("_dirty")
+        assert metadata["provenance"]["kernel"]["dirty"] is True
+        assert entry["units"] >= 2
+        assert "relu_cpu.cpp" not in log.read_text()
+    finally:
+        source.write_text(text)
+        relu.built("--backend", "cpu")
+
+
+def test_a_changed_python_file_is_shipped(relu: Bench) -> None:
+    source = relu.root / "torch-ext" / "relu" / "__init__.py"
+    text = source.read_text()
+    source.write_text(text + "\nMARK = 41\n")
+    try:
+        relu.built("--backend", "cpu")
+        assert "MARK = 41" in (variant_of(relu) / "__init__.py").read_text()
+    finally:
+        source.write_text(text)
+        relu.built("--backend", "cpu")
+
+
+def test_a_header_is_a_dependency(relu: Bench) -> None:
+    (relu.root / "torch-ext" / "torch_binding.h").touch()
+    assert relu.built("--backend", "cpu")["status"] == "built"
+
+
+def test_a_compile_error_is_shown_and_the_good_build_stays(relu: Bench) -> None:
+    source = relu.root / "relu_cpu" / "relu_cpu.cpp"
+    text = source.read_text()
+    good = sorted(path.name for path in variant_of(relu).iterdir())
+    source.write_text(text + "\nint broken = undeclared_name;\n")
+    try:
+        done = relu.kbuild("build", "--backend", "cpu", expect=5)
+    finally:
+        source.write_text(text)
+    assert "relu_cpu/relu_cpu.cpp did not compile" in done.stderr
+    assert "undeclared_name" in done.stderr
+    assert "command: cd " in done.stderr
+    log = re.search(r"log: (\S+build\.log)", done.stderr)
+    assert log is not None
+    assert Path(log[1]).is_file()
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in variant_of(relu).iterdir()) == good
+    assert relu.built("--backend", "cpu")["status"] == "built"
+
+
+def test_a_broken_promise_keeps_the_good_build(relu: Bench) -> None:
+    source = relu.root / "torch-ext" / "relu" / "__init__.py"
+    text = source.read_text()
+    source.write_text(text + HARD_CODED)
+    try:
+        done = relu.kbuild("build", "--backend", "cpu", expect=6)
+        assert "mine::op" in done.stderr
+        assert "mine::op" not in (variant_of(relu) / "__init__.py").read_text()
+    finally:
+        source.write_text(text)
+        relu.built("--backend", "cpu")
+
+
+def test_its_own_tests_pass_against_the_built_variant(relu: Bench) -> None:
+    done = relu.kbuild("test", "--", "-q", "-k", "float32 or autograd or compile")
+    assert "passed" in done.stdout + done.stderr
+
+
+def test_another_output_folder(relu: Bench, tmp_path: Path) -> None:
+    entry = relu.built("--backend", "cpu", "--output", str(tmp_path / "out"))
+    assert entry["path"].startswith(str(tmp_path))
+    assert (Path(entry["path"]) / "metadata.json").is_file()
+
+
+def test_a_variant_of_another_machine_is_refused_with_the_reason(relu: Bench) -> None:
+    done = relu.kbuild("build", "--variant", "torch213-metal-aarch64-darwin", expect=4)
+    assert "needs aarch64-darwin" in done.stderr
+
+
+def test_the_whole_project_skips_what_this_machine_cannot_build(relu: Bench) -> None:
+    outcomes = relu.build()
+    statuses = {entry["status"] for entry in outcomes.values()}
+    assert statuses <= {"built", "up-to-date", "skipped"}
+    skipped = [entry for entry in outcomes.values() if entry["status"] == "skipped"]
+    assert all(entry["reason"] for entry in skipped)
+
+
+def test_flags_from_the_environment_stay_out(relu: Bench) -> None:
+    (relu.root / "relu_cpu" / "relu_cpu.cpp").touch()
+    done = relu.kbuild("build", "--backend", "cpu", env={"CXXFLAGS": "--no-such-flag"})
+    assert "no-such-flag" not in done.stderr
+
+
+def test_two_builds_at_once_do_not_mix(relu: Bench) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    (relu.root / "relu_cpu" / "relu_cpu.cpp").touch()
+    with ThreadPoolExecutor(2) as pool:
+        entries = list(pool.map(lambda _: relu.built("--backend", "cpu"), range(2)))
+    assert sorted(entry["status"] for entry in entries) == ["built", "up-to-date"]
+    assert [path.name for path in (relu.root / "build").iterdir()] == [variant_of(relu).name]

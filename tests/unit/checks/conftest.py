@@ -1,0 +1,121 @@
+"""Variants made on the spot, and tiny libraries compiled for one test each."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.checks.base import Check, Finding, Output
+from kbuild.digest import digest_variant
+from kbuild.metadata import Metadata
+from kbuild.variant import Variant
+
+CPU = platform.machine()
+ID = "_relu_cpu_0a1b2c3"
+METADATA = Metadata("relu", ID, 1, "apache-2.0", "cpu")
+EXTENSION = f"""
+typedef void *(*use)(void *, int);
+extern void *PyModule_Create2(void *, int);
+void *PyInit_{ID}(void) {{ return PyModule_Create2(0, 3); }}
+"""
+
+
+def write_metadata(root: Path, metadata: Metadata = METADATA, *, digest: bool = True) -> None:
+    if digest:
+        metadata = replace(metadata, digest=digest_variant(root))
+    (root / "metadata.json").write_text(metadata.to_json_text())
+
+
+@pytest.fixture
+def seal() -> Callable[..., None]:
+    """Writes `metadata.json` with a right digest into a folder."""
+    return write_metadata
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Output]:
+    """A variant folder with the given files, sealed with a right digest."""
+
+    def made(
+        files: dict[str, str | bytes] | None = None,
+        *,
+        variant: str = f"torch213-cxx11-cpu-{CPU}-linux",
+        metadata: Metadata = METADATA,
+        **facts: object,
+    ) -> Output:
+        root = tmp_path / "build" / variant
+        for name, content in ({"__init__.py": "", "_ops.py": ""} | (files or {})).items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            data = content.encode() if isinstance(content, str) else content
+            (root / name).write_bytes(data)
+        write_metadata(root, metadata)
+        return Output(root, Variant.parse(variant), **facts)
+
+    return made
+
+
+@pytest.fixture
+def noarch(make: Callable[..., Output]) -> Callable[..., Output]:
+    """A Python-only variant for the CPU."""
+
+    def made(files: dict[str, str | bytes] | None = None, **facts: object) -> Output:
+        return make(files, variant="torch-cpu", **facts)
+
+    return made
+
+
+@pytest.fixture
+def compiler() -> str:
+    found = shutil.which("g++")
+    if found is None:
+        pytest.skip("no g++ on this machine")
+    return found
+
+
+@pytest.fixture
+def library(tmp_path: Path, compiler: str) -> Callable[..., bytes]:
+    """The bytes of a shared library: source text, link flags, stripped or not."""
+
+    def built(
+        source: str = EXTENSION,
+        *flags: str,
+        language: str = "c",
+        strip: bool = False,
+        soname: str = "",
+    ) -> bytes:
+        folder = tmp_path / "objects"
+        folder.mkdir(exist_ok=True)
+        target = folder / (soname or "out.so")
+        named = [f"-Wl,-soname,{soname}"] if soname else []
+        command = [compiler, "-shared", "-fPIC", "-O0", "-x", language, "-", "-x", "none"]
+        subprocess.run(  # noqa: TID251
+            [*command, "-o", str(target), *named, *flags], input=source, text=True, check=True
+        )
+        if strip:
+            subprocess.run(["strip", "--strip-all", str(target)], check=True)  # noqa: TID251
+        return target.read_bytes()
+
+    return built
+
+
+@pytest.fixture
+def compiled(make: Callable[..., Output], library: Callable[..., bytes]) -> Callable[..., Output]:
+    """A variant whose extension is compiled from the given source."""
+
+    def made(*source_and_flags: str, output: dict[str, object] | None = None, **how: object):
+        data = library(*source_and_flags, **how)
+        return make({f"{ID}.abi3.so": data}, **(output or {}))
+
+    return made
+
+
+@pytest.fixture
+def run() -> Callable[[Check, Output], list[Finding]]:
+    """What a check finds, after asking whether it applies."""
+    return lambda check, output: list(check.run(output)) if check.applies(output) else []

@@ -1,0 +1,235 @@
+"""The checks on binaries: each is shown to pass on a good file and to fail on a bad one.
+
+Every bad library is tried stripped as well: the checks read what the dynamic linker reads.
+"""
+
+# ruff: noqa: E501 - one case is one line
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kbuild.checks.base import Check, Finding, Output
+from kbuild.checks.binary import Binary
+from kbuild.checks.manylinux import Manylinux
+from kbuild.checks.needed import Needed
+from kbuild.checks.python_abi import PythonAbi
+from kbuild.checks.rpath import Rpath
+from kbuild.checks.unique import Unique
+
+pytestmark = pytest.mark.compile
+
+ID = "_relu_cpu_0a1b2c3"
+EXTENSION = f"extern void *PyModule_Create2(void *, int);\nvoid *PyInit_{ID}(void) {{ return PyModule_Create2(0, 3); }}\n"
+Compiled = Callable[..., Output]
+Run = Callable[[Check, Output], list[Finding]]
+BINARY_CHECKS = [Binary(), Rpath(), Needed(), PythonAbi(), Manylinux(), Unique()]
+stripped = pytest.mark.parametrize("strip", [False, True], ids=["unstripped", "stripped"])
+
+
+@stripped
+@pytest.mark.parametrize("check", BINARY_CHECKS, ids=lambda check: check.name)
+def test_a_good_extension_passes(compiled: Compiled, run: Run, check: Check, strip: bool) -> None:
+    assert run(check, compiled(EXTENSION, strip=strip)) == []
+
+
+@stripped
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (["-Wl,--enable-new-dtags", "-Wl,-rpath,/opt/lib"], "RUNPATH is `/opt/lib`"),
+        (["-Wl,--disable-new-dtags", "-Wl,-rpath,$ORIGIN"], "RPATH is `$ORIGIN`"),
+        (["-Wl,-z,execstack"], "asks for an executable stack (PT_GNU_STACK)"),
+    ],
+)
+def test_rpath(compiled: Compiled, run: Run, flags: list[str], what: str, strip: bool) -> None:
+    found = run(Rpath(), compiled(EXTENSION, *flags, strip=strip))
+    assert [(f.severity, f.where, f.what) for f in found] == [("error", f"{ID}.abi3.so", what)]
+
+
+@stripped
+def test_text_relocations(compiled: Compiled, run: Run, strip: bool) -> None:
+    source = EXTENSION + '__asm__(".text\\n.globl here\\nhere: .8byte there\\n");\n'
+    found = run(Rpath(), compiled(source, "-Wl,-z,notext", strip=strip))
+    assert [f.what for f in found] == ["has text relocations (DT_TEXTREL)"]
+
+
+@pytest.fixture
+def needing(compiled: Compiled, library: Callable[..., bytes], tmp_path: Path) -> Compiled:
+    """A variant whose extension needs a library of the given name."""
+
+    def made(name: str, **how: object) -> Output:
+        library("int other(void) { return 1; }", soname=name)
+        flags = ["-Wl,--no-as-needed", str(tmp_path / "objects" / name)]
+        return compiled(EXTENSION, *flags, **how)
+
+    return made
+
+
+@stripped
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("libfoo.so.1", "neither the system nor Torch brings"),
+        ("libcudart.so.13", "is of cuda; this variant is for cpu"),
+        ("libpython3.11.so.1.0", "neither the system"),
+        ("libgomp-a34b3233.so.1", "neither the system"),
+    ],
+)
+def test_needed(needing: Callable[..., Output], run: Run, name: str, why: str, strip: bool) -> None:
+    found = run(Needed(), needing(name, strip=strip))
+    assert [f.severity for f in found] == ["error"]
+    assert f"needs `{name}`" in found[0].what
+    assert why in found[0].what
+
+
+@pytest.mark.parametrize(
+    ("variant", "name", "allowed"),
+    [
+        ("torch213-cxx11-cu130-x86_64-linux", "libcudart.so.13", True),
+        ("torch213-cxx11-cu126-x86_64-linux", "libcudart.so.13", False),
+        ("torch213-cxx11-cu126-x86_64-linux", "libcudart.so.12", True),
+        ("torch213-cxx11-cu130-x86_64-linux", "libtorch_cuda.so", True),
+        ("torch213-cxx11-cu130-x86_64-linux", "libamdhip64.so.7", False),
+        ("torch213-cxx11-rocm72-x86_64-linux", "libamdhip64.so.7", True),
+        ("torch213-cxx11-xpu20260-x86_64-linux", "libsycl.so.8", True),
+        ("torch-stable-abi211-cpu-x86_64-linux", "libtorch_python.so", False),
+        ("torch213-cxx11-cpu-x86_64-linux", "libtorch_python.so", True),
+        ("torch213-cxx11-cpu-x86_64-linux", "libgomp.so.1", True),
+        ("tvm-ffi01-cu132-x86_64-linux", "libtvm_ffi.so", True),
+        ("tvm-ffi01-cu132-x86_64-linux", "libtorch.so", False),
+    ],
+)
+def test_the_list_depends_on_the_variant(variant: str, name: str, allowed: bool) -> None:
+    from kbuild.checks.readers.policies import allowed_libraries, matches
+    from kbuild.variant import Variant
+
+    assert matches(name, allowed_libraries(Variant.parse(variant))) is allowed
+
+
+@stripped
+@pytest.mark.parametrize(
+    ("symbol", "what"),
+    [
+        ("_PyObject_GC_New", None),
+        ("PyUnstable_Long_IsCompact", "`PyUnstable_Long_IsCompact` is not in CPython's stable ABI"),
+        ("PyType_GetName", "`PyType_GetName` came to the stable ABI in 3.11, after 3.9"),
+        ("PyUnicode_AsUTF8", "`PyUnicode_AsUTF8` is not in CPython's stable ABI"),
+        (
+            "PyUnicode_AsUTF8AndSize",
+            "`PyUnicode_AsUTF8AndSize` came to the stable ABI in 3.10, after 3.9",
+        ),
+        ("_PyLong_AsInt", "`_PyLong_AsInt` is not in CPython's stable ABI"),
+        ("PyList_New", None),
+    ],
+)
+def test_python_abi(
+    compiled: Compiled, run: Run, symbol: str, what: str | None, strip: bool
+) -> None:
+    source = f"{EXTENSION}extern void {symbol}(void);\nvoid call(void) {{ {symbol}(); }}\n"
+    found = run(PythonAbi(), compiled(source, strip=strip))
+    assert [f.what for f in found] == ([what] if what else [])
+
+
+@stripped
+def test_a_missing_or_wrong_init_function(compiled: Compiled, run: Run, strip: bool) -> None:
+    source = EXTENSION.replace(ID, "_other")
+    found = run(PythonAbi(), compiled(source, strip=strip))
+    assert [f.what for f in found] == [
+        f"does not export `PyInit_{ID}` (it exports `PyInit__other`)"
+    ]
+
+
+def test_a_name_without_abi3(make: Callable[..., Output], library, run: Run) -> None:
+    found = run(PythonAbi(), make({f"{ID}.so": library(EXTENSION)}))
+    assert [f.what for f in found] == ["is not named `*.abi3.so`"]
+
+
+def test_tvm_ffi_needs_no_init_function(make: Callable[..., Output], library, run: Run) -> None:
+    output = make({f"{ID}.so": library("int f;")}, variant="tvm-ffi01-cpu-x86_64-linux")
+    assert run(PythonAbi(), output) == []
+
+
+@pytest.fixture
+def too_new(compiled: Compiled, library: Callable[..., bytes], tmp_path: Path) -> Compiled:
+    """A variant that asks a made-up libc for `brand_new@GLIBC_2.99`."""
+    script = tmp_path / "versions"
+    script.write_text("GLIBC_2.99 { global: brand_new; };\n")
+
+    def made(**how: object) -> Output:
+        stub = "int brand_new(void) { return 1; }"
+        library(stub, "-nostdlib", f"-Wl,--version-script={script}", soname="libc.so.6")
+        source = EXTENSION + "extern int brand_new(void);\nint call(void) { return brand_new(); }\n"
+        flags = ["-nostdlib", str(tmp_path / "objects" / "libc.so.6")]
+        return compiled(source, *flags, **how)
+
+    return made
+
+
+@stripped
+def test_manylinux_names_the_symbol(too_new: Compiled, run: Run, strip: bool) -> None:
+    found = run(Manylinux(), too_new(strip=strip))
+    what = "`brand_new` needs GLIBC_2.99, manylinux_2_28 ends at GLIBC_2.28"
+    assert [(f.severity, f.what) for f in found] == [("warning", what)]
+
+
+def test_manylinux_is_an_error_once_portability_was_promised(too_new: Compiled, run: Run) -> None:
+    found = run(Manylinux(), too_new(output={"redistributable": True}))
+    assert [f.severity for f in found] == ["error"]
+
+
+def test_version_needs_without_a_symbol(compiled: Compiled, run: Run) -> None:
+    source = EXTENSION + "extern void abort(void);\nvoid *table[] = {table, abort};\n"
+    output = compiled(source, "-Wl,-z,pack-relative-relocs")
+    found = run(Manylinux(), output)
+    if not found:
+        pytest.skip("this linker does not pack relative relocations")
+    assert "the file as a whole needs GLIBC_ABI_DT_RELR" in found[0].what
+
+
+@stripped
+def test_unique(compiled: Compiled, run: Run, strip: bool) -> None:
+    source = (
+        f'extern "C" void *PyInit_{ID}() {{ return 0; }}\n'
+        "inline int &counter() { static int count; return count; }\n"
+        "int bump() { return ++counter(); }\n"
+    )
+    found = run(Unique(), compiled(source, language="c++", strip=strip))
+    assert [f.severity for f in found] == ["warning"]
+    assert "`_ZZ7countervE5count`" in found[0].what
+    assert run(Unique(), compiled(source, "-fno-gnu-unique", language="c++")) == []
+
+
+def test_damaged_and_foreign_files(make: Callable[..., Output], library, run: Run) -> None:
+    good = library(EXTENSION)
+    headless = bytearray(good)
+    headless[0x28:0x30] = bytes(8)  # e_shoff
+    headless[0x3A:0x40] = bytes(6)  # e_shentsize, e_shnum, e_shstrndx
+    files = {
+        f"{ID}.abi3.so": bytes(headless),
+        "cut.so": good[:200],
+        "not.so": b"!<arch>\n",
+        "empty.so": b"",
+    }
+    found = {f.where: f for f in run(Binary(), make(files))}
+    assert set(found) == set(files)
+    assert all(f.severity == "error" for f in found.values())
+    assert "section headers are gone" in found[f"{ID}.abi3.so"].what
+
+
+def test_another_cpus_binary(make: Callable[..., Output], library, run: Run) -> None:
+    data = bytearray(library(EXTENSION))
+    data[0x12:0x14] = (243).to_bytes(2, "little")  # e_machine = EM_RISCV
+    found = run(Binary(), make({f"{ID}.abi3.so": bytes(data)}))
+    assert len(found) == 1
+    assert "made for EM_RISCV" in found[0].what
+
+
+def test_mach_o_is_said_to_be_unchecked(make: Callable[..., Output], run: Run) -> None:
+    data = bytes.fromhex("cffaedfe0c000001")
+    output = make({f"{ID}.abi3.so": data}, variant="torch213-metal-aarch64-darwin")
+    found = run(Binary(), output)
+    assert [f.severity for f in found] == ["info"]

@@ -1,0 +1,103 @@
+"""The layout check: a folder of the right shape, and every way to be of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.checks.base import Finding, Output
+from kbuild.checks.layout import Layout
+from kbuild.variant import Variant
+
+ID = "_relu_cpu_0a1b2c3"
+EXTENSION = f"{ID}.abi3.so"
+Make = Callable[..., Output]
+
+
+def find(output: Output) -> list[Finding]:
+    return list(Layout().run(output))
+
+
+def said(output: Output) -> list[tuple[str, str, str]]:
+    return [(f.severity, f.where, f.what) for f in find(output)]
+
+
+def test_good_folders(make: Make, noarch: Make) -> None:
+    assert said(make({EXTENSION: b"", "sub/x.py": "", "data.bin": b""})) == []
+    assert said(noarch({"sub/x.py": ""})) == []
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "_ops.py", "metadata.json"])
+def test_a_missing_file(noarch: Make, name: str) -> None:
+    output = noarch()
+    (output.root / name).unlink()
+    assert said(output) == [("error", name, "is missing")]
+
+
+def test_the_package_nested_in_itself(noarch: Make) -> None:
+    output = noarch({"relu/__init__.py": "", "relu/x.py": ""})
+    found = said(output)
+    assert found == [("error", "relu/__init__.py", "the kernel's package is nested in itself")]
+
+
+def test_no_variant_name(noarch: Make) -> None:
+    output = replace(noarch(), variant=None)
+    assert said(output) == [("error", ".", "`torch-cpu` is not a variant name")]
+
+
+def test_a_folder_named_as_another_variant(noarch: Make) -> None:
+    output = replace(noarch(), variant=Variant.parse("torch-cuda"))
+    assert said(output) == [
+        ("error", ".", "the folder is named `torch-cpu`, but holds `torch-cuda`")
+    ]
+
+
+def test_a_staging_folder_has_any_name(noarch: Make, tmp_path: Path) -> None:
+    output = noarch()
+    staged = output.root.rename(tmp_path / ".staging-1")
+    assert said(replace(output, root=staged)) == []
+
+
+def test_extension(make: Make, noarch: Make) -> None:
+    assert said(make()) == [("error", ".", "the extension is missing")]
+    assert said(noarch({EXTENSION: b""}))[0][1:] == (
+        EXTENSION,
+        "a Python-only variant has no shared library",
+    )
+
+
+@pytest.mark.parametrize("name", ["_other.abi3.so", f"lib/{EXTENSION}"])
+def test_an_extension_under_another_name(make: Make, name: str) -> None:
+    (found,) = find(make({name: b""}))
+    assert found.where == name
+    assert f"no extension is named `{ID}.*`" in found.what
+
+
+def test_bytecode(noarch: Make) -> None:
+    output = noarch({"__pycache__/x.cpython-311.pyc": b"", "old.pyc": b""})
+    assert [(w, what) for _, w, what in said(output)] == [
+        ("old.pyc", "is bytecode"),
+        ("__pycache__/x.cpython-311.pyc", "is bytecode"),
+    ]
+
+
+def test_many_files(noarch: Make) -> None:
+    output = noarch({f"data/{n}.txt": "" for n in range(200)})
+    ((severity, where, what),) = said(output)
+    assert (severity, where) == ("warning", ".")
+    assert what.startswith("203 files")
+    for n in range(3):
+        (output.root / f"data/{n}.txt").unlink()
+    assert said(output) == []
+
+
+def test_links(noarch: Make, tmp_path: Path) -> None:
+    output = noarch({"real.txt": ""})
+    (tmp_path / "outside").write_text("")
+    (output.root / "inside").symlink_to("real.txt")
+    (output.root / "out").symlink_to(tmp_path / "outside")
+    (output.root / "gone").symlink_to("nothing")
+    assert [where for _, where, _ in said(output)] == ["gone", "out"]

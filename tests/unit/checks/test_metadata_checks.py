@@ -1,0 +1,136 @@
+"""The checks on `metadata.json`, by kbuild and by the `kernels` client."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.checks.base import Output
+from kbuild.checks.metadata import MetadataCheck
+from kbuild.checks.metadata_client import MetadataClient
+from kbuild.metadata import Metadata
+
+Make = Callable[..., Output]
+ID = "_relu_cpu_0a1b2c3"
+CUDA = Metadata(
+    "relu", "_relu_cuda_0", 1, "mit", "cuda", archs=("8.0", "9.0a", "10.0f", "12.0+PTX")
+)
+ROCM = Metadata("relu", "_relu_rocm_0", 1, "mit", "rocm", archs=("gfx90a", "gfx942", "gfx1201"))
+
+
+def said(output: Output) -> list[str]:
+    return [f.what for f in MetadataCheck().run(output)]
+
+
+def test_good(make: Make, noarch: Make) -> None:
+    assert said(make()) == []
+    assert said(noarch({"x.py": "1"})) == []
+
+
+@pytest.mark.parametrize(
+    ("variant", "metadata"),
+    [
+        ("torch213-cxx11-cu130-x86_64-linux", CUDA),
+        ("torch213-cxx11-rocm72-x86_64-linux", ROCM),
+        ("torch-cuda", replace(CUDA, archs=None)),
+        ("torch-universal", CUDA),
+    ],
+)
+def test_good_archs(make: Make, variant: str, metadata: Metadata) -> None:
+    assert said(make(variant=variant, metadata=metadata)) == []
+
+
+@pytest.mark.parametrize("arch", ["9", "90", "sm_90", "9.0A", "9.0b", "9.0+ptx", "gfx942", ""])
+def test_a_wrong_cuda_arch(make: Make, arch: str) -> None:
+    metadata = replace(CUDA, archs=("8.0", arch))
+    output = make(variant="torch213-cxx11-cu130-x86_64-linux", metadata=metadata)
+    assert said(output) == [f"`backend.archs` has `{arch}`, which is no arch"]
+
+
+@pytest.mark.parametrize("arch", ["9.0", "gfx", "GFX942", "gfx942:xnack+"])
+def test_a_wrong_rocm_arch(make: Make, arch: str) -> None:
+    metadata = replace(ROCM, archs=(arch,))
+    output = make(variant="torch213-cxx11-rocm72-x86_64-linux", metadata=metadata)
+    assert said(output) == [f"`backend.archs` has `{arch}`, which is no arch"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "what"),
+    [
+        (replace(CUDA, id="_relu_cpu_0", archs=None), "`backend.type` is `cuda`, but"),
+        (Metadata("relu", "1-x", 1, "mit", "cpu"), "`id`: `1-x` is not a Python identifier"),
+        (Metadata("class", "_x", 1, "mit", "cpu"), "`name`: `class` is not a Python identifier"),
+        (Metadata("relu", "_x", 1, "mit", "cpu", archs=("8.0",)), "but cpu has no archs"),
+    ],
+)
+def test_wrong_values(make: Make, metadata: Metadata, what: str) -> None:
+    (found,) = said(make(metadata=metadata))
+    assert what in found
+
+
+def test_compiled_gpu_variants_must_list_archs(make: Make) -> None:
+    metadata = replace(CUDA, archs=None)
+    output = make(variant="torch213-cxx11-cu130-x86_64-linux", metadata=metadata)
+    assert said(output) == ["`backend.archs` is missing for a compiled cuda variant"]
+
+
+def test_digest_missing(make: Make, seal: Callable[..., None]) -> None:
+    output = make()
+    seal(output.root, digest=False)
+    assert said(output) == ["`digest` is missing"]
+
+
+def test_digest_wrong(make: Make) -> None:
+    output = make({"x.py": "1"})
+    (output.root / "x.py").write_text("2")
+    (output.root / "y.py").write_text("3")
+    assert said(output) == [
+        "`x.py` differs from the digest",
+        "`y.py` is not in the digest",
+    ]
+
+
+@pytest.mark.parametrize("data", [b"{", b"\xff\xfe", b"{}"])
+def test_unreadable(make: Make, data: bytes) -> None:
+    output = make()
+    (output.root / "metadata.json").write_bytes(data)
+    assert said(output)
+
+
+HAS_CLIENT = importlib.util.find_spec("kernels") is not None
+needs_client = pytest.mark.skipif(not HAS_CLIENT, reason="the kernels client is not installed")
+
+
+def by_client(output: Output) -> list[tuple[str, str]]:
+    return [(f.severity, f.what) for f in MetadataClient().run(output)]
+
+
+@needs_client
+def test_client_reads_it(make: Make) -> None:
+    assert by_client(make(python=Path(sys.executable))) == []
+
+
+@needs_client
+def test_client_refuses_it(make: Make) -> None:
+    output = make(python=Path(sys.executable))
+    document = json.loads((output.root / "metadata.json").read_text())
+    (output.root / "metadata.json").write_text(json.dumps(document | {"name": "A B"}))
+    ((severity, what),) = by_client(output)
+    assert severity == "error"
+    assert "Invalid kernel name" in what
+
+
+def test_no_client_is_said(make: Make, tmp_path: Path) -> None:
+    assert by_client(make())[0][0] == "info"
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -I "$@"\n')
+    bare.chmod(0o755)
+    ((severity, what),) = by_client(make(python=bare))
+    assert severity == "info"
+    assert "No module named 'kernels'" in what

@@ -1,0 +1,132 @@
+"""Problems point at the line where the key or the list element is written."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+import tomli
+import tomlkit
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kbuild.config.locate import Lines
+
+TEXT = '''\
+# a comment with [brackets] = "and quotes
+top = 1
+[general]
+name = "a # not a comment"
+backends = [
+    "cpu",  # the first
+    # between
+    "cuda", "rocm",
+
+    "xpu"
+]
+"quoted key" = 1
+'literal' = """
+several
+[lines]
+""""
+hub.repo-id = "o/n"
+hub . "branch" = 'x'
+deps = [{ a = 1 }, { b = [
+    1, 2,
+    3] }]
+
+[general.cuda]
+minver = "12.8"
+text = \'\'\'
+= [x]\'\'\'
+
+[[table]]
+x = 1
+
+[[table]]
+x = 2
+[table.inner]
+y = 3
+[ kernel . "a.b" ]
+src = []
+'''
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("top",), 2),
+        (("general",), 3),
+        (("general", "name"), 4),
+        (("general", "backends"), 5),
+        (("general", "backends", 0), 6),
+        (("general", "backends", 1), 8),
+        (("general", "backends", 2), 8),
+        (("general", "backends", 3), 10),
+        (("general", "quoted key"), 12),
+        (("general", "literal"), 13),
+        (("general", "hub"), 17),
+        (("general", "hub", "repo-id"), 17),
+        (("general", "hub", "branch"), 18),
+        (("general", "deps", 0, "a"), 19),
+        (("general", "deps", 1, "b"), 19),
+        (("general", "deps", 1, "b", 1), 20),
+        (("general", "deps", 1, "b", 2), 21),
+        (("general", "cuda"), 23),
+        (("general", "cuda", "minver"), 24),
+        (("table", 0, "x"), 29),
+        (("table", 1), 31),
+        (("table", 1, "x"), 32),
+        (("table", 1, "inner", "y"), 34),
+        (("kernel",), 35),
+        (("kernel", "a.b", "src"), 36),
+    ],
+)
+def test_line_of(path, line):
+    tomli.loads(TEXT)
+    assert path in Lines(TEXT)
+    assert Lines(TEXT).of(path) == line
+
+
+def test_a_missing_key_is_reported_at_the_table_around_it():
+    assert Lines(TEXT).of(("general", "cuda", "maxver")) == 23
+    assert Lines(TEXT).of(("absent", "key")) == 0
+
+
+def test_a_table_is_where_its_own_header_is():
+    lines = Lines("[a.b]\nx = 1\n[a]\ny = 2\n")
+    assert lines.of(("a",)) == 3
+    assert lines.of(("a", "b")) == 1
+
+
+def test_windows_line_ends():
+    assert Lines('[a]\r\nb = [\r\n"x",\r\n"y"]\r\n').of(("a", "b", 1)) == 4
+
+
+keys = st.text(st.sampled_from(string.ascii_letters + string.digits + "-_ .\"'é\n"), max_size=6)
+values = st.recursive(
+    st.text(max_size=12) | st.integers(-(2**63), 2**63 - 1) | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def paths_in(value, path=()):
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        if isinstance(item, (dict, list)):
+            yield from paths_in(item, (*path, key))
+        else:
+            yield (*path, key)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(keys, values, max_size=5))
+def test_every_path_of_any_document_is_found(data):
+    text = tomlkit.dumps(data)
+    lines = Lines(text)
+    for path in paths_in(tomli.loads(text)):
+        assert path in lines, f"{path} in {text!r}"
+        assert 1 <= lines.of(path) <= text.count("\n") + 1

@@ -1,0 +1,84 @@
+"""The Python package is where kbuild looks for it, and its files load under any name."""
+
+from __future__ import annotations
+
+import pytest
+
+TEXT = """\
+[general]
+name = "my-relu"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu"]
+
+[torch]
+src = ["csrc/relu.cpp"]
+"""
+INIT = "torch-ext/my_relu/__init__.py"
+FILES = {INIT: '__all__ = ["relu"]\n', "csrc/relu.cpp": ""}
+
+
+def test_the_package_is_missing(said):
+    found = said(TEXT, {"csrc/relu.cpp": ""})
+    assert (
+        "build.toml:2: general.name: the Python package needs `torch-ext/my_relu/__init__." in found
+    )
+
+
+def test_tvm_ffi_packages_have_their_own_folder(said):
+    assert "needs `tvm-ffi-ext/my_relu/__init__.py`" in said(
+        TEXT.replace("[torch]", "[tvm-ffi]"), FILES
+    )
+
+
+def test_a_package_nested_in_itself(said):
+    found = said(TEXT, FILES | {"torch-ext/my_relu/my_relu/__init__.py": ""})
+    assert "`torch-ext/my_relu/my_relu` is nested in itself" in found
+
+
+def test_no_all(said):
+    found = said(TEXT, FILES | {INIT: "from .ops import relu\n"})
+    assert found.startswith(f"{INIT}:1: warning: no `__all__`")
+
+
+@pytest.mark.parametrize(
+    "source", ["__all__ = []", "__all__: list[str] = []", "__all__ = ['a']\n__all__ += ['b']"]
+)
+def test_ways_to_write_all(said, source):
+    assert said(TEXT, FILES | {INIT: source}) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ("import my_relu", True),
+        ("import my_relu.ops as ops", True),
+        ("from my_relu import ops", True),
+        ("from my_relu.ops import relu", True),
+        ("def late():\n    from my_relu import ops", True),
+        ("from . import ops", False),
+        ("from .my_relu import ops", False),
+        ("import my_relu_tools", False),
+    ],
+)
+def test_self_imports(said, line, warned):
+    found = said(TEXT, FILES | {"torch-ext/my_relu/ops.py": f"\n{line}\n"})
+    assert (": warning: `my_relu` is imported by its name" in found) == warned
+
+
+def test_python_that_is_none(said):
+    found = said(TEXT, FILES | {"torch-ext/my_relu/ops.py": "x = 1\ndef f(:\n"})
+    assert found == "torch-ext/my_relu/ops.py:2: not valid Python: invalid syntax"
+
+
+@pytest.mark.parametrize("source", ["x = '\\d'\n", "x = 1 is 1\n"])
+def test_python_warnings_are_not_shown(said, source):
+    assert said(TEXT, FILES | {"torch-ext/my_relu/ops.py": source}) == ""
+
+
+def test_heavy_headers(said):
+    source = "// why\n#include <vector>\n  # include <torch/extension.h>\n"
+    found = said(TEXT, FILES | {"csrc/relu.cpp": source})
+    assert found.startswith("csrc/relu.cpp:3: warning: `torch/extension.h` pulls in all of Torch")
+    assert said(TEXT, FILES | {"csrc/relu.cpp": "// #include <torch/extension.h>"}) == ""

@@ -1,0 +1,68 @@
+"""The JSON Schema and the reference page say what the models and rules say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kbuild.config.assemble import build_file_type
+from kbuild.config.descriptions import descriptions
+from kbuild.config.reference import reference_markdown
+from kbuild.config.schema import json_schema, models_in
+from kbuild.project import catalog
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "build-toml.md"
+
+
+def test_dialect_and_top_level():
+    schema = json_schema()
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert set(schema["properties"]) == {"general", "torch", "torch-noarch", "tvm-ffi", "kernel"}
+    assert schema["required"] == ["general"]
+    assert schema["additionalProperties"] is False
+    assert {"required": ["torch"]} in schema["oneOf"]
+
+
+def test_kernels_are_told_apart_by_their_backend():
+    kernel = json_schema()["properties"]["kernel"]["additionalProperties"]
+    assert set(kernel["discriminator"]["mapping"]) == {"cpu", "cuda", "metal", "rocm", "xpu"}
+    assert len(kernel["oneOf"]) == 5
+
+
+def test_names_and_choices():
+    definitions = json_schema()["$defs"]
+    general = definitions["General"]["properties"]
+    assert general["name"]["pattern"] == "^(?:[a-z][-a-z0-9]*[a-z0-9])$"
+    assert "cuda" in general["backends"]["items"]["enum"]
+    assert general["edition"]["const"] == 5
+    assert "edition" in definitions["General"]["required"]
+    assert "cutlass_4_4" in definitions["CudaSection"]["properties"]["depends"]["items"]["enum"]
+    assert general["python-depends"]["items"]["enum"] == ["einops", "helion", "tvm-ffi"]
+
+
+def test_keys_are_kebab_case_and_older_spellings_are_deprecated():
+    for name, definition in json_schema()["$defs"].items():
+        for key, entry in definition["properties"].items():
+            assert "_" not in key or entry.get("deprecated"), f"{name}.{key}"
+
+
+def test_every_key_is_described():
+    for name, definition in json_schema()["$defs"].items():
+        for key, entry in definition["properties"].items():
+            assert entry.get("description"), f"{name}.{key}"
+
+
+def test_every_scalar_field_has_a_docstring_at_its_source():
+    tables = {"hub", "general", "torch", "torch_noarch", "tvm_ffi", *catalog().general_sections}
+    for model in models_in(build_file_type(catalog())):
+        missing = model.model_fields.keys() - descriptions(model).keys() - tables
+        assert not missing, model
+
+
+def test_the_reference_page_is_not_stale():
+    assert PAGE.read_text() == reference_markdown(), "run scripts/generate_reference.py"
+
+
+def test_the_reference_page_names_every_key():
+    page = reference_markdown()
+    for definition in json_schema()["$defs"].values():
+        assert all(f"`{key}`" in page for key in definition["properties"])

@@ -1,0 +1,69 @@
+from pathlib import Path
+
+import pytest
+
+from kbuild.errors import FileConflictError
+from kbuild.fileset import FileSet, read_manifest, remove_known
+
+
+def test_a_second_write_touches_nothing(tmp_path: Path) -> None:
+    files = FileSet({"b/c.txt": "two", "a.txt": "one"})
+    assert files.write(tmp_path).written == ("a.txt", "b/c.txt")
+    before = (tmp_path / "a.txt").stat().st_mtime_ns
+    again = files.write(tmp_path)
+    assert again.written == ()
+    assert again.unchanged == ("a.txt", "b/c.txt")
+    assert (tmp_path / "a.txt").stat().st_mtime_ns == before
+
+
+def test_conflicts_are_all_found_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text("mine")
+    (tmp_path / "x").mkdir()
+    files = FileSet({"a.txt": "1", "setup.py": "theirs", "x": "2"})
+    with pytest.raises(FileConflictError) as caught:
+        files.write(tmp_path)
+    assert "setup.py" in str(caught.value)
+    assert "\n    x" in str(caught.value)
+    assert not (tmp_path / "a.txt").exists()
+
+
+def test_force_replaces(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text("mine")
+    FileSet({"setup.py": "theirs"}).write(tmp_path, force=True)
+    assert (tmp_path / "setup.py").read_text() == "theirs"
+
+
+def test_an_edited_file_is_a_conflict_an_unedited_one_is_updated(tmp_path: Path) -> None:
+    FileSet({"a": "1", "b": "1"}).write(tmp_path)
+    FileSet({"a": "2", "b": "1"}).write(tmp_path)
+    assert (tmp_path / "a").read_text() == "2"
+    (tmp_path / "b").write_text("edited")
+    with pytest.raises(FileConflictError, match="b"):
+        FileSet({"a": "2", "b": "3"}).write(tmp_path)
+
+
+def test_files_that_are_no_longer_generated_go_unless_edited(tmp_path: Path) -> None:
+    FileSet({"old/one": "1", "old/two": "2", "kept": "3"}).write(tmp_path)
+    (tmp_path / "old/two").write_text("edited")
+    FileSet({"kept": "3"}).write(tmp_path)
+    assert not (tmp_path / "old/one").exists()
+    assert (tmp_path / "old/two").read_text() == "edited"
+
+
+def test_remove_known_deletes_only_what_was_written(tmp_path: Path) -> None:
+    FileSet({"d/gen": "1"}).write(tmp_path)
+    (tmp_path / "d/own").write_text("mine")
+    assert remove_known(tmp_path, read_manifest(tmp_path)) == ("d/gen",)
+    assert (tmp_path / "d/own").read_text() == "mine"
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "./a"])
+def test_paths_stay_inside(path: str) -> None:
+    with pytest.raises(ValueError, match="not a plain relative path"):
+        FileSet({path: ""})
+
+
+def test_digest_is_independent_of_order_but_not_of_content() -> None:
+    assert FileSet({"a": "1", "b": "2"}).digest == FileSet({"b": "2", "a": "1"}).digest
+    assert FileSet({"a": "1"}).digest != FileSet({"a": "2"}).digest
+    assert FileSet({"ab": ""}).digest != FileSet({"a": "b"}).digest

@@ -1,0 +1,96 @@
+from pathlib import Path
+
+import pytest
+
+from kbuild.build.ninja import build, dependencies, first_errors, label
+from kbuild.errors import BuildError
+from kbuild.run import Done
+
+FAILING = """\
+[kbuild 1/4] Building CXX object CMakeFiles/relu_cpu.dir/src/relu_cpu/good.cpp.o
+FAILED: [code=1] CMakeFiles/relu_cpu.dir/src/relu_cpu/bad.cpp.o
+/usr/bin/c++ -c bad.cpp -o bad.cpp.o
+In file included from bad.h:1:
+bad.cpp:3:5: error: `x` was not declared
+    3 |     x = 1;
+[kbuild 2/4] Building CXX object CMakeFiles/relu_cpu.dir/src/relu_cpu/other.cpp.o
+FAILED: [code=1] second.o
+c++ second
+second.cpp:1: error: later
+ninja: build stopped: subcommand failed.
+"""
+
+
+class Scripted:
+    """Plays a process: hands out lines and an exit code."""
+
+    def __init__(self, output: str, returncode: int) -> None:
+        self.output, self.returncode = output, returncode
+        self.argv: tuple[str, ...] = ()
+
+    def run(self, argv, *, listen=None, **_) -> Done:
+        self.argv = tuple(argv)
+        for line in self.output.splitlines() if listen else ():
+            listen(line)
+        return Done(self.argv, self.returncode, self.output, 0.1)
+
+
+def run(runner: Scripted, seen: list) -> int:
+    return build(
+        runner,
+        Path("ninja"),
+        Path("tree"),
+        jobs=3,
+        env={},
+        log=Path("build.log"),
+        tell=lambda *what: seen.append(what),
+    )
+
+
+def test_a_failure_shows_the_first_error_the_command_and_the_log() -> None:
+    seen: list = []
+    with pytest.raises(BuildError) as caught:
+        run(Scripted(FAILING, 1), seen)
+    error = caught.value
+    assert error.message == "src/relu_cpu/bad.cpp did not compile"
+    assert error.excerpt[0] == "bad.cpp:3:5: error: `x` was not declared"
+    assert "later" not in "".join(error.excerpt)
+    assert error.command == "cd tree && /usr/bin/c++ -c bad.cpp -o bad.cpp.o"
+    assert error.log == Path("build.log")
+    assert seen[0] == (1, 4, "src/relu_cpu/good.cpp")
+
+
+def test_a_failed_link_is_no_compile_error() -> None:
+    output = (
+        "FAILED: [code=1] _relu.abi3.so\nc++ -shared\n/usr/bin/ld: undefined reference to `f`\n"
+    )
+    with pytest.raises(BuildError) as caught:
+        run(Scripted(output, 1), [])
+    assert caught.value.message == "_relu.abi3.so could not be made"
+
+
+def test_the_number_of_steps_that_ran_is_returned() -> None:
+    runner = Scripted("[kbuild 1/2] Building CXX object a.cpp.o\n[kbuild 2/2] Linking x\n", 0)
+    assert run(runner, []) == 2
+    assert runner.argv == ("ninja", "-j", "3")
+    assert run(Scripted("ninja: no work to do.\n", 0), []) == 0
+
+
+def test_without_a_known_error_the_end_of_the_output_is_shown() -> None:
+    lines = [f"line {number}" for number in range(40)]
+    assert first_errors(lines, 3) == ("line 37", "line 38", "line 39")
+
+
+def test_labels_are_the_users_paths() -> None:
+    status = "Building CUDA object CMakeFiles/k.dir/home/u/relu_cuda/relu.cu.o"
+    assert label(status).endswith("relu_cuda/relu.cu")
+    assert label("Linking CXX shared module _relu.abi3.so") == (
+        "Linking CXX shared module _relu.abi3.so"
+    )
+
+
+def test_dependencies_are_the_projects_own_files(tmp_path: Path) -> None:
+    files = (f"{tmp_path}/k/a.h", "/usr/include/x.h", f"{tmp_path}/.kbuild/v/project/r.h")
+    output = "a.o: #deps 3 (VALID)\n" + "".join(f"    {file}\n" for file in files)
+    found = dependencies(Scripted(output, 0), Path("ninja"), tmp_path, tmp_path)
+    assert found == ("k/a.h",)

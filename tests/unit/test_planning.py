@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from projects import BINDING, kernel
+
+from kbuild.errors import ConfigError
+from kbuild.identity import Identity
+from kbuild.matrix.selection import Selection, select
+from kbuild.plan import VariantPlan
+from kbuild.planning import make_plan, make_plans
+from kbuild.run import Done
+from kbuild.sourcetree import SourceTree
+
+CLEAN = Identity("abc1234", "f" * 40)
+
+
+class NoGit:
+    """A runner for machines without git."""
+
+    def run(self, argv, **_) -> Done:
+        return Done(tuple(argv), 127, "git: not found", 0.0)
+
+
+def plan(made, name: str, identity: Identity = CLEAN) -> VariantPlan:
+    (choice,) = select(made, Selection(globs=(name,)))
+    return make_plan(made, choice, SourceTree(made.root), identity)
+
+
+def part(made: VariantPlan, name: str):
+    return next(component for component in made.components if component.name == name)
+
+
+def test_the_ops_name_says_kernel_backend_and_state(project) -> None:
+    made = plan(project(BINDING, kernel("cpu")), "torch213-*-cpu-x86_64-linux")
+    assert made.ops_name == "_my_kernel_cpu_abc1234"
+    assert made.commit == "f" * 40
+
+
+def test_a_plan_is_json_and_comes_back_the_same(project) -> None:
+    made = plan(project(BINDING, kernel("cuda"), backends=("cuda",)), "torch213-*-cu130-x86_64-*")
+    again = VariantPlan.from_json(json.loads(json.dumps(made.to_json())))
+    assert again == made
+    assert again.digest == made.digest
+
+
+def test_a_plan_of_another_format_is_refused() -> None:
+    with pytest.raises(ValueError, match="plan format 99"):
+        VariantPlan.from_json({"format": 99})
+
+
+def test_plans_are_the_same_on_every_run(project) -> None:
+    made = project(BINDING, kernel("cpu"), kernel("cuda"), backends=("cpu", "cuda"))
+    chosen = select(made, Selection())
+    first, second = (make_plans(made, chosen, SourceTree(made.root), NoGit()) for _ in range(2))
+    assert [one.digest for one in first] == [one.digest for one in second]
+    assert len({one.digest for one in first}) == len(chosen)
+
+
+def test_only_sources_that_use_the_op_namespace_get_to_see_it(project) -> None:
+    made = project(BINDING, kernel("cpu"))
+    macro = "TORCH_EXTENSION_NAME=_my_kernel_cpu_abc1234"
+    built = plan(made, "torch213-*-cpu-x86_64-linux")
+    assert macro in part(built, "binding").definitions
+    assert macro not in part(built, "cpu").definitions
+    (made.root / "src/k.cpp").write_text('#include "deep.h"\n')
+    (made.root / "src/deep.h").write_text("TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, m)")
+    assert macro in part(plan(made, "torch213-*-cpu-x86_64-linux"), "cpu").definitions
+
+
+def test_python_files_and_pyext_are_shipped_and_generated_ones_are_not(project) -> None:
+    made = project(BINDING + 'pyext = ["json"]\n', kernel("cpu"))
+    targets = {file.target for file in plan(made, "torch213-*-cpu-x86_64-linux").files}
+    assert targets == {
+        "__init__.py",
+        "layers/__init__.py",
+        "layers/__init__.pyi",
+        "table.json",
+    }
+
+
+def test_the_stable_abi_sets_its_target(project) -> None:
+    made = project(BINDING + 'stable-abi = "2.11"\n', kernel("cpu"))
+    built = plan(made, "torch-stable-abi211-cpu-x86_64-linux")
+    assert "TORCH_TARGET_VERSION=0x020b000000000000" in part(built, "binding").definitions
+    assert (built.requires.torch, built.requires.torch_exact) == ("2.11", False)
+
+
+def test_the_cxx_standard_follows_the_release(project) -> None:
+    made = project(BINDING, kernel("cpu"))
+    assert plan(made, "torch211-*-cpu-x86_64-linux").cxx_standard == 17
+    assert plan(made, "torch212-*-cpu-x86_64-linux").cxx_standard == 20
+
+
+def test_a_kernel_that_needs_a_newer_toolkit_is_left_out_with_a_note(project) -> None:
+    made = project(
+        BINDING,
+        kernel("cuda"),
+        kernel("cuda", 'cuda-minver = "13.2"', name="new"),
+        backends=("cuda",),
+    )
+    older, newer = (plan(made, f"torch213-*-{cu}-x86_64-linux") for cu in ("cu130", "cu132"))
+    assert [part.name for part in older.components] == ["binding", "cuda"]
+    assert any("kernel.new" in note for note in older.notes)
+    assert [part.name for part in newer.components] == ["binding", "cuda", "new"]
+
+
+def test_archs_that_no_toolkit_has_are_a_located_problem(project) -> None:
+    made = project(BINDING, kernel("cuda", 'cuda-capabilities = ["7.0"]'), backends=("cuda",))
+    with pytest.raises(ConfigError) as caught:
+        make_plans(
+            made, select(made, Selection(globs=("*cu130*",))), SourceTree(made.root), NoGit()
+        )
+    assert "kernel.cuda.cuda-capabilities" in str(caught.value)
+
+
+def test_python_only_variants_announce_the_archs_of_build_toml(project) -> None:
+    made = project('\n[torch-noarch]\ncuda-capabilities = ["9.0", "8.0"]\n', backends=("cuda",))
+    built = plan(made, "torch-cuda")
+    assert not built.is_compiled
+    assert built.archs == ("8.0", "9.0")
+
+
+def test_depends_are_merged_general_first(project) -> None:
+    made = project(
+        '\n[torch-noarch]\n\n[general.cuda]\npython-depends = ["nvidia-cutlass-dsl"]\n',
+        backends=("cuda",),
+    )
+    assert plan(made, "torch-cuda").kernel.python_depends == ("nvidia-cutlass-dsl",)
