@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from plans import SECTIONS, plan_of
 
+from kbuild import __version__
 from kbuild.fileset import FileSet
 from kbuild.generate import generate, generate_project
 from kbuild.generate.templates import template_root
-from plans import SECTIONS, plan_of
 
 COPIED = ("cmake/kbuild.cmake", "cmake/extension.cmake", "cmake/facts.cmake", "cmake/languages/")
 FRAME = ("cmake/probe.py", "torch-ext/registration.h")
@@ -19,7 +20,12 @@ COMPILED = [name for name, sections in SECTIONS.items() if sections]
 def own_text(files: FileSet) -> dict[str, str]:
     """Everything that is not a copy of a file under review elsewhere."""
     copies = (*COPIED, *FRAME)
-    return {path: data.decode() for path, data in files.items() if not path.startswith(copies)}
+    builder = f'"version": "{__version__}"'
+    return {
+        path: data.decode().replace(builder, '"version": "(of kbuild)"')
+        for path, data in files.items()
+        if not path.startswith(copies)
+    }
 
 
 @pytest.mark.parametrize("variant", SECTIONS)
