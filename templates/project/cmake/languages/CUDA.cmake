@@ -8,7 +8,7 @@ macro(kbuild_enable_CUDA)
 endmacro()
 
 function(kbuild_component_CUDA target)
-  set(flags "${KBUILD_HOST_FLAGS}")
+  get_target_property(flags ${target} KBUILD_HOST_FLAGS)
   list(TRANSFORM flags PREPEND "-Xcompiler=")
   if(KBUILD_NVCC_THREADS)
     list(APPEND flags "--threads=${KBUILD_NVCC_THREADS}")
