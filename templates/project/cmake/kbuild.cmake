@@ -29,7 +29,7 @@ function(kbuild_add_component component)
   add_library(${target} OBJECT)
   set_property(GLOBAL APPEND PROPERTY KBUILD_COMPONENTS ${target})
   set_target_properties(${target} PROPERTIES
-    POSITION_INDEPENDENT_CODE ON KBUILD_HOST_FLAGS "${KBUILD_HOST_FLAGS}"
+    POSITION_INDEPENDENT_CODE ON LINKER_LANGUAGE CXX KBUILD_HOST_FLAGS "${KBUILD_HOST_FLAGS}"
     KBUILD_INCLUDE "${arg_INCLUDE}" KBUILD_HEADERS "${arg_HEADERS}")
   foreach(language IN ITEMS CXX OBJCXX CUDA HIP)
     set_target_properties(${target} PROPERTIES
