@@ -16,3 +16,10 @@ function(kbuild_component_CUDA target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${flags}>")
   set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared)
 endfunction()
+
+# nvcc names local symbols after its process: without them the same sources give the same library.
+function(kbuild_link_flags_CUDA variable)
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    set(${variable} "${${variable}} -Wl,--discard-all" PARENT_SCOPE)
+  endif()
+endfunction()
