@@ -140,9 +140,14 @@ def test_step_says_its_time(make, clock):
 
 def test_failed_step(make, clock):
     ui = make()
-    with pytest.raises(BuildError), ui.step("compile"):
-        clock.now += 1
-        raise BuildError("no")
+
+    def work() -> None:
+        with ui.step("compile"):
+            clock.now += 1
+            raise BuildError("no")
+
+    with pytest.raises(BuildError):
+        work()
     assert ui._err.getvalue() == "compile: failed after 1.0 s\n"
 
 

@@ -78,23 +78,23 @@ def test_unknown_backends(kbuild, here, backends):
 
 
 @pytest.mark.parametrize(
-    ("argv", "target", "name", "repo_id"),
+    ("argv", "target", "names"),
     [
-        (["--name", "org/a-kernel"], "a-kernel", "a-kernel", "org/a-kernel"),
-        (["sub/deep", "--name", "org/other"], "sub/deep", "other", "org/other"),
-        (["sub/deep"], "sub/deep", "deep", "your-org/deep"),
-        ([], ".", "here", "your-org/here"),
-        (["--name", "user/MyKernel"], "my-kernel", "my-kernel", "user/MyKernel"),
-        (["x"], "x", "x-kernel", "your-org/x-kernel"),
-        ([".", "--name", "lambda"], ".", "lambda-kernel", "your-org/lambda"),
+        (["--name", "org/a-kernel"], "a-kernel", ("a-kernel", "org/a-kernel")),
+        (["sub/deep", "--name", "org/other"], "sub/deep", ("other", "org/other")),
+        (["sub/deep"], "sub/deep", ("deep", "your-org/deep")),
+        ([], ".", ("here", "your-org/here")),
+        (["--name", "user/MyKernel"], "my-kernel", ("my-kernel", "user/MyKernel")),
+        (["x"], "x", ("x-kernel", "your-org/x-kernel")),
+        ([".", "--name", "lambda"], ".", ("lambda-kernel", "your-org/lambda")),
     ],
 )
-def test_names_and_places(kbuild, here, argv, target, name, repo_id):
+def test_names_and_places(kbuild, here, argv, target, names):
     answer = kbuild("init", *argv, "--json", "--no-git")
     assert answer.code == 0
     assert answer.json["path"] == str((here / target).resolve())
-    assert (answer.json["name"], answer.json["repo_id"]) == (name, repo_id)
-    assert open_project(here / target).name == name
+    assert (answer.json["name"], answer.json["repo_id"]) == names
+    assert open_project(here / target).name == names[0]
 
 
 def test_a_changed_name_is_said(kbuild):
@@ -165,9 +165,9 @@ def test_a_name_needs_a_letter():
         kernel_name("42")
 
 
-@pytest.mark.parametrize("license", ['MIT" # "', "", "a\nb"])
-def test_licences_stay_inside_their_quotes(kbuild, license):
-    assert kbuild("init", "demo", f"--license={license}").code == 2
+@pytest.mark.parametrize("text", ['MIT" # "', "", "a\nb"])
+def test_licences_stay_inside_their_quotes(kbuild, text):
+    assert kbuild("init", "demo", f"--license={text}").code == 2
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")

@@ -24,7 +24,7 @@ def test_names_are_unique():
 
 def test_every_module_has_both_functions(description):
     module = importlib.import_module(description.verb.module)
-    assert module.__doc__.startswith(f'`kbuild {description.verb.name}')
+    assert module.__doc__.startswith(f"`kbuild {description.verb.name}")
     assert callable(module.configure)
     assert callable(module.execute)
 
