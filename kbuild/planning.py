@@ -219,7 +219,8 @@ def _kernel_archs(desk: _Desk, name: str, section: KernelSection) -> Archs:
 
 
 def _sources(desk: _Desk, paths: Iterable[str]) -> tuple[Source, ...]:
-    return tuple(Source(path, desk.backend.language_of(path)) for path in paths)
+    distinct = dict.fromkeys(posixpath.normpath(path) for path in paths)
+    return tuple(Source(path, desk.backend.language_of(path)) for path in distinct)
 
 
 def _joined(*parts: UnitFlags) -> tuple[tuple[str, tuple[str, ...]], ...]:

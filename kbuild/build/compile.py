@@ -111,6 +111,7 @@ class Compilation:
             self.runner,
             self.toolchain.ninja,
             self.space.tree,
+            root=self.space.project,
             jobs=self.jobs,
             env=self.toolchain.env,
             log=self.space.logs / "build.log",

@@ -29,6 +29,8 @@ class NinjaOutput:
     """Ninja's output, read line by line."""
 
     tell: Tell
+    root: Path = Path("/")
+    """The project: CMake mirrors absolute paths in its build tree, users think in relative ones."""
     done: int = 0
     total: int = 0
     failed: list[str] = field(default_factory=list)
@@ -42,7 +44,7 @@ class NinjaOutput:
         if status is not None:
             self._recording = False
             self.done, self.total = int(status[1]), int(status[2])
-            self.tell(self.done, self.total, label(status[3]))
+            self.tell(self.done, self.total, label(status[3], self.root))
             return
         failure = _FAILED.match(line)
         if failure is not None and not self.unit:
@@ -53,11 +55,13 @@ class NinjaOutput:
             self.failed.append(line)
 
 
-def label(status: str) -> str:
-    """`Building CXX object CMakeFiles/x.dir/relu_cpu/relu.cpp.o` becomes `relu_cpu/relu.cpp`."""
+def label(status: str, root: Path) -> str:
+    """`Building CXX object CMakeFiles/x.dir/<root>/src/relu.cpp.o` becomes `src/relu.cpp`."""
     last = status.rsplit(" ", 1)[-1]
     match = _OBJECT_OF.match(last)
-    return match[1] if match and "Building" in status else status
+    if match is None or not status.startswith("Building"):
+        return status
+    return match[1].removeprefix(f"{root}/".lstrip("/"))
 
 
 def first_errors(lines: Sequence[str], limit: int = EXCERPT_LINES) -> tuple[str, ...]:
@@ -73,6 +77,7 @@ def build(
     ninja: Path,
     tree: Path,
     *,
+    root: Path,
     jobs: int,
     env: Mapping[str, str],
     log: Path,
@@ -83,7 +88,7 @@ def build(
     Raises:
         BuildError: with the first error lines of the first failing unit.
     """
-    output = NinjaOutput(tell)
+    output = NinjaOutput(tell, root)
     done = runner.run(
         (str(ninja), "-j", str(jobs)),
         cwd=tree,
@@ -97,7 +102,7 @@ def build(
         raise BuildError("ninja failed", excerpt=first_errors(done.output.splitlines()), log=log)
     command, *printed = output.failed
     raise BuildError(
-        f"{label(f'Building {output.unit}')} did not compile"
+        f"{label(f'Building {output.unit}', root)} did not compile"
         if output.unit.endswith((".o", ".obj"))
         else f"{output.unit} could not be made",
         excerpt=first_errors(printed),

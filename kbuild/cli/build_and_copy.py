@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from kbuild.cli.context import Context
-
 from kbuild.cli import build
+from kbuild.cli.context import Context
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -15,8 +15,8 @@ from kbuild.config.issue import KeyPath
 from kbuild.config.model import BuildFile, Catalog
 from kbuild.sourcetree import SourceTree
 
-NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
-"""`general.name`."""
+NAME = re.compile(r"[a-z][-a-z0-9]{0,94}[a-z0-9]")
+"""`general.name`; the Hub takes 96 characters."""
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,12 @@ from pydantic import ValidationError
 from kbuild.config.assemble import build_file_type
 from kbuild.config.document import Context, Document
 from kbuild.config.editions import migrate
-from kbuild.config.issue import Issue, KeyPath, dotted
-from kbuild.config.locate import Lines
+from kbuild.config.issue import Issue, dotted
 from kbuild.config.model import BuildFile, Catalog
 from kbuild.config.place import display
 from kbuild.config.rules import check
 from kbuild.config.suggest import printable
 from kbuild.config.text import parse, read
-from kbuild.config.violations import issues_of
 from kbuild.errors import ConfigError, Problem
 from kbuild.sourcetree import SourceTree
 
@@ -65,6 +63,8 @@ def _validate(document: Document, catalog: Catalog) -> tuple[BuildFile | None, t
     try:
         return build_file_type(catalog).model_validate(document.data), ()
     except ValidationError as error:
+        from kbuild.config.violations import issues_of
+
         return None, tuple(issues_of(error, document, catalog))
 
 
@@ -82,17 +82,17 @@ def _located(
 ) -> tuple[Problem, ...]:
     """Problems in the order of the lines; `build.toml` comes before other files."""
     issues = list(issues)
-    lines = Lines(text) if issues else None
+    if not issues:
+        return ()
+    from kbuild.config.locate import Lines  # a file without problems is not scanned
+
+    lines = Lines(text)
     problems: Mapping[tuple[Any, ...], Problem] = {
         (issue.file, line, dotted(issue.path), issue.message): _problem(issue, line, tree, file)
         for issue in issues
-        for line in [issue.line if issue.file else _line(lines, issue.path)]
+        for line in [issue.line if issue.file else lines.of(issue.path)]
     }
     return tuple(problems[key] for key in sorted(problems))
-
-
-def _line(lines: Lines | None, path: KeyPath) -> int:
-    return lines.of(path) if lines else 0
 
 
 def _problem(issue: Issue, line: int, tree: SourceTree, file: str) -> Problem:

@@ -9,6 +9,7 @@ from kbuild.config.curated import EVERY_BACKEND, libraries, python_packages
 from kbuild.config.editions import SINCE
 from kbuild.config.issue import KeyPath, dotted
 from kbuild.config.model import EDITION, BuildFile, Catalog, KernelSection
+from kbuild.config.rules import RULES
 from kbuild.config.schema import json_schema
 from kbuild.config.suggest import listed
 from kbuild.config.violations import keys_of
@@ -44,7 +45,7 @@ def reference_markdown(catalog: Catalog | None = None) -> str:
         catalog = installed()
     schema = json_schema(catalog)
     parts = [_INTRODUCTION, *_general(schema, catalog), *_frameworks(schema)]
-    parts += [*_kernels(schema, catalog), *_dependencies(), _EDITIONS]
+    parts += [*_kernels(schema, catalog), *_dependencies(), _rules(), _EDITIONS]
     return "\n".join(parts)
 
 
@@ -160,6 +161,12 @@ def _dependencies() -> Iterator[str]:
     ]
     table = _rows(("name", "table", "package"), packages)
     yield f"## Names for `python-depends`\n\nPackages that the loader checks for.\n\n{table}"
+
+
+def _rules() -> str:
+    """The rules' docstrings are the requirements."""
+    sentences = "".join(f"- {rule.__doc__}\n" for rule in RULES)
+    return f"## What is checked beyond names and types\n\n{sentences}"
 
 
 def _by_compiler(versions: Mapping[str, str]) -> str:

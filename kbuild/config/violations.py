@@ -122,6 +122,8 @@ def _unknown_key_hint(path: KeyPath, document: Document, catalog: Catalog) -> st
     model = model_at(path[:-1], document, catalog)
     if model is None:
         return ""
+    if path[0] == "general" and key in catalog.backends:
+        return f"backends with a table of their own: {listed(catalog.general_sections)}"
     known = sorted(_spellings(model))
     owners = _owners(key, catalog) if path[0] == "kernel" else []
     if owners:

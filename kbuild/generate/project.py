@@ -1,4 +1,4 @@
-"""Plans to a CMake project: of one variant, which kbuild builds, or of all, to work in by hand."""
+"""Plans to a CMake project: for one variant, which kbuild builds, or for all, to work in."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def arch_lists(document: Document, context: Context) -> Iterator[tuple[KeyPath, 
 
 
 def written_well(document: Document, context: Context) -> Iterator[Issue]:
-    """The backend understands every arch, and none is there twice."""
+    """Every arch is written as its backend writes archs, and listed once."""
     for path, check in arch_lists(document, context):
         seen = set()
         for place, arch in document.strings(*path):
@@ -41,7 +41,7 @@ def _judge(place: KeyPath, arch: str, check: Any) -> Iterator[Issue]:
 
 
 def not_empty(document: Document, context: Context) -> Iterator[Issue]:
-    """An empty list would mean that nothing is built."""
+    """No list of archs is empty."""
     for path, _ in arch_lists(document, context):
         if document.get(*path) == []:
             yield Issue(path, "lists no archs", "remove the key to take all of them")

@@ -17,7 +17,7 @@ _TABLES = listed(f"[{key}]" for key in BuildFile.frameworks)
 
 
 def exactly_one(document: Document, _: Context) -> Iterator[Issue]:
-    """One framework, and only one."""
+    """There is one framework table, and only one."""
     present = document.frameworks()
     for key in present[1:]:
         message = f"a project has one framework, and `[{present[0]}]` is there already"
@@ -29,14 +29,14 @@ def exactly_one(document: Document, _: Context) -> Iterator[Issue]:
 
 
 def noarch_has_no_kernels(document: Document, _: Context) -> Iterator[Issue]:
-    """Nothing is compiled for a Python-only project."""
+    """A `[torch-noarch]` project has no `[kernel.*]` sections."""
     if document.frameworks() == ["torch-noarch"] and document.table("kernel"):
         message = "`[torch-noarch]` ships Python files only, and nothing would compile the kernels"
         yield Issue(("kernel",), message, "use `[torch]`, or remove the `[kernel.*]` sections")
 
 
 def noarch_spellings(document: Document, _: Context) -> Iterator[Issue]:
-    """Older tools wrote `cuda_capabilities`; one spelling at a time."""
+    """Keys of `[torch-noarch]` are spelt one way at a time: older tools wrote `rocm_archs`."""
     table = document.table("torch-noarch")
     for key in table:
         kebab = key.replace("_", "-")
@@ -45,7 +45,7 @@ def noarch_spellings(document: Document, _: Context) -> Iterator[Issue]:
 
 
 def bounds(document: Document, context: Context) -> Iterator[Issue]:
-    """No `minver` above its `maxver`."""
+    """No `minver` is above its `maxver`."""
     tables = [("torch",), *(("general", backend) for backend in context.catalog.general_sections)]
     for table in tables:
         oldest, newest = (_version(document.get(*table, key)) for key in ("minver", "maxver"))
@@ -55,7 +55,7 @@ def bounds(document: Document, context: Context) -> Iterator[Issue]:
 
 
 def torch_bounds_are_rarely_right(document: Document, _: Context) -> Iterator[Issue]:
-    """A bound drops variants that users need."""
+    """`torch.minver` and `torch.maxver` are left out, since they drop variants that users need."""
     for key in ("minver", "maxver"):
         if document.text("torch", key) is not None:
             message = "leaves out Torch releases that users may have"
@@ -64,7 +64,7 @@ def torch_bounds_are_rarely_right(document: Document, _: Context) -> Iterator[Is
 
 
 def stable_abi(document: Document, context: Context) -> Iterator[Issue]:
-    """The stable-ABI floor is a version, or one by backend."""
+    """The stable-ABI floor is a version, or a version for each backend."""
     value = document.get(*_STABLE_ABI)
     if value is None or (isinstance(value, str) and _version(value)):
         return

@@ -19,7 +19,7 @@ GIT_URL = re.compile(
     re.ASCII,
 )
 """A URL, or ssh's short form `user@host:path`."""
-_NAME_HINT = "lower-case letters, digits and `-`, from a letter to a letter or digit"
+_NAME_HINT = "2 to 96 lower-case letters, digits and `-`, from a letter to a letter or digit"
 
 
 def name(document: Document, _: Context) -> Iterator[Issue]:
@@ -38,7 +38,7 @@ def name(document: Document, _: Context) -> Iterator[Issue]:
 
 
 def version(document: Document, _: Context) -> Iterator[Issue]:
-    """Versions count up from 0."""
+    """Versions are 0 or more."""
     for path in (("general", "version"), *_depend_versions(document)):
         value = document.get(*path)
         if type(value) is int and value < 0:
@@ -58,7 +58,7 @@ def licence(document: Document, _: Context) -> Iterator[Issue]:
 
 
 def backends(document: Document, context: Context) -> Iterator[Issue]:
-    """At least one backend, each known and named once."""
+    """There is at least one backend, each known and listed once."""
     path = ("general", "backends")
     if document.get(*path) == []:
         yield Issue(path, "lists no backend", f"allowed: {listed(context.catalog.backends)}")

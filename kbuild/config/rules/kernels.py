@@ -27,7 +27,7 @@ _CMAKE_TARGETS = {
 
 
 def names(document: Document, _: Context) -> Iterator[Issue]:
-    """A section's name becomes a CMake target."""
+    """A kernel's name can be a CMake target's."""
     for name, _section in document.kernels():
         path = ("kernel", name)
         if not KERNEL_NAME.fullmatch(name):
@@ -56,6 +56,19 @@ def backends(document: Document, context: Context) -> Iterator[Issue]:
             yield Issue(path, f"`{backend}` is not listed in general.backends", hint)
 
 
+def uncompiled(document: Document, context: Context) -> Iterator[Issue]:
+    """A backend that others of the project are compiled for has a kernel to compile, too."""
+    named = (section.get("backend") for _, section in document.kernels())
+    compiled = {backend for backend in named if isinstance(backend, str)}
+    for place, backend in document.strings("general", "backends"):
+        if compiled and backend in context.catalog.kernel_sections and backend not in compiled:
+            message = (
+                f"`{backend}` has no `[kernel.*]` section: only Python files are shipped for it"
+            )
+            hint = f'add a kernel with `backend = "{backend}"`, unless that is meant'
+            yield Issue(place, message, hint, "warning")
+
+
 def sources(document: Document, _: Context) -> Iterator[Issue]:
     """A kernel has sources."""
     for name, section in document.kernels():
@@ -63,4 +76,4 @@ def sources(document: Document, _: Context) -> Iterator[Issue]:
             yield Issue(("kernel", name, "src"), "lists no sources", "remove the section if unused")
 
 
-RULES = (names, backends, sources)
+RULES = (names, backends, uncompiled, sources)

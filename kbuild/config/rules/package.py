@@ -19,7 +19,7 @@ PACKAGE_FOLDERS: Mapping[str, str] = {
 
 
 def python_package(document: Document, context: Context) -> Iterator[Issue]:
-    """The package is there, is not nested in itself, and its files can be loaded anywhere."""
+    """The Python package is there, not nested in itself, and loads under any name."""
     name, frameworks = document.python_name(), document.frameworks()
     if name is None or len(frameworks) != 1:
         return  # nobody can say where it should be
@@ -36,15 +36,16 @@ def python_package(document: Document, context: Context) -> Iterator[Issue]:
 
 def _files(tree: SourceTree, folder: str, name: str) -> Iterator[Issue]:
     for file in tree.walk(folder):
-        if not file.endswith(".py"):
-            continue
+        if not file.endswith(".py") or not tree.is_file(file):
+            continue  # data, a pipe, a link to nowhere
         try:
             module = _parse(tree.read_bytes(file), file)
         except SyntaxError as error:
             yield Issue((), f"not valid Python: {error.msg}", file=file, line=error.lineno or 1)
             continue
         except (OSError, ValueError, RecursionError, MemoryError) as error:
-            yield Issue((), f"cannot be read as Python: {error}", file=file)
+            why = getattr(error, "strerror", None) or error
+            yield Issue((), f"cannot be read as Python: {why}", file=file)
             continue
         yield from _self_imports(module, file, name)
         if file == f"{folder}/__init__.py" and not _defines_all(module):

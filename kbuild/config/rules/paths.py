@@ -43,7 +43,7 @@ def listed_once(document: Document, _: Context) -> Iterator[Issue]:
         for place, source in document.strings(*path):
             normal = posixpath.normpath(source)
             if normal in seen:
-                yield Issue(place, f"`{source}` is listed twice", "keep one of them")
+                yield Issue(place, f"`{source}` is listed twice", "keep one of them", "warning")
             seen.add(normal)
 
 

@@ -15,7 +15,7 @@ _HINT = "include what is used: `torch/library.h`, `ATen/core/Tensor.h`, `ATen/Fu
 
 
 def lean_headers(document: Document, context: Context) -> Iterator[Issue]:
-    """Sources do not include the header that includes everything."""
+    """Sources do not include `torch/extension.h`, which includes everything."""
     listed = {
         source: place
         for path in lists(document, "src")

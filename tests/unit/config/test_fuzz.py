@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +67,7 @@ PIECES = [
     "{}",
 ]
 QUIET = settings(
-    max_examples=300,
+    max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -79,7 +77,7 @@ QUIET = settings(
 def mutated(draw):
     """The whole file with some words cut out, doubled or replaced."""
     text = WHOLE
-    source = random.Random(draw(st.integers(0, 2**32)))
+    source = draw(st.randoms(use_true_random=False))
     for _ in range(source.randint(1, 6)):
         start = source.randrange(len(text) + 1)
         end = min(len(text), start + source.choice([0, 0, 1, 3, 12, 60]))
@@ -87,10 +85,11 @@ def mutated(draw):
     return text
 
 
-scalars = st.sampled_from(
-    ["1", "-1", "1.5", "true", '""', '"x"', '"cuda"', '"9.0"', '"a/b"', "[]", "{}", "[1]", '["x"]']
-    + ["{ x = 1 }", "[{}]", '[{ version = "x" }]', "1979-05-27", '"\\u0000"', '"../x"', "[[1]]"]
-)
+SCALARS = """
+1 -1 1.5 true "" "x" "cuda" "9.0" "a/b" [] {} [1] ["x"] {x=1} [{}] [{version="x"}] [[1]]
+1979-05-27 "\\u0000" "../x" ["../x","/x",""] {cuda=1} {cuda="x",cpu={}}
+"""
+scalars = st.sampled_from(SCALARS.split())
 
 
 @st.composite
@@ -104,36 +103,38 @@ def retyped(draw):
     return "\n".join(line for line in lines if draw(st.integers(0, 15)))
 
 
-def survives(project, text):
-    root = project(text.encode("utf-8", "surrogatepass"))
+def failure_of(project, text):
+    root = project(text)
     try:
         open_project(root)
     except ConfigError as error:
+        return error
+    return None
+
+
+def assert_speaks(project, text):
+    error = failure_of(project, text)
+    if error is not None:
         assert error.problems
-        assert all(problem.message for problem in error.problems)
-        str(error)
+        assert all(problem.message in str(error) for problem in error.problems)
 
 
 @QUIET
 @given(text=mutated())
 def test_mutated_files(project, text):
-    survives(project, text)
+    assert_speaks(project, text)
 
 
 @QUIET
 @given(text=retyped())
 def test_values_of_other_types(project, text):
-    survives(project, text)
+    assert_speaks(project, text)
 
 
 @QUIET
 @given(data=st.binary(max_size=60))
 def test_any_bytes(project, data):
-    root = project(data)
-    try:
-        open_project(root)
-    except ConfigError as error:
-        str(error)
+    assert_speaks(project, data)
 
 
 @QUIET

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,3 +144,19 @@ def test_what_was_looked_at_is_observed(project):
     with pytest.raises(ConfigError):
         open_project(root, tree)
     assert {"build.toml", "a.cpp", "inc", "torch-ext/relu/__init__.py"} <= tree.observed.keys()
+
+
+def test_a_good_project_is_judged_without_heavy_modules(project):
+    root = project(MINIMAL)
+    code = "import sys; from pathlib import Path; from kbuild.project import open_project\n"
+    code += "open_project(Path.cwd()); print(*sys.modules)"
+    done = subprocess.run(  # noqa: TID251
+        [sys.executable, "-c", code],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {"torch", "jinja2", "rich", "tomlkit", "difflib", "kbuild.config.locate"}
+    assert not heavy & set(done.stdout.split())

@@ -31,7 +31,7 @@ def test_kernels_are_told_apart_by_their_backend():
 def test_names_and_choices():
     definitions = json_schema()["$defs"]
     general = definitions["General"]["properties"]
-    assert general["name"]["pattern"] == "^(?:[a-z][-a-z0-9]*[a-z0-9])$"
+    assert general["name"]["pattern"] == "^(?:[a-z][-a-z0-9]{0,94}[a-z0-9])$"
     assert "cuda" in general["backends"]["items"]["enum"]
     assert general["edition"]["const"] == 5
     assert "edition" in definitions["General"]["required"]

@@ -1,0 +1,68 @@
+"""The console script: which verb, and how a failure ends.
+
+The one place that turns an exception into words on stderr and an exit code. `kbuild --help` and
+`kbuild --version` are answered from constants, before anything is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_HELP = {"-h", "--help", "help"}
+_VERSION = {"-V", "--version"}
+
+
+def entry() -> None:
+    """What the installed `kbuild` program calls."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line; returns the exit code."""
+    first = argv[0] if argv else ""
+    if first in _VERSION:
+        from kbuild import __version__
+
+        return _print(f"kbuild {__version__}")
+    if first in _HELP and len(argv) == 1:
+        from kbuild.cli import overview
+
+        return _print(overview())
+    return _guarded([*argv[1:], "--help"] if first == "help" else argv)
+
+
+def _print(text: str) -> int:
+    print(text)  # noqa: T201 - answered before there is a Ui
+    return 0
+
+
+def _guarded(argv: Sequence[str]) -> int:
+    from kbuild.cli import dispatch
+    from kbuild.errors import KbuildError
+
+    try:
+        return dispatch.run(argv)
+    except KbuildError as error:
+        from kbuild.cli import failure
+
+        return failure.explained(error, argv)
+    except KeyboardInterrupt:
+        from kbuild.cli import failure
+
+        return failure.interrupted()
+    except BrokenPipeError:
+        from kbuild.cli import failure
+
+        return failure.pipe_closed()
+    except Exception as error:  # noqa: BLE001 - the last line of defence
+        from kbuild.cli import failure
+
+        return failure.unexpected(error, argv)
+
+
+if __name__ == "__main__":
+    entry()

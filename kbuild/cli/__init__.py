@@ -1,0 +1,83 @@
+"""The verbs: which there are, in which module each lives, and what each does in one line.
+
+A verb's module has `configure(parser)`, which declares its arguments, and `execute(args, ctx)`,
+which returns the exit code. This table is all that `kbuild --help` reads.
+"""
+
+from __future__ import annotations
+
+
+class Verb:
+    """One row of the table."""
+
+    __slots__ = ("group", "module", "name", "summary")
+
+    def __init__(self, group: str, name: str, summary: str) -> None:
+        self.group = group
+        self.name = name
+        self.module = f"kbuild.cli.{name.replace('-', '_')}"
+        self.summary = summary
+
+
+_START, _BUILD, _CHECK, _FILES, _ITSELF = (
+    "Start",
+    "Build and test",
+    "Look and check",
+    "Files of a project",
+    "kbuild itself",
+)
+
+VERBS = tuple(
+    Verb(*row)
+    for row in (
+        (_START, "init", "Write a new kernel project"),
+        (_START, "doctor", "Say what this machine has, what is missing, and what mends it"),
+        (_BUILD, "build", "Build the kernel's variants into build/"),
+        (_BUILD, "build-and-copy", "The same as build"),
+        (_BUILD, "test", "Run the project's tests against a built variant"),
+        (_BUILD, "clean", "Remove what builds keep for the next build"),
+        (_CHECK, "check-config", "Check build.toml and the files that it names"),
+        (_CHECK, "plan", "Show what would be built, and how"),
+        (_CHECK, "list-variants", "List the variants that the project is built for"),
+        (_CHECK, "check-builds", "Check built variants, loading included"),
+        (_CHECK, "check-abi", "Check the binaries of built variants"),
+        (_FILES, "update-build", "Rewrite build.toml to the current edition"),
+        (_FILES, "create-pyproject", "Write the CMake project for work without kbuild"),
+        (_FILES, "clean-pyproject", "Remove what create-pyproject wrote"),
+        (_FILES, "hash", "Write the digest of its files into each variant's metadata.json"),
+        (_FILES, "fill-card", "Fill in CARD.md from the project's facts"),
+        (_ITSELF, "schema", "Print the JSON Schema of build.toml"),
+        (_ITSELF, "completions", "Print the completion script of a shell"),
+        (_ITSELF, "generate-docs", "Write the reference of the commands"),
+    )
+)
+
+
+def overview() -> str:
+    """What `kbuild --help` prints."""
+    lines = ["Package compute kernels: from build.toml to what any PyTorch user can load.", ""]
+    lines += ["Usage: kbuild VERB [arguments]"]
+    group = ""
+    for verb in VERBS:
+        if verb.group != group:
+            group = verb.group
+            lines += ["", f"{group}:"]
+        lines.append(f"  {verb.name:<18}{verb.summary}")
+    lines += [
+        "",
+        "Options of every verb:",
+        "  -h, --help        Show the verb's arguments",
+        "  -q, --quiet       Say nothing but warnings and errors; twice: errors only",
+        "  -v, --verbose     Say more",
+        "  --color WHEN      auto, always or never",
+        "",
+        "  -V, --version     Print kbuild's version",
+        "",
+        "Data goes to stdout, talk to stderr. Exit codes: docs/reference/exit-codes.md",
+    ]
+    return "\n".join(lines)
+
+
+def find(name: str) -> Verb | None:
+    """The verb of that name."""
+    return next((verb for verb in VERBS if verb.name == name), None)

@@ -1,0 +1,51 @@
+"""`kbuild clean`: remove `.kbuild/`, which holds what builds keep for the next build."""
+
+from __future__ import annotations
+
+import shutil
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from kbuild.cli.context import Context
+from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.errors import FileConflictError
+
+FOLDER = ".kbuild"
+TAG = "CACHEDIR.TAG"
+_SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel_dir(parser)
+    parser.add_argument(
+        "-d", "--dry-run", action="store_true", help="say what would go and remove nothing"
+    )
+    add_json(parser)
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Remove the folder when kbuild made it; `build/` stays."""
+    target = ctx.folder(args.kernel_dir) / FOLDER
+    removed = [str(target)] if target.exists() or target.is_symlink() else []
+    if removed:
+        _refuse_foreign(target)
+    if removed and not args.dry_run:
+        shutil.rmtree(target)
+    if args.json:
+        ctx.ui.data_json({"removed": removed, "dry_run": args.dry_run})
+    elif removed:
+        ctx.ui.data(removed[0])
+    else:
+        ctx.ui.say("nothing to remove")
+    return 0
+
+
+def _refuse_foreign(target: Path) -> None:
+    """Raise unless the folder carries the tag that kbuild puts into its own."""
+    tag = target / TAG
+    if not target.is_symlink() and tag.is_file() and tag.read_bytes().startswith(_SIGNATURE):
+        return
+    raise FileConflictError(
+        f"`{target}` has no {TAG}: kbuild did not make it", hint="remove it yourself if it may go"
+    )

@@ -1,0 +1,164 @@
+"""`kbuild completions`: completion scripts for bash, zsh and fish, made from the parsers."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from kbuild.cli import VERBS
+from kbuild.cli.context import Context
+from kbuild.cli.describe import Argument, Description, describe
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("shell", choices=sorted(_SCRIPTS), help="bash, fish or zsh")
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Print the script."""
+    ctx.ui.data(_SCRIPTS[args.shell]([describe(verb) for verb in VERBS]))
+    return 0
+
+
+def bash(verbs: Sequence[Description]) -> str:
+    """`eval "$(kbuild completions bash)"`."""
+    names = " ".join(description.verb.name for description in verbs)
+    cases = "\n".join(
+        f'    {description.verb.name}) words="{_words(description)}" ;;' for description in verbs
+    )
+    values = "\n".join(_bash_values(verbs))
+    return f"""\
+_kbuild() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}" words
+  COMPREPLY=()
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "{names} --help --version" -- "$current"))
+    return
+  fi
+  case "${{COMP_WORDS[1]}} $previous" in
+{values}
+  esac
+  case "${{COMP_WORDS[1]}}" in
+{cases}
+  esac
+  case "$current" in
+    -*) COMPREPLY=($(compgen -W "$words" -- "$current")) ;;
+    *) COMPREPLY=($(compgen -f -- "$current")) ;;
+  esac
+}}
+complete -o filenames -F _kbuild kbuild
+"""
+
+
+def zsh(verbs: Sequence[Description]) -> str:
+    """`kbuild completions zsh > _kbuild`, in a folder of `$fpath`."""
+    names = "\n".join(f"    '{d.verb.name}:{_quoted(d.verb.summary)}'" for d in verbs)
+    cases = "\n".join(f"    {d.verb.name}) _arguments \\\n{_zsh_arguments(d)} ;;" for d in verbs)
+    return f"""\
+#compdef kbuild
+_kbuild() {{
+  local -a verbs=(
+{names}
+  )
+  if (( CURRENT == 2 )); then
+    _describe verb verbs
+    return
+  fi
+  local verb=$words[2]
+  shift words
+  (( CURRENT-- ))
+  case $verb in
+{cases}
+  esac
+}}
+if [ "$funcstack[1]" = _kbuild ]; then _kbuild "$@"; else compdef _kbuild kbuild; fi
+"""
+
+
+def fish(verbs: Sequence[Description]) -> str:
+    """`kbuild completions fish | source`."""
+    return "\n".join(_fish_lines(verbs)) + "\n"
+
+
+def _words(description: Description) -> str:
+    return " ".join(flag for option in description.options for flag in option.flags)
+
+
+def _bash_values(verbs: Sequence[Description]) -> Iterator[str]:
+    for description in verbs:
+        for option in description.options:
+            if not option.choices:
+                continue
+            pattern = "|".join(f'"{description.verb.name} {flag}"' for flag in option.flags)
+            reply = f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$current"))'
+            yield f"    {pattern}) {reply}; return ;;"
+        for argument in description.positionals:
+            if argument.choices:
+                reply = f'COMPREPLY=($(compgen -W "{" ".join(argument.choices)}" -- "$current"))'
+                yield f'    "{description.verb.name} {description.verb.name}") {reply}; return ;;'
+
+
+def _zsh_arguments(description: Description) -> str:
+    options = [line for option in description.options for line in _zsh_option(option)]
+    places = [f"'{_zsh_place(argument)}'" for argument in description.positionals]
+    return " \\\n".join(f"      {line}" for line in (*options, *places))
+
+
+def _zsh_option(option: Argument) -> Iterator[str]:
+    for flag in option.flags:
+        yield f"'*{flag}[{_quoted(option.help)}]{_zsh_value(option)}'"
+
+
+def _zsh_value(argument: Argument) -> str:
+    if not argument.takes_value:
+        return ""
+    if argument.choices:
+        return f":{argument.metavar}:({' '.join(argument.choices)})"
+    return f":{argument.metavar}:{'_files' if argument.is_path else ''}"
+
+
+def _zsh_place(argument: Argument) -> str:
+    return f"{'' if argument.required else ':'}{_zsh_value(argument) or ':'}"
+
+
+def _fish_lines(verbs: Sequence[Description]) -> Iterator[str]:
+    for d in verbs:
+        yield (
+            "complete -c kbuild -n __fish_use_subcommand -f "
+            f"-a {d.verb.name} -d '{_escaped(d.verb.summary)}'"
+        )
+    for d in verbs:
+        seen = f"complete -c kbuild -n '__fish_seen_subcommand_from {d.verb.name}'"
+        for option in d.options:
+            yield f"{seen} {_fish_option(option)}"
+        for argument in d.positionals:
+            if argument.choices:
+                yield f"{seen} -f -a '{' '.join(argument.choices)}'"
+
+
+def _fish_option(option: Argument) -> str:
+    flags = (f"-l {f[2:]}" if f.startswith("--") else f"-s {f[1:]}" for f in option.flags)
+    value = ""
+    if option.choices:
+        value = f" -x -a '{' '.join(option.choices)}'"
+    elif option.takes_value:
+        value = " -r" if option.is_path else " -x"
+    return f"{' '.join(flags)}{value} -d '{_escaped(option.help)}'"
+
+
+def _quoted(text: str) -> str:
+    """Safe inside a single-quoted `_arguments` or `_describe` specification."""
+    text = text.replace("\\", "\\\\").replace("'", "'\\''")
+    return text.replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+_SCRIPTS: Mapping[str, Callable[[Sequence[Description]], str]] = {
+    "bash": bash,
+    "fish": fish,
+    "zsh": zsh,
+}

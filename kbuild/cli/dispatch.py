@@ -1,0 +1,89 @@
+"""From a command line to a verb's exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from kbuild.cli import VERBS, Verb, find
+from kbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from kbuild.cli.context import Context
+
+
+class Executable(Protocol):
+    """What a verb's module offers, once its arguments are known."""
+
+    def execute(self, args: Namespace, ctx: Context) -> int:
+        """Do it; returns the exit code."""
+        ...
+
+
+def run(argv: Sequence[str]) -> int:
+    """Parse the command line and execute its verb.
+
+    Raises:
+        KbuildError: of whatever kind the verb raises; `UsageError` for a bad command line.
+    """
+    if not argv:
+        raise UsageError("no verb was given", hint="`kbuild --help` lists the verbs")
+    verb = _verb(argv[0])
+    try:
+        args = _parse(verb, argv[1:])
+    except SystemExit as done:  # argparse leaves this way after printing help
+        return int(done.code or 0)
+    module = cast("Executable", importlib.import_module(verb.module))
+    code = module.execute(args, _context(args))
+    sys.stdout.flush()  # a closed pipe shows here, not at exit
+    return code
+
+
+def _verb(name: str) -> Verb:
+    verb = find(name)
+    if verb is not None:
+        return verb
+    if name.startswith("-"):
+        raise UsageError(
+            f"`{name}` comes before a verb", hint="write the verb first: kbuild VERB [arguments]"
+        )
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, [verb.name for verb in VERBS], n=1)
+    hint = f"did you mean `{close[0]}`?" if close else "`kbuild --help` lists the verbs"
+    raise UsageError(f"there is no verb `{name}`", hint=hint)
+
+
+def _parse(verb: Verb, arguments: Sequence[str]) -> Namespace:
+    """The verb's arguments; what follows `--` goes to `rest` of the verbs that have it."""
+    from kbuild.cli.parser import parser_of
+
+    own, rest = _split(arguments)
+    args = parser_of(verb).parse_args(own)
+    if rest:
+        if not hasattr(args, "rest"):
+            raise UsageError(f"`kbuild {verb.name}` takes nothing after `--`")
+        args.rest = rest
+    return args
+
+
+def _split(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if "--" not in arguments:
+        return tuple(arguments), ()
+    at = arguments.index("--")
+    return tuple(arguments[:at]), tuple(arguments[at + 1 :])
+
+
+def _context(args: Namespace) -> Context:
+    from kbuild.cli.context import Context, cache_folder
+    from kbuild.run import LocalRunner
+    from kbuild.ui import Ui
+
+    ui = Ui(color=args.color, verbosity=args.verbose - args.quiet)
+    return Context(ui, LocalRunner(), cache_folder(os.environ), Path.cwd())

@@ -1,0 +1,44 @@
+"""`kbuild doctor`: one screen on what this machine has, and what mends the rest."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from kbuild.cli.built import add_python
+from kbuild.cli.context import Context
+from kbuild.cli.parser import add_json
+from kbuild.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from kbuild.diagnosis import Item
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_python(parser, "is built against")
+    add_json(parser)
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Exit code 0 when a CPU kernel can be built, tested and loaded here."""
+    from kbuild.diagnosis import diagnose
+
+    python = args.python
+    if python is not None and len(python.parts) > 1:
+        python = ctx.path(python)
+    items = tuple(diagnose(python, ctx.cache, ctx.runner))
+    missing = [item.name for item in items if item.state == "missing"]
+    if args.json:
+        ctx.ui.data_json({"ok": not missing, "items": [item.to_json() for item in items]})
+    else:
+        rows = [(item.name, item.state, item.found or _advice(item)) for item in items]
+        ctx.ui.table(("what", "state", "found, or what it is for and how to get it"), rows)
+    if not missing:
+        return 0
+    ctx.ui.error(ToolchainError(f"missing: {', '.join(missing)}"))
+    return ToolchainError.code
+
+
+def _advice(item: Item) -> str:
+    return f"for {item.needed_for}{f': {item.mend}' if item.mend else ''}"

@@ -1,0 +1,90 @@
+"""How a command ends that did not succeed: the words on stderr, and the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+from kbuild.errors import KbuildError
+from kbuild.terminal import Color
+from kbuild.ui import Ui
+
+INTERRUPTED = 130
+"""128 and the number of SIGINT, as shells count."""
+PIPE_CLOSED = 141
+"""128 and the number of SIGPIPE: whoever read stdout went away."""
+BUG = 70
+"""`EX_SOFTWARE` of sysexits.h."""
+_WHEN: dict[str, Color] = {"auto": "auto", "always": "always", "never": "never"}
+
+
+def explained(error: KbuildError, argv: Sequence[str]) -> int:
+    """A failure with words of its own; with `--json` also as an object on stdout."""
+    ui = Ui(color=_color(argv))
+    if wants_json(argv):
+        with suppress(BrokenPipeError):
+            ui.data_json({"error": error.to_json()})
+    ui.error(error)
+    return error.code
+
+
+def wants_json(argv: Sequence[str]) -> bool:
+    """True when `--json` stands among kbuild's own arguments."""
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    return "--json" in own
+
+
+def interrupted() -> int:
+    """The user pressed Ctrl-C."""
+    Ui().say("interrupted")
+    return INTERRUPTED
+
+
+def pipe_closed() -> int:
+    """Nobody reads stdout any more: stay quiet, also when Python flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED
+
+
+def unexpected(error: Exception, argv: Sequence[str]) -> int:
+    """A bug: one line for the user, the traceback in a file for the report."""
+    from kbuild import __version__
+    from kbuild.cli.context import cache_folder
+
+    trace = "".join(traceback.format_exception(error))
+    report = f"kbuild {__version__}, Python {sys.version}\nkbuild {' '.join(argv)}\n\n{trace}"
+    hint = _kept(cache_folder(os.environ) / "crashes", report)
+    bug = KbuildError(
+        f"this is a bug in kbuild: {type(error).__name__}: {str(error) or 'no message'}",
+        hint=f"please report it with {hint}" if hint else "KBUILD_TRACEBACK=1 shows where",
+    )
+    explained(bug, argv)
+    if os.environ.get("KBUILD_TRACEBACK"):
+        sys.stderr.write(trace)
+    return BUG
+
+
+def _kept(folder: Path, report: str) -> str:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+        target.write_text(report)
+    except OSError:
+        return ""
+    return str(target)
+
+
+def _color(argv: Sequence[str]) -> Color:
+    """`--color` of a command line that may not be well formed."""
+    for argument, following in pairwise((*argv, "")):
+        if argument == "--color":
+            return _WHEN.get(following, "auto")
+        if argument.startswith("--color="):
+            return _WHEN.get(argument.partition("=")[2], "auto")
+    return "auto"

@@ -1,0 +1,148 @@
+"""`kbuild init`: a new project that builds, with tests, a benchmark, an example and a card."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.cli.context import Context
+from kbuild.cli.parser import add_json
+from kbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from kbuild.fileset import FileSet
+    from kbuild.scaffold import Scaffold
+
+ALL = "all"
+_DEFAULT = ("cpu", "metal") if sys.platform == "darwin" else ("cpu", "cuda")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "path", nargs="?", type=Path, help="the new project's folder (default: the name, or here)"
+    )
+    parser.add_argument("--name", metavar="OWNER/NAME", help="repository that it is published to")
+    parser.add_argument(
+        "--backends",
+        nargs="+",
+        metavar="NAME",
+        default=list(_DEFAULT),
+        help="backends, or `all` compiled ones (default: cpu cuda; on macOS: cpu metal)",
+    )
+    parser.add_argument(
+        "--noarch", action="store_true", help="a Python-only kernel, also where there is a compiler"
+    )
+    parser.add_argument("--license", default="Apache-2.0", metavar="SPDX", help="its licence")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace files that are in the way"
+    )
+    parser.add_argument("--no-git", action="store_true", help="do not start a git repository")
+    add_json(parser)
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Write the project, and say what to type next."""
+    from kbuild.generate.templates import template_root
+    from kbuild.scaffold import files_of, refuse_conflicts
+
+    scaffold, target = _resolve(args, ctx)
+    files = files_of(scaffold, template_root() / "init")
+    if not args.overwrite:
+        refuse_conflicts(files, target)
+    files.write(target, manifest=False)
+    if not args.no_git:
+        _start_repository(target, files, ctx)
+    _report(args, scaffold, target, files, ctx)
+    return 0
+
+
+def _resolve(args: Namespace, ctx: Context) -> tuple[Scaffold, Path]:
+    """The project's names, and the folder that it goes to."""
+    from kbuild.scaffold import Scaffold, check_license, kernel_name, split_name
+
+    place = ctx.path(args.path) if args.path else ctx.cwd
+    owner, repository = split_name(args.name or place.name or "kernel")
+    name = kernel_name(repository)
+    target = ctx.cwd / name if args.name and not args.path else place
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"`{target}` is a file", hint="give another folder")
+    backends, compiled = _backends(args.backends, noarch=args.noarch)
+    repo_id = f"{owner}/{repository if args.name else name}"
+    license_ = check_license(args.license)
+    return Scaffold(name, owner, repo_id, license_, backends, compiled), target
+
+
+def _backends(given: Sequence[str], *, noarch: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The backends in name order, and those that get compiled sources."""
+    from kbuild.backends import BACKENDS
+
+    known = {backend.name: backend.section is not None for backend in BACKENDS.load()}
+    able = [name for name, compiled in known.items() if compiled]
+    asked = [name for text in given for name in text.split(",") if name]
+    wanted = {name for word in asked for name in (able if word == ALL else [word])}
+    unknown = sorted(wanted - set(known))
+    if unknown or not wanted:
+        hint = f"choose from {', '.join(known)} or `{ALL}`; a PATH goes before --backends"
+        raise UsageError(f"`{', '.join(unknown)}` is not a backend", hint=hint)
+    backends = tuple(sorted(wanted))
+    compiled = () if noarch else tuple(name for name in backends if known[name])
+    if compiled and compiled != backends:
+        python_only = ", ".join(name for name in backends if name not in compiled)
+        raise UsageError(
+            f"{python_only}: kernels for these are Python files, the others are compiled",
+            hint="start one project for each kind, or pass --noarch",
+        )
+    return backends, compiled
+
+
+def _start_repository(target: Path, files: FileSet, ctx: Context) -> None:
+    """`git init` and `git add`, unless git is missing or the folder is in a repository."""
+    inside = ctx.runner.run(("git", "rev-parse", "--is-inside-work-tree"), cwd=target)
+    if inside.ok or not ctx.runner.run(("git", "--version")).ok:
+        return
+    paths = [path for path, _ in files.items()]
+    for command in (("git", "init", "--quiet"), ("git", "add", "--", *paths)):
+        done = ctx.runner.run(command, cwd=target)
+        if not done.ok:
+            ctx.ui.warn(f"`{' '.join(command[:2])}` failed: {done.output.strip()}")
+            return
+
+
+def _report(
+    args: Namespace, scaffold: Scaffold, target: Path, files: FileSet, ctx: Context
+) -> None:
+    paths = [path for path, _ in files.items()]
+    if args.json:
+        names = {"path": str(target), "name": scaffold.name, "repo_id": scaffold.repo_id}
+        ctx.ui.data_json(names | {"backends": scaffold.backends, "files": paths})
+    else:
+        ctx.ui.data(str(target))
+    for path in paths:
+        ctx.ui.detail(f"  {path}")
+    ctx.ui.say(f"wrote {scaffold.name} for {', '.join(scaffold.backends)}: {len(paths)} files")
+    for note in _notes(args, scaffold, target):
+        ctx.ui.say(f"note: {note}")
+    step = [f"cd {_shown(target, ctx.cwd)}"] if target != ctx.cwd else []
+    commands = [*step, "kbuild build", "kbuild test", "python example.py"]
+    ctx.ui.say("\n".join(("", "next:", *(f"  {command}" for command in commands))))
+
+
+def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
+    given = (args.name or target.name).rpartition("/")[2]
+    notes = []
+    if given != scaffold.name:
+        notes.append(f"the kernel is called `{scaffold.name}`: `{given}` is no kernel name")
+    if "/" not in (args.name or ""):
+        notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
+    return notes
+
+
+def _shown(target: Path, cwd: Path) -> str:
+    from shlex import quote
+
+    inside = target.is_relative_to(cwd)
+    return quote(str(target.relative_to(cwd) if inside else target))

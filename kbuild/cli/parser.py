@@ -1,0 +1,59 @@
+"""The argument parser of one verb, and the arguments that verbs share."""
+
+from __future__ import annotations
+
+import importlib
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import NoReturn, Protocol, cast
+
+from kbuild.cli import Verb
+from kbuild.errors import UsageError
+
+COLORS = ("auto", "always", "never")
+
+
+class Module(Protocol):
+    """What a verb's module offers, as far as its parser is concerned."""
+
+    __doc__: str | None
+
+    def configure(self, parser: ArgumentParser) -> None:
+        """Declare the verb's arguments."""
+        ...
+
+
+class Parser(ArgumentParser):
+    """Raises what `argparse` would print."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the message as a `UsageError`."""
+        raise UsageError(message, hint=f"`{self.prog} --help` lists the arguments")
+
+
+def parser_of(verb: Verb) -> Parser:
+    """The verb's parser, with the options that every verb has."""
+    module = cast("Module", importlib.import_module(verb.module))
+    parser = Parser(prog=f"kbuild {verb.name}", description=f"{verb.summary}.", allow_abbrev=False)
+    module.configure(parser)
+    common = parser.add_argument_group("options of every verb")
+    common.add_argument(
+        "-q", "--quiet", action="count", default=0, help="say less; twice: errors only"
+    )
+    common.add_argument("-v", "--verbose", action="count", default=0, help="say more")
+    common.add_argument(
+        "--color", choices=COLORS, default="auto", metavar="WHEN", help="auto, always or never"
+    )
+    return parser
+
+
+def add_kernel_dir(parser: ArgumentParser) -> None:
+    """Declare the project's folder."""
+    parser.add_argument(
+        "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
+    )
+
+
+def add_json(parser: ArgumentParser) -> None:
+    """Declare `--json`."""
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")

@@ -1,0 +1,173 @@
+"""A new kernel project: its names, and the files of `templates/init/` with those names filled in.
+
+`common/` is part of every project, `torch/` or `noarch/` holds the bindings, and each backend's
+sources have a folder. A file that ends in `.j2` is rendered; the others are copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from keyword import iskeyword
+from pathlib import Path
+from typing import Any
+
+from kbuild.errors import FileConflictError, UsageError
+from kbuild.fileset import FileSet
+
+PLACEHOLDER_OWNER = "your-org"
+_SUFFIX = ".j2"
+# hipify translates the CUDA sources.
+_SOURCES_OF = {"rocm": "cuda"}
+_OWNER = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+_REPOSITORY = _OWNER
+_LICENSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+() -]*")
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """What a new project is called and made for."""
+
+    name: str
+    """Kernel name: lower-case words joined by dashes."""
+    owner: str
+    repo_id: str
+    license: str
+    backends: tuple[str, ...]
+    """In name order."""
+    compiled: tuple[str, ...]
+    """Those of the backends that get compiled sources; empty for a Python-only kernel."""
+
+    @property
+    def python_name(self) -> str:
+        """The Python package's name."""
+        return self.name.replace("-", "_")
+
+    @property
+    def class_name(self) -> str:
+        """The name in camel case."""
+        return "".join(word.capitalize() for word in self.name.split("-"))
+
+    @property
+    def noarch(self) -> bool:
+        """True for a Python-only kernel."""
+        return not self.compiled
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of `templates/init/` that the project is made of."""
+        sources = sorted({_SOURCES_OF.get(backend, backend) for backend in self.compiled})
+        return ("common", "noarch" if self.noarch else "torch", *sources)
+
+    def variables(self) -> dict[str, Any]:
+        """What a template may use."""
+        derived = {
+            "python_name": self.python_name,
+            "class_name": self.class_name,
+            "noarch": self.noarch,
+        }
+        return asdict(self) | derived
+
+
+def split_name(given: str) -> tuple[str, str]:
+    """`org/MyKernel` as owner and repository; the placeholder when there is no owner.
+
+    Raises:
+        UsageError: not a repository's name.
+    """
+    owner, slash, repository = given.rpartition("/")
+    owner = owner if slash else PLACEHOLDER_OWNER
+    if _OWNER.fullmatch(owner) and _REPOSITORY.fullmatch(repository):
+        return owner, repository
+    raise UsageError(f"`{given}` is not a name", hint="write `name` or `owner/name`")
+
+
+def kernel_name(repository: str) -> str:
+    """The kernel name closest to a repository's or a folder's: `MyKernel` is `my-kernel`.
+
+    One letter and Python's keywords are no package names: `x` is `x-kernel`.
+
+    Raises:
+        UsageError: no letter to start with.
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", repository)
+    name = re.sub(r"[^a-z0-9]+", "-", words.lower())
+    name = re.sub(r"^[^a-z]+|-+$", "", name)
+    if not name:
+        raise UsageError(
+            f"`{repository}` has no letter to start a kernel name with",
+            hint="pass --name owner/name",
+        )
+    return f"{name}-kernel" if len(name) == 1 or iskeyword(name) else name
+
+
+def check_license(text: str) -> str:
+    """The text when it can be an SPDX expression.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if not _LICENSE.fullmatch(text):
+        raise UsageError(f"`{text}` is not a licence", hint="write an SPDX name, e.g. Apache-2.0")
+    return text
+
+
+def files_of(scaffold: Scaffold, templates: Path) -> FileSet:
+    """The project's files.
+
+    Args:
+        scaffold: the names.
+        templates: the folder that holds `common/`, `torch/` and the others.
+    """
+    files = FileSet()
+    for folder in scaffold.folders:
+        for source in _sources(templates / folder):
+            path = _named(source.relative_to(templates / folder).as_posix(), scaffold)
+            files.add(path.removesuffix(_SUFFIX), _content(source, scaffold))
+    return files
+
+
+def refuse_conflicts(files: FileSet, target: Path) -> None:
+    """Raise `FileConflictError` with every file that is in the way and says something else."""
+    found = [path for path, data in files.items() if _is_in_the_way(target, path, data)]
+    if found:
+        listed = "".join(f"\n    {path}" for path in found)
+        raise FileConflictError(
+            f"files are in the way in `{target}`:{listed}", hint="--overwrite replaces them"
+        )
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _named(path: str, scaffold: Scaffold) -> str:
+    path = path.replace("__python_name__", scaffold.python_name)
+    return path.replace("__name__", scaffold.name)
+
+
+def _content(source: Path, scaffold: Scaffold) -> bytes:
+    if source.suffix != _SUFFIX:
+        return source.read_bytes()
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - source files, from names that were checked
+    )
+    template = environment.from_string(source.read_text("utf-8"))
+    return template.render(scaffold.variables()).encode()
+
+
+def _is_in_the_way(target: Path, path: str, data: bytes) -> bool:
+    file = target / path
+    folders = list(file.relative_to(target).parents)[:-1]
+    if any((target / folder).exists() and not (target / folder).is_dir() for folder in folders):
+        return True
+    if file.is_file() and file.read_bytes() == data:
+        return False
+    return file.exists() or file.is_symlink()

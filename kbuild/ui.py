@@ -1,0 +1,143 @@
+"""The one door to the user: data on stdout, talk on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kbuild.errors import ConfigError, KbuildError, Problem
+from kbuild.progress import Clock, Lines, Progress, Silent, live_bar
+from kbuild.terminal import Color, Paint, Stream, animates, folds, paint, shows_color
+
+__all__ = ["Color", "Progress", "Ui"]
+
+_HINT = "  hint:"
+
+
+class Ui:
+    """Says things, as loudly and as colourfully as was asked for.
+
+    `verbosity` counts `-v` up and `-q` down: from -1 on only warnings and errors are said, from -2
+    on only errors. Data is always printed.
+    """
+
+    def __init__(
+        self,
+        *,
+        color: Color = "auto",
+        verbosity: int = 0,
+        out: Stream | None = None,
+        err: Stream | None = None,
+        environ: Mapping[str, str] = os.environ,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.verbosity = verbosity
+        self._streams = (out, err)
+        self._environ = environ
+        self._clock = clock
+        self._color_out = shows_color(self._out, color, environ)
+        self._color_err = shows_color(self._err, color, environ)
+
+    # Looked up each time: a live bar puts its own streams in place of Python's.
+    @property
+    def _out(self) -> Stream:
+        return self._streams[0] or sys.stdout
+
+    @property
+    def _err(self) -> Stream:
+        return self._streams[1] or sys.stderr
+
+    def say(self, text: str) -> None:
+        """Something worth knowing."""
+        if self.verbosity >= 0:
+            self._talk(text)
+
+    def detail(self, text: str) -> None:
+        """Something worth knowing for those who asked for more with `-v`."""
+        if self.verbosity > 0:
+            self._talk(self._paint(text, "dim"))
+
+    def warn(self, what: str | Problem) -> None:
+        """Something that the user should act on, though the command goes on."""
+        if self.verbosity >= -1:
+            text = str(what) if isinstance(what, Problem) else f"warning: {what}"
+            self._talk(self._decorated(text))
+
+    def error(self, error: KbuildError) -> None:
+        """Why the command, or a part of it, failed."""
+        if isinstance(error, ConfigError):
+            self._talk(self._decorated(str(error)))
+            self._talk(f"{self._paint('error:', 'red')} {error.message}")
+        else:
+            self._talk(self._decorated(f"error: {error}"))
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """A part of the work, said with its time when it is over; a fold group in CI."""
+        began = self._clock()
+        grouped = folds(self._environ) and self.verbosity >= 0
+        if grouped:
+            self._talk(f"::group::{title}")
+        try:
+            yield
+        except BaseException:
+            self.say(self._paint(f"{title}: failed after {self._clock() - began:.1f} s", "red"))
+            raise
+        else:
+            self.say(f"{title} {self._paint(f'({self._clock() - began:.1f} s)', 'dim')}")
+        finally:
+            if grouped:
+                self._talk("::endgroup::")
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Progress]:
+        """Units of work being done; `total` is 0 as long as nobody knows."""
+        if self.verbosity < 0:
+            yield Silent()
+        elif animates(self._err, self._environ):
+            with live_bar(title, total, colored=self._color_err) as bar:
+                yield bar
+        else:
+            yield Lines(title, self.say, self._clock)
+
+    def data(self, text: str) -> None:
+        """What was asked for, for people and pipes; nothing at all for an empty text."""
+        if text:
+            self._out.write(text if text.endswith("\n") else f"{text}\n")
+
+    def data_json(self, value: Any) -> None:
+        """What was asked for, for programs."""
+        self.data(json.dumps(value, indent=2, ensure_ascii=False))
+
+    def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """What was asked for, in aligned columns."""
+        widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+        head, *body = (_aligned(row, widths) for row in (headers, *rows))
+        self.data("\n".join([paint(head, "bold", on=self._color_out), *body]))
+
+    def _paint(self, text: str, style: Paint) -> str:
+        return paint(text, style, on=self._color_err)
+
+    def _decorated(self, text: str) -> str:
+        return "\n".join(self._decorated_line(line) for line in text.split("\n"))
+
+    def _decorated_line(self, line: str) -> str:
+        if line.startswith(_HINT):
+            return self._paint(_HINT, "cyan") + line[len(_HINT) :]
+        if line.startswith("error:"):
+            return self._paint("error:", "red") + line[len("error:") :]
+        return line.replace("warning:", self._paint("warning:", "yellow"), 1)
+
+    def _talk(self, text: str) -> None:
+        self._err.write(f"{text}\n")
+        self._err.flush()
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+    return "  ".join(cells).rstrip()
