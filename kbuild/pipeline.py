@@ -17,6 +17,7 @@ from kbuild.build.workspace import Workspace
 from kbuild.checks import Finding, Output
 from kbuild.checks.base import run_checks
 from kbuild.errors import BuildError, CheckError, KbuildError, ToolchainError
+from kbuild.frameworks import FRAMEWORKS
 from kbuild.matrix.selection import Choice, Selection, select, variants
 from kbuild.package import finish, place, recover
 from kbuild.plan import VariantPlan
@@ -179,6 +180,7 @@ def build_variant(
         state = read_state(space.state)
         if state is not None and state.holds(made, project.root, target):
             return Built(made.variant, "up-to-date", path=target)
+        _check_sources(project, made)
         with doors.ui.progress(made.variant, 0) as progress:
             jobs = options.jobs or default_jobs()
             compilation = Compilation(made, toolchain, space, doors.runner, jobs, progress.update)
@@ -190,13 +192,29 @@ def build_variant(
         return Built(made.variant, "built", "", target, units=staged.units, findings=findings)
 
 
-def _check(made: VariantPlan, folder: Path, python: Path) -> tuple[Finding, ...]:
-    findings = run_checks(Output(folder, made.parsed_variant, python))
+def _check_sources(project: Project, made: VariantPlan) -> None:
+    """What can be judged on the Python sources is judged before anything is compiled."""
+    from kbuild.checks.imports import check_imports_source
+    from kbuild.checks.ops import check_ops_source
+
+    folder = f"{FRAMEWORKS.get(made.framework).package_root}/{project.python_name}"
+    package = project.root / folder
+    findings = [
+        replace(finding, where=f"{folder}/{finding.where}")
+        for check in (check_ops_source, check_imports_source)
+        for finding in check(package, project.python_name)
+    ]
+    _refuse(findings, f"{project.name} would break its promises")
+
+
+def _refuse(findings: Sequence[Finding], words: str) -> None:
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         listed = "".join(f"\n    {finding}" for finding in errors)
-        raise CheckError(
-            f"{made.variant} was built but breaks its promises:{listed}",
-            [finding.to_json() for finding in findings],
-        )
+        raise CheckError(f"{words}:{listed}", [finding.to_json() for finding in findings])
+
+
+def _check(made: VariantPlan, folder: Path, python: Path) -> tuple[Finding, ...]:
+    findings = run_checks(Output(folder, made.parsed_variant, python))
+    _refuse(findings, f"{made.variant} was built but breaks its promises")
     return findings

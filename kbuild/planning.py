@@ -188,8 +188,15 @@ def _kernel(desk: _Desk, name: str, section: KernelSection, archs: Archs) -> Com
         definitions=_kernel_definitions(desk, section, sees_framework=sees_torch),
         flags=_joined(common, own),
         archs=archs.names,
-        depends=section.depends,
+        depends=_depends(desk, section),
     )
+
+
+def _depends(desk: _Desk, section: KernelSection) -> tuple[str, ...]:
+    """Torch is seen by those that ask for it; another framework by all, and instead of Torch."""
+    if desk.framework.table == "torch":
+        return section.depends
+    return (desk.framework.table, *(name for name in section.depends if name != "torch"))
 
 
 def _kernel_definitions(

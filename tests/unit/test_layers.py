@@ -15,7 +15,7 @@ LAYERS = (
     ("cli",),
     ("pipeline", "diagnosis"),
     ("build", "checks", "hub", "languages", "package", "card", "toolchains"),
-    ("generate", "scaffold", "metadata", "_metadata_reader", "digest"),
+    ("generate", "scaffold", "metadata", "digest"),
     ("planning", "plan"),
     ("backends", "frameworks", "matrix", "identity", "project"),
     ("config",),

@@ -128,3 +128,17 @@ def test_depends_are_merged_general_first(project) -> None:
         backends=("cuda",),
     )
     assert plan(made, "torch-cuda").kernel.python_depends == ("nvidia-cutlass-dsl",)
+
+
+def test_linker_flags_and_deployment_target_are_the_backends(project) -> None:
+    made = project(BINDING, kernel("xpu"), kernel("metal"), backends=("xpu", "metal"))
+    assert "-fsycl" in plan(made, "torch213-*-xpu*").link_flags
+    assert plan(made, "torch213-metal-*").deployment_target == "26.0"
+    assert plan(made, "torch213-*-xpu*").deployment_target is None
+
+
+def test_kernels_of_tvm_ffi_see_its_headers_and_not_torchs(project) -> None:
+    made = project('\n[tvm-ffi]\nsrc = ["src/k.cpp"]\n', kernel("cpu"))
+    built = plan(made, "tvm-ffi01-cpu-x86_64-linux")
+    assert part(built, "cpu").depends == ("tvm-ffi",)
+    assert built.requires.libraries == ()

@@ -8,6 +8,12 @@ set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
     OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(KBUILD_GENERATED_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
 
+# Editors see the commands of what was configured last (.clangd names the folder).
+if(IS_DIRECTORY "${KBUILD_SOURCE_DIR}/.kbuild")
+  file(CREATE_LINK "${CMAKE_CURRENT_BINARY_DIR}/compile_commands.json"
+       "${KBUILD_SOURCE_DIR}/.kbuild/compile_commands.json" SYMBOLIC RESULT ignored)
+endif()
+
 # Flags for every C++ compiler, the host side of a device compiler included. Each component has its
 # own copy as a property, with what its libraries add.
 set(KBUILD_HOST_FLAGS "")

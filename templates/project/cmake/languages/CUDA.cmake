@@ -15,6 +15,8 @@ function(kbuild_component_CUDA target)
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${flags}>")
   set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared)
+  # C++ units call the runtime too.
+  target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 endfunction()
 
 # nvcc names local symbols after its process: without them the same sources give the same library.
