@@ -12,6 +12,11 @@ from kbuild.cli.generate_docs import page
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
+@pytest.fixture
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "argv"),
     [
@@ -23,8 +28,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
         ("no_builds", ["check-builds", "."]),
     ],
 )
-def test_words(golden, capsys, monkeypatch, tmp_path, name, argv):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("_elsewhere")
+def test_words(golden, capsys, tmp_path, name, argv):
     code = main(argv)
     out, err = capsys.readouterr()
     text = f"$ kbuild {' '.join(argv)}\n-- exit code {code}\n-- stdout\n{out}-- stderr\n{err}"
