@@ -18,6 +18,7 @@ from kbuild.checks import Finding, Output
 from kbuild.checks.base import run_checks
 from kbuild.errors import BuildError, CheckError, KbuildError, ToolchainError
 from kbuild.frameworks import FRAMEWORKS
+from kbuild.identity import Identity
 from kbuild.matrix.selection import Choice, Selection, select, variants
 from kbuild.package import finish, place, recover
 from kbuild.plan import VariantPlan
@@ -51,6 +52,8 @@ class BuildOptions:
     """Folder that gets the variant directories; `build/` in the project when None."""
     python: Path | None = None
     jobs: int | None = None
+    identity: Identity | None = None
+    """The state of the source, where the caller knows better than git."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,11 @@ class Built:
 
 
 def plan(
-    project: Project, selection: Selection, runner: Runner, tree: SourceTree | None = None
+    project: Project, selection: Selection, runner: Runner, identity: Identity | None = None
 ) -> tuple[VariantPlan, ...]:
-    """The plans of the selected variants."""
+    """The plans of the selected variants; git is asked for an identity that is not given."""
     chosen = select(project, selection)
-    return make_plans(project, chosen, tree or SourceTree(project.root), runner)
+    return make_plans(project, chosen, SourceTree(project.root), runner, identity)
 
 
 def with_host(
@@ -118,11 +121,11 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
         ToolchainError: nothing that was asked for can be built here.
     """
     host = Host(doors.runner, FactCache(doors.cache), options.python)
-    plans = plan(project, options.selection, doors.runner)
+    plans = plan(project, options.selection, doors.runner, options.identity)
     refusals = {made.variant: host.refuses(made.requires) for made in plans}
     buildable = [made for made in plans if refusals[made.variant] is None]
     if not buildable and not options.selection.is_explicit:
-        buildable = _beyond_default(project, options.selection, host, doors)
+        buildable = _beyond_default(project, options, host, doors)
     skipped = [Built(name, "skipped", reason) for name, reason in refusals.items() if reason]
     if not buildable:
         raise _nothing_to_build(project, skipped)
@@ -131,14 +134,15 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
 
 
 def _beyond_default(
-    project: Project, selection: Selection, host: Host, doors: Doors
+    project: Project, options: BuildOptions, host: Host, doors: Doors
 ) -> list[VariantPlan]:
     """Variants outside a plain build that this machine's Torch happens to fit."""
-    wanted = selection.backends or project.file.general.backends
+    wanted = options.selection.backends or project.file.general.backends
     others: Sequence[Choice] = [
         choice for choice in variants(project) if choice.variant.backend in wanted
     ]
-    made = make_plans(project, others, SourceTree(project.root), doors.runner)
+    tree = SourceTree(project.root)
+    made = make_plans(project, others, tree, doors.runner, options.identity)
     return [candidate for candidate in made if host.refuses(candidate.requires) is None]
 
 

@@ -56,14 +56,25 @@ class _Desk:
 
 
 def make_plans(
-    project: Project, choices: Sequence[Choice], tree: SourceTree, runner: Runner
+    project: Project,
+    choices: Sequence[Choice],
+    tree: SourceTree,
+    runner: Runner,
+    identity: Identity | None = None,
 ) -> tuple[VariantPlan, ...]:
     """The plans of the chosen variants, in their order.
+
+    Args:
+        project: the validated project.
+        choices: variants of the project.
+        tree: the project's files.
+        runner: starts git when `identity` is None.
+        identity: the state of the source, where the caller knows better than git.
 
     Raises:
         ConfigError: a kernel asks for archs that no toolkit of the variant can target.
     """
-    identity = identify(tree, content(project, tree), runner)
+    identity = identity or identify(tree, content(project, tree), runner)
     plans: list[VariantPlan] = []
     problems: list[Problem] = []
     for choice in choices:
