@@ -30,6 +30,7 @@ from kbuild.sourcetree import SourceTree
 from kbuild.version import Version
 
 GENERATED_OPS = "_ops.py"
+_USUAL_INCLUDE = "csrc"
 _PYTHON_SUFFIXES = ("py", "pyi")
 
 
@@ -164,17 +165,32 @@ def _binding(desk: _Desk) -> Component:
     section = desk.project.file.framework_table(desk.framework.table)
     assert isinstance(section, (TorchSection, TvmFfiSection))  # noqa: S101 - compiled frameworks
     own = UnitFlags((("CXX", section.cxx_flags),) if section.cxx_flags else ())
+    sources = _sources(desk, section.src)
+    archs = _binding_archs(desk, sources)
     return Component(
         name=BINDING,
-        sources=_sources(desk, section.src),
-        include=section.include,
+        sources=sources,
+        include=_include(desk, section.include),
         definitions=(
             *desk.framework.definitions(desk.ops_name, desk.floor),
             f"{desk.framework.name_macro}={desk.ops_name}",
         ),
-        flags=_joined(desk.backend.binding_flags(desk.toolkit), own),
+        flags=_joined(
+            desk.backend.binding_flags(desk.toolkit),
+            desk.backend.arch_flags(archs, desk.toolkit) if archs.names else UnitFlags(),
+            own,
+        ),
+        archs=archs.names,
         depends=(desk.framework.table,),
     )
+
+
+def _binding_archs(desk: _Desk, sources: Sequence[Source]) -> Archs:
+    """The toolkit's own archs when the bindings hold device code, which has no list of its own."""
+    device = set(desk.backend.languages) - {"CXX"}
+    if any(source.language in device for source in sources):
+        return desk.backend.archs(None, desk.toolkit)
+    return Archs()
 
 
 def _kernel(desk: _Desk, name: str, section: KernelSection, archs: Archs) -> Component:
@@ -184,7 +200,7 @@ def _kernel(desk: _Desk, name: str, section: KernelSection, archs: Archs) -> Com
     return Component(
         name=name,
         sources=_sources(desk, section.src),
-        include=section.include,
+        include=_include(desk, section.include),
         definitions=_kernel_definitions(desk, section, sees_framework=sees_torch),
         flags=_joined(common, own),
         archs=archs.names,
@@ -228,6 +244,12 @@ def _kernel_archs(desk: _Desk, name: str, section: KernelSection) -> Archs:
 def _sources(desk: _Desk, paths: Iterable[str]) -> tuple[Source, ...]:
     distinct = dict.fromkeys(posixpath.normpath(path) for path in paths)
     return tuple(Source(path, desk.backend.language_of(path)) for path in distinct)
+
+
+def _include(desk: _Desk, folders: Sequence[str]) -> tuple[str, ...]:
+    """The section's folders; `csrc` as well when there is one, as in Hugging Face's builder."""
+    usual = (_USUAL_INCLUDE,) if desk.tree.is_dir(_USUAL_INCLUDE) else ()
+    return tuple(dict.fromkeys(posixpath.normpath(folder) for folder in (*folders, *usual)))
 
 
 def _joined(*parts: UnitFlags) -> tuple[tuple[str, tuple[str, ...]], ...]:
