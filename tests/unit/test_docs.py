@@ -98,3 +98,11 @@ def test_ci_runs_what_the_readme_says():
     script = read(".ci", "run")
     assert "readme_command 'examples/relu'" in script
     assert "readme_command '.[dev]'" in script
+
+
+def test_environment_variables():
+    sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "kbuild").rglob("*.py"))
+    used = set(re.findall(r"environ(?:\.get\(|\[)\"([A-Z_]+)\"", sources))
+    assert len(used) > 5
+    page = read("docs", "reference", "environment.md")
+    assert {name for name in used if f"`{name}`" not in page} == set()

@@ -69,8 +69,8 @@ class TestTests:
             run_tests(runner, variant=["torch-*"])
 
     def test_failures(self, run_tests):
-        with pytest.raises(TestFailureError) as raised:
-            run_tests(Pretend(1))
+        with pytest.raises(TestFailureError, match=r"FAILED tests/test_a\.py::test_b") as raised:
+            run_tests(Pretend(1, "...F\nFAILED tests/test_a.py::test_b - assert 1\n1 failed\n"))
         assert raised.value.code == 8
 
     def test_no_tests_is_a_warning(self, run_tests, capsys):
