@@ -95,14 +95,7 @@ def _backends(given: Sequence[str], *, noarch: bool) -> tuple[tuple[str, ...], t
         hint = f"choose from {', '.join(known)} or `{ALL}`; a PATH goes before --backends"
         raise UsageError(f"`{', '.join(unknown)}` is not a backend", hint=hint)
     backends = tuple(sorted(wanted))
-    compiled = () if noarch else tuple(name for name in backends if known[name])
-    if compiled and compiled != backends:
-        python_only = ", ".join(name for name in backends if name not in compiled)
-        raise UsageError(
-            f"{python_only}: kernels for these are Python files, the others are compiled",
-            hint="start one project for each kind, or pass --noarch",
-        )
-    return backends, compiled
+    return backends, () if noarch else tuple(name for name in backends if known[name])
 
 
 def _start_repository(target: Path, files: FileSet, ctx: Context) -> None:
