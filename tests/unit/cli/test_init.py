@@ -63,11 +63,13 @@ def test_noarch_for_a_compiled_backend(kbuild, here):
     assert open_project(here / "demo").file.framework_key == "torch-noarch"
 
 
-def test_kinds_do_not_mix(kbuild, here):
-    answer = kbuild("init", "demo", "--backends", "cpu", "tpu")
-    assert answer.code == 2
-    assert "tpu: kernels for these are Python files" in answer.err
-    assert files(here) == []
+def test_compiled_and_python_only_backends_mix(kbuild, here):
+    assert kbuild("init", "demo", "--backends", "cpu", "tpu").code == 0
+    text = (here / "demo" / "build.toml").read_text()
+    assert 'backends = ["cpu", "tpu"]' in text
+    assert "[kernel.demo-cpu]" in text
+    assert "[kernel.demo-tpu]" not in text
+    assert kbuild("check-config", "demo").code == 0
 
 
 @pytest.mark.parametrize("backends", [["cpuu"], ["cpu", "folder"], [","]])
