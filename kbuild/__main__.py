@@ -36,7 +36,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _print(text: str) -> int:
-    print(text)  # noqa: T201 - answered before there is a Ui
+    try:
+        print(text, flush=True)  # noqa: T201 - answered before there is a Ui
+    except BrokenPipeError:
+        from kbuild.cli import failure
+
+        return failure.pipe_closed()
     return 0
 
 

@@ -17,6 +17,8 @@ from kbuild.build.workspace import Workspace
 from kbuild.checks import Finding, Output
 from kbuild.checks.base import run_checks
 from kbuild.errors import BuildError, CheckError, KbuildError, ToolchainError
+from kbuild.frameworks import FRAMEWORKS
+from kbuild.identity import Identity
 from kbuild.matrix.selection import Choice, Selection, select, variants
 from kbuild.package import finish, place, recover
 from kbuild.plan import VariantPlan
@@ -50,6 +52,8 @@ class BuildOptions:
     """Folder that gets the variant directories; `build/` in the project when None."""
     python: Path | None = None
     jobs: int | None = None
+    identity: Identity | None = None
+    """The state of the source, where the caller knows better than git."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,11 @@ class Built:
 
 
 def plan(
-    project: Project, selection: Selection, runner: Runner, tree: SourceTree | None = None
+    project: Project, selection: Selection, runner: Runner, identity: Identity | None = None
 ) -> tuple[VariantPlan, ...]:
-    """The plans of the selected variants."""
+    """The plans of the selected variants; git is asked for an identity that is not given."""
     chosen = select(project, selection)
-    return make_plans(project, chosen, tree or SourceTree(project.root), runner)
+    return make_plans(project, chosen, SourceTree(project.root), runner, identity)
 
 
 def with_host(
@@ -117,11 +121,11 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
         ToolchainError: nothing that was asked for can be built here.
     """
     host = Host(doors.runner, FactCache(doors.cache), options.python)
-    plans = plan(project, options.selection, doors.runner)
+    plans = plan(project, options.selection, doors.runner, options.identity)
     refusals = {made.variant: host.refuses(made.requires) for made in plans}
     buildable = [made for made in plans if refusals[made.variant] is None]
     if not buildable and not options.selection.is_explicit:
-        buildable = _beyond_default(project, options.selection, host, doors)
+        buildable = _beyond_default(project, options, host, doors)
     skipped = [Built(name, "skipped", reason) for name, reason in refusals.items() if reason]
     if not buildable:
         raise _nothing_to_build(project, skipped)
@@ -130,14 +134,15 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
 
 
 def _beyond_default(
-    project: Project, selection: Selection, host: Host, doors: Doors
+    project: Project, options: BuildOptions, host: Host, doors: Doors
 ) -> list[VariantPlan]:
     """Variants outside a plain build that this machine's Torch happens to fit."""
-    wanted = selection.backends or project.file.general.backends
+    wanted = options.selection.backends or project.file.general.backends
     others: Sequence[Choice] = [
         choice for choice in variants(project) if choice.variant.backend in wanted
     ]
-    made = make_plans(project, others, SourceTree(project.root), doors.runner)
+    tree = SourceTree(project.root)
+    made = make_plans(project, others, tree, doors.runner, options.identity)
     return [candidate for candidate in made if host.refuses(candidate.requires) is None]
 
 
@@ -179,6 +184,7 @@ def build_variant(
         state = read_state(space.state)
         if state is not None and state.holds(made, project.root, target):
             return Built(made.variant, "up-to-date", path=target)
+        _check_sources(project, made)
         with doors.ui.progress(made.variant, 0) as progress:
             jobs = options.jobs or default_jobs()
             compilation = Compilation(made, toolchain, space, doors.runner, jobs, progress.update)
@@ -190,13 +196,29 @@ def build_variant(
         return Built(made.variant, "built", "", target, units=staged.units, findings=findings)
 
 
-def _check(made: VariantPlan, folder: Path, python: Path) -> tuple[Finding, ...]:
-    findings = run_checks(Output(folder, made.parsed_variant, python))
+def _check_sources(project: Project, made: VariantPlan) -> None:
+    """What can be judged on the Python sources is judged before anything is compiled."""
+    from kbuild.checks.imports import check_imports_source
+    from kbuild.checks.ops import check_ops_source
+
+    folder = f"{FRAMEWORKS.get(made.framework).package_root}/{project.python_name}"
+    package = project.root / folder
+    findings = [
+        replace(finding, where=f"{folder}/{finding.where}")
+        for check in (check_ops_source, check_imports_source)
+        for finding in check(package, project.python_name)
+    ]
+    _refuse(findings, f"{project.name} would break its promises")
+
+
+def _refuse(findings: Sequence[Finding], words: str) -> None:
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         listed = "".join(f"\n    {finding}" for finding in errors)
-        raise CheckError(
-            f"{made.variant} was built but breaks its promises:{listed}",
-            [finding.to_json() for finding in findings],
-        )
+        raise CheckError(f"{words}:{listed}", [finding.to_json() for finding in findings])
+
+
+def _check(made: VariantPlan, folder: Path, python: Path) -> tuple[Finding, ...]:
+    findings = run_checks(Output(folder, made.parsed_variant, python))
+    _refuse(findings, f"{made.variant} was built but breaks its promises")
     return findings

@@ -30,6 +30,7 @@ from kbuild.sourcetree import SourceTree
 from kbuild.version import Version
 
 GENERATED_OPS = "_ops.py"
+_USUAL_INCLUDE = "csrc"
 _PYTHON_SUFFIXES = ("py", "pyi")
 
 
@@ -55,14 +56,25 @@ class _Desk:
 
 
 def make_plans(
-    project: Project, choices: Sequence[Choice], tree: SourceTree, runner: Runner
+    project: Project,
+    choices: Sequence[Choice],
+    tree: SourceTree,
+    runner: Runner,
+    identity: Identity | None = None,
 ) -> tuple[VariantPlan, ...]:
     """The plans of the chosen variants, in their order.
+
+    Args:
+        project: the validated project.
+        choices: variants of the project.
+        tree: the project's files.
+        runner: starts git when `identity` is None.
+        identity: the state of the source, where the caller knows better than git.
 
     Raises:
         ConfigError: a kernel asks for archs that no toolkit of the variant can target.
     """
-    identity = identify(tree, content(project, tree), runner)
+    identity = identity or identify(tree, content(project, tree), runner)
     plans: list[VariantPlan] = []
     problems: list[Problem] = []
     for choice in choices:
@@ -164,17 +176,32 @@ def _binding(desk: _Desk) -> Component:
     section = desk.project.file.framework_table(desk.framework.table)
     assert isinstance(section, (TorchSection, TvmFfiSection))  # noqa: S101 - compiled frameworks
     own = UnitFlags((("CXX", section.cxx_flags),) if section.cxx_flags else ())
+    sources = _sources(desk, section.src)
+    archs = _binding_archs(desk, sources)
     return Component(
         name=BINDING,
-        sources=_sources(desk, section.src),
-        include=section.include,
+        sources=sources,
+        include=_include(desk, section.include),
         definitions=(
             *desk.framework.definitions(desk.ops_name, desk.floor),
             f"{desk.framework.name_macro}={desk.ops_name}",
         ),
-        flags=_joined(desk.backend.binding_flags(desk.toolkit), own),
+        flags=_joined(
+            desk.backend.binding_flags(desk.toolkit),
+            desk.backend.arch_flags(archs, desk.toolkit) if archs.names else UnitFlags(),
+            own,
+        ),
+        archs=archs.names,
         depends=(desk.framework.table,),
     )
+
+
+def _binding_archs(desk: _Desk, sources: Sequence[Source]) -> Archs:
+    """The toolkit's own archs when the bindings hold device code, which has no list of its own."""
+    device = set(desk.backend.languages) - {"CXX"}
+    if any(source.language in device for source in sources):
+        return desk.backend.archs(None, desk.toolkit)
+    return Archs()
 
 
 def _kernel(desk: _Desk, name: str, section: KernelSection, archs: Archs) -> Component:
@@ -184,12 +211,19 @@ def _kernel(desk: _Desk, name: str, section: KernelSection, archs: Archs) -> Com
     return Component(
         name=name,
         sources=_sources(desk, section.src),
-        include=section.include,
+        include=_include(desk, section.include),
         definitions=_kernel_definitions(desk, section, sees_framework=sees_torch),
         flags=_joined(common, own),
         archs=archs.names,
-        depends=section.depends,
+        depends=_depends(desk, section),
     )
+
+
+def _depends(desk: _Desk, section: KernelSection) -> tuple[str, ...]:
+    """Torch is seen by those that ask for it; another framework by all, and instead of Torch."""
+    if desk.framework.table == "torch":
+        return section.depends
+    return (desk.framework.table, *(name for name in section.depends if name != "torch"))
 
 
 def _kernel_definitions(
@@ -221,6 +255,12 @@ def _kernel_archs(desk: _Desk, name: str, section: KernelSection) -> Archs:
 def _sources(desk: _Desk, paths: Iterable[str]) -> tuple[Source, ...]:
     distinct = dict.fromkeys(posixpath.normpath(path) for path in paths)
     return tuple(Source(path, desk.backend.language_of(path)) for path in distinct)
+
+
+def _include(desk: _Desk, folders: Sequence[str]) -> tuple[str, ...]:
+    """The section's folders; `csrc` as well when there is one, as in Hugging Face's builder."""
+    usual = (_USUAL_INCLUDE,) if desk.tree.is_dir(_USUAL_INCLUDE) else ()
+    return tuple(dict.fromkeys(posixpath.normpath(folder) for folder in (*folders, *usual)))
 
 
 def _joined(*parts: UnitFlags) -> tuple[tuple[str, tuple[str, ...]], ...]:

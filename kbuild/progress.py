@@ -1,4 +1,4 @@
-"""How far a step is: a live bar on a terminal, a line now and then everywhere else."""
+"""How far a long piece of work has come: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ _ARCH_NAME = re.compile(
     r"-(?P<tag>[a-z]+)(?P<compute>\d{2,})?"
     rf"-(?P<cpu>{'|'.join(CPUS)})-(?P<os>{'|'.join(SYSTEMS)})"
 )
-_NOARCH_NAME = re.compile(r"torch-(?P<tag>[a-z]+)")
+# `torch-ext` is where every project keeps its Python package.
+_NOARCH_NAME = re.compile(r"torch-(?!ext$)(?P<tag>[a-z]+)")
 
 
 def _major_first(digits: str) -> Version:

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from kbuild.config.reference import reference_markdown  # noqa: E402
 from kbuild.fileset import replace_atomically  # noqa: E402
+from kbuild.project import catalog  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "build-toml.md"
 
@@ -24,7 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail when stale")
     arguments = parser.parse_args()
-    text = reference_markdown().encode()
+    text = reference_markdown(catalog()).encode()
     if PAGE.is_file() and PAGE.read_bytes() == text:
         return 0
     if arguments.check:

@@ -86,6 +86,10 @@ class Backend:
         """Compiler flags of one kernel section's units."""
         return UnitFlags((("CXX", section.cxx_flags),) if section.cxx_flags else ())
 
+    def arch_flags(self, archs: Archs, toolkit: Version | None) -> UnitFlags:
+        """The part of `flags` that follows from the archs; for bindings with device code, too."""
+        return UnitFlags()
+
     def binding_flags(self, toolkit: Version | None) -> UnitFlags:
         """Flags of the framework's binding sources, and of every unit that sees Torch.
 

@@ -92,10 +92,15 @@ class Cuda(Backend):
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """Code generation, then `cuda-flags` as written, for `.cu`; `cxx-flags` for C++."""
         assert isinstance(section, CudaSection)  # noqa: S101 - the registry pairs them
+        own = tuple(flag for flag in section.cuda_flags if _is_known(flag, toolkit))
+        ((language, codes),) = self.arch_flags(archs, toolkit).by_language
+        cxx = super().flags(section, archs, toolkit).by_language
+        return UnitFlags((*cxx, (language, (*codes, *own))))
+
+    def arch_flags(self, archs: Archs, toolkit: Version | None) -> UnitFlags:
+        """Machine code for every capability, PTX where asked for."""
         codes = (flag for arch in archs.names for flag in Capability.parse(arch).gencode)
-        own = (flag for flag in section.cuda_flags if _is_known(flag, toolkit))
-        cuda = (*codes, *_compression(toolkit), *own)
-        return UnitFlags((*super().flags(section, archs, toolkit).by_language, ("CUDA", cuda)))
+        return UnitFlags((("CUDA", (*codes, *_compression(toolkit))),))
 
     def binding_flags(self, toolkit: Version | None) -> UnitFlags:
         """What Torch's CMake package adds for nvcc, its `__CUDA_NO_HALF_*__` bans left out."""

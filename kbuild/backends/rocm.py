@@ -59,8 +59,13 @@ class Rocm(Backend):
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """Offload architectures, then `hip-flags`, for device sources; `cxx-flags` for C++."""
         assert isinstance(section, RocmSection)  # noqa: S101 - the registry pairs them
-        hip = (*(f"--offload-arch={arch}" for arch in archs.names), *section.hip_flags)
-        return UnitFlags((*super().flags(section, archs, toolkit).by_language, ("HIP", hip)))
+        ((language, codes),) = self.arch_flags(archs, toolkit).by_language
+        cxx = super().flags(section, archs, toolkit).by_language
+        return UnitFlags((*cxx, (language, (*codes, *section.hip_flags))))
+
+    def arch_flags(self, archs: Archs, toolkit: Version | None) -> UnitFlags:
+        """One code object for every architecture."""
+        return UnitFlags((("HIP", tuple(f"--offload-arch={arch}" for arch in archs.names)),))
 
     def binding_flags(self, toolkit: Version | None) -> UnitFlags:
         """What Torch's headers expect of device code."""

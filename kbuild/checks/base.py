@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any, ClassVar, Literal
 
 from kbuild.registry import Registry
 from kbuild.variant import System, Variant
+
+# By name, as linkers do: `x.so`, `libx.so.1`, `x.pyd`, `x.dylib`, `x.dll`.
+_LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")
 
 Severity = Literal["error", "warning", "info"]
 
@@ -53,8 +57,7 @@ class Output:
 
     def libraries(self) -> Iterator[Path]:
         """Shared libraries in the folder, in path order."""
-        suffixes = {".so", ".pyd", ".dylib", ".dll"}
-        return (path for path in sorted(self.root.rglob("*")) if path.suffix in suffixes)
+        return (path for path in sorted(self.root.rglob("*")) if _is_library(path))
 
     def python_files(self) -> Iterator[Path]:
         """Python sources in the folder, in path order."""
@@ -63,6 +66,10 @@ class Output:
     def name_of(self, path: Path) -> str:
         """`path` relative to the folder, with `/`."""
         return path.relative_to(self.root).as_posix()
+
+
+def _is_library(path: Path) -> bool:
+    return _LIBRARY.search(path.name) is not None and path.is_file()
 
 
 class Check:
@@ -87,10 +94,10 @@ CHECKS: Registry[Check] = Registry("kbuild.checks")
 
 
 def run_checks(output: Output, *, slow: bool = True) -> tuple[Finding, ...]:
-    """Every applicable check's findings, in check-name order."""
+    """Every applicable check's findings, plug-ins included, in check-name order."""
     return tuple(
         finding
-        for check in CHECKS
+        for check in CHECKS.load(plugins=True)
         if check.applies(output) and (slow or not check.slow)
         for finding in check.run(output)
     )

@@ -15,6 +15,8 @@ from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.source import parse_source
 
 FLOOR = (3, 9)
+_SYNTAX_HINT = "correct it; a kernel is written for the Python that kbuild runs on, or older"
+GENERATED = "_ops"
 _FLOOR_TEXT = ".".join(str(part) for part in FLOOR)
 
 
@@ -30,17 +32,25 @@ class Imports(Check):
         metadata = metadata_of(output)
         own = metadata.python_name if metadata else None
         for path in output.python_files():
-            yield from file_findings(path, output.root, own)
+            yield from _file_findings(path, output.root, own)
 
 
-def file_findings(path: Path, root: Path, own: str | None) -> Iterator[Finding]:
-    """Findings of one file of the package at `root`; `own` is the kernel's Python name."""
+def check_imports_source(path: Path, name: str) -> list[Finding]:
+    """Check the Python package in the folder `path`; `name` is the kernel's Python name.
+
+    The same as on a built variant: `_ops.py` at the top, which kbuild writes, counts as there.
+    """
+    own = name.replace("-", "_")
+    return [f for file in sorted(path.rglob("*.py")) for f in _file_findings(file, path, own)]
+
+
+def _file_findings(path: Path, root: Path, own: str | None) -> Iterator[Finding]:
     where = path.relative_to(root).as_posix()
     source = path.read_bytes()
     try:
         tree = parse_source(source)
     except (SyntaxError, ValueError) as error:
-        yield _at(where, error, "error", "does not parse", "correct the syntax")
+        yield _at(where, error, "error", "does not parse", _SYNTAX_HINT)
         return
     try:
         parse_source(source, feature_version=FLOOR)
@@ -60,12 +70,15 @@ def _at(where: str, error: Exception, severity: Severity, what: str, hint: str) 
     return Finding("imports", severity, place, f"{what}: {reason}", hint)
 
 
-def _statements(tree: ast.AST, guarded: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+def _statements(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
     """Every node, and whether a `try` with handlers stands around it."""
-    for node in ast.iter_child_nodes(tree):
-        inside = guarded or (isinstance(tree, ast.Try) and bool(tree.handlers))
-        yield node, inside
-        yield from _statements(node, inside)
+    waiting = [(tree, False)]
+    while waiting:
+        node, guarded = waiting.pop()
+        yield node, guarded
+        inside = guarded or (isinstance(node, ast.Try) and bool(node.handlers))
+        children = list(ast.iter_child_nodes(node))
+        waiting.extend((child, inside) for child in reversed(children))
 
 
 def _absolute(node: ast.AST, where: str, own: str | None) -> Iterator[Finding]:
@@ -105,14 +118,14 @@ def _relative(node: ast.AST, where: str, path: Path, root: Path) -> Iterator[Fin
     if folder != root and root not in folder.parents:
         what = f"`{written}` leads out of the kernel's package"
         yield Finding("imports", "error", f"{where}:{node.lineno}", what, "use fewer dots")
-    elif node.module and not _exists(folder.joinpath(*node.module.split("."))):
+    elif node.module and not _exists(folder.joinpath(*node.module.split(".")), root):
         what = f"`{written}` is not in this variant"
         hint = "ship the file, or catch ImportError where it is optional"
         yield Finding("imports", "error", f"{where}:{node.lineno}", what, hint)
 
 
-def _exists(module: Path) -> bool:
-    """A package, a Python file, or an extension of that name."""
-    if module.is_dir() or module.with_name(f"{module.name}.py").is_file():
+def _exists(module: Path, root: Path) -> bool:
+    """A package, a Python file, an extension of that name, or the generated `_ops`."""
+    if module.is_dir() or module == root / GENERATED:
         return True
     return any(module.parent.glob(f"{module.name}.*")) if module.parent.is_dir() else False

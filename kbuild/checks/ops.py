@@ -35,6 +35,7 @@ REGISTRARS = (
     "register_vmap",
     "register_torch_dispatch",
     "register_autocast",
+    "_register_effectful_op",
     "impl",
     "impl_abstract",
     "define",
@@ -62,16 +63,24 @@ class Ops(Check):
 def check_ops_source(path: Path, name: str) -> list[Finding]:
     """Check the Python package in the folder `path`; `name` is the kernel's Python name.
 
-    `_ops.py` at the top is taken to be kbuild's, whether it is there yet or not. Files that do not
-    parse are left to the `imports` check.
+    `_ops.py` at the top is taken to be kbuild's, whether it is there yet or not. `where` is
+    relative to `path`.
     """
     package = Package(path, name.replace("-", "_"))
-    return [
-        finding
-        for module in package.modules
-        if module != OPS_MODULE
-        for finding in _Judge(package, module).findings()
+    unread = [
+        Finding("ops", "error", file, f"{reason}, so its ops are not known", "correct the file")
+        for file, reason in package.unread.items()
     ]
+    judged = (module for module in package.modules if module != OPS_MODULE)
+    return unread + [finding for module in judged for finding in _judge(package, module)]
+
+
+def _judge(package: Package, module: tuple[str, ...]) -> list[Finding]:
+    try:
+        return _Judge(package, module).findings()
+    except RecursionError:
+        what = "is nested too deeply to be read, so its ops are not known"
+        return [Finding("ops", "error", package.files[module], what, "shorten its expressions")]
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,7 @@ class _Judge:
         """Ops of a namespace that is the kernel's bare name: it has no such namespace."""
         own = f"torch.ops.{self.package.own}"
         for node, scope in self.source.attributes:
-            if self.package.own and own in self.package.denote(node, scope):
+            if node.attr == self.package.own and own in self.package.denote(node, scope):
                 where = f"{self.file}:{node.lineno}"
                 dots = "." * (self.file.count("/") + 1)
                 what = f"`{own}` is not where this kernel's ops are"

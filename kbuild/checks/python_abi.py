@@ -9,7 +9,13 @@ from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.elf import ElfFile
-from kbuild.checks.readers.libraries import ABI3_SUFFIX, base_name, elf_libraries, has_libraries
+from kbuild.checks.readers.libraries import (
+    ABI3_SUFFIX,
+    base_name,
+    elf_libraries,
+    has_libraries,
+    metadata_of,
+)
 from kbuild.version import Version
 
 FLOOR = Version((3, 9))
@@ -24,9 +30,8 @@ class PythonAbi(Check):
     summary = f"Extensions use CPython's stable ABI of {FLOOR} and export their `PyInit_`."
 
     def applies(self, output: Output) -> bool:
-        """Python extensions; TVM-FFI loads its library without Python."""
-        framework = output.variant.framework if output.variant else "torch"
-        return framework != "tvm-ffi" and has_libraries(output)
+        """Only where there are libraries."""
+        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per symbol, and per file with a wrong name."""
@@ -35,7 +40,7 @@ class PythonAbi(Check):
                 if symbol.startswith(PREFIXES) and (fault := _fault(symbol)):
                     hint = "compile with `-DPy_LIMITED_API=0x03090000` and use what it declares"
                     yield Finding(self.name, "error", where, f"`{symbol}` {fault}", hint)
-            if "/" not in where:
+            if _is_extension(where, output):
                 yield from self._naming(where, elf)
 
     def _naming(self, where: str, elf: ElfFile) -> Iterator[Finding]:
@@ -49,6 +54,14 @@ class PythonAbi(Check):
             hint = f"name it `{base_name(where)}{ABI3_SUFFIX}`"
             what = f"is not named `*{ABI3_SUFFIX}`"
             yield Finding(self.name, "error", where, what, hint)
+
+
+def _is_extension(where: str, output: Output) -> bool:
+    """True for the library that Python imports; TVM-FFI loads its library without Python."""
+    if "/" in where or (output.variant and output.variant.framework == "tvm-ffi"):
+        return False
+    metadata = metadata_of(output)
+    return metadata is None or base_name(where) == metadata.id
 
 
 def _fault(name: str) -> str | None:

@@ -31,7 +31,7 @@ VERBS = tuple(
     Verb(*row)
     for row in (
         (_START, "init", "Write a new kernel project"),
-        (_START, "doctor", "Say what this machine has, what is missing, and what mends it"),
+        (_START, "doctor", "Say what is there, what is missing, and what mends it"),
         (_BUILD, "build", "Build the kernel's variants into build/"),
         (_BUILD, "build-and-copy", "The same as build"),
         (_BUILD, "test", "Run the project's tests against a built variant"),
@@ -44,7 +44,7 @@ VERBS = tuple(
         (_FILES, "update-build", "Rewrite build.toml to the current edition"),
         (_FILES, "create-pyproject", "Write the CMake project for work without kbuild"),
         (_FILES, "clean-pyproject", "Remove what create-pyproject wrote"),
-        (_FILES, "hash", "Write the digest of its files into each variant's metadata.json"),
+        (_FILES, "hash", "Record the digest of its files in each variant"),
         (_FILES, "fill-card", "Fill in CARD.md from the project's facts"),
         (_ITSELF, "toolchain", "List, install, check and pin compilers and libraries from wheels"),
         (_ITSELF, "schema", "Print the JSON Schema of build.toml"),

@@ -19,12 +19,14 @@ _MANY_SKIPPED = 4
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
     )
     add_selection(parser)
+    add_identity(parser)
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="folder that gets the variant directories"
     )
@@ -44,6 +46,7 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     """What `build` and `build-and-copy` share."""
+    from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
     from kbuild.pipeline import BuildOptions, Doors, build
     from kbuild.project import open_project
@@ -55,7 +58,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     project = open_project(ctx.folder(args.kernel_dir))
     for warning in project.warnings:
         ctx.ui.warn(warning)
-    options = BuildOptions(selection_of(args), output, args.python, args.jobs)
+    options = BuildOptions(selection_of(args), output, args.python, args.jobs, identity_of(args))
     results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
     if args.json:
         ctx.ui.data_json({"project": project.name, "variants": [r.to_json() for r in results]})

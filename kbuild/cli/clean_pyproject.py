@@ -26,6 +26,11 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-f", "--force", action="store_true", help="remove files that were edited, too"
     )
+    parser.add_argument(
+        "--ops-id",
+        metavar="ID",
+        help="taken for compatibility; what was written is known without it",
+    )
     add_json(parser)
 
 

@@ -10,6 +10,7 @@ from kbuild.cli.context import Context
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
 
     parser.add_argument(
@@ -19,12 +20,14 @@ def configure(parser: ArgumentParser) -> None:
         "target_dir", nargs="?", type=Path, help="where to write (default: the project's folder)"
     )
     add_selection(parser)
+    add_identity(parser)
     parser.add_argument("-f", "--force", action="store_true", help="replace existing files")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Generate all selected variants into one project."""
+    from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
     from kbuild.generate import generate_project
     from kbuild.pipeline import plan
@@ -32,7 +35,9 @@ def execute(args: Namespace, ctx: Context) -> int:
 
     project = open_project(ctx.folder(args.kernel_dir))
     target = ctx.folder(args.target_dir) if args.target_dir else project.root
-    files = generate_project(plan(project, selection_of(args), ctx.runner), project.root, target)
+    files = generate_project(
+        plan(project, selection_of(args), ctx.runner, identity_of(args)), project.root, target
+    )
     written = files.write(target, force=args.force)
     if args.json:
         ctx.ui.data_json({"target": str(target), **vars(written)})

@@ -45,7 +45,6 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 def _filled(project: Project) -> str:
     from kbuild.card import facts_of, fill_card
-    from kbuild.matrix.selection import Selection, select
 
     general = project.file.general
     template = project.root / CARD
@@ -59,9 +58,20 @@ def _filled(project: Project) -> str:
         license=general.license,
         upstream=general.upstream,
         source=general.source,
-        variants=[str(choice.variant) for choice in select(project, Selection())],
+        variants=_variants(project),
     )
     return fill_card(template.read_text("utf-8"), facts)
+
+
+def _variants(project: Project) -> list[str]:
+    """The variants that were built; those of a plain build when there are none yet."""
+    from kbuild.cli.built import discover
+    from kbuild.matrix.selection import Selection, select
+
+    try:
+        return [path.name for path in discover(project.root)]
+    except UsageError:
+        return [str(choice.variant) for choice in select(project, Selection())]
 
 
 def _repo_id(project: Project) -> str:

@@ -62,18 +62,24 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 def _resolve(args: Namespace, ctx: Context) -> tuple[Scaffold, Path]:
     """The project's names, and the folder that it goes to."""
-    from kbuild.scaffold import Scaffold, check_license, kernel_name, split_name
+    from kbuild.scaffold import (
+        PLACEHOLDER_OWNER,
+        Scaffold,
+        check_license,
+        kernel_name,
+        split_name,
+    )
 
     place = ctx.path(args.path) if args.path else ctx.cwd
-    owner, repository = split_name(args.name or place.name or "kernel")
+    named = split_name(args.name) if args.name else None
+    owner, repository = named or (PLACEHOLDER_OWNER, kernel_name(place.name))
     name = kernel_name(repository)
     target = ctx.cwd / name if args.name and not args.path else place
     if target.exists() and not target.is_dir():
         raise UsageError(f"`{target}` is a file", hint="give another folder")
     backends, compiled = _backends(args.backends, noarch=args.noarch)
-    repo_id = f"{owner}/{repository if args.name else name}"
     license_ = check_license(args.license)
-    return Scaffold(name, owner, repo_id, license_, backends, compiled), target
+    return Scaffold(name, owner, f"{owner}/{repository}", license_, backends, compiled), target
 
 
 def _backends(given: Sequence[str], *, noarch: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -89,14 +95,7 @@ def _backends(given: Sequence[str], *, noarch: bool) -> tuple[tuple[str, ...], t
         hint = f"choose from {', '.join(known)} or `{ALL}`; a PATH goes before --backends"
         raise UsageError(f"`{', '.join(unknown)}` is not a backend", hint=hint)
     backends = tuple(sorted(wanted))
-    compiled = () if noarch else tuple(name for name in backends if known[name])
-    if compiled and compiled != backends:
-        python_only = ", ".join(name for name in backends if name not in compiled)
-        raise UsageError(
-            f"{python_only}: kernels for these are Python files, the others are compiled",
-            hint="start one project for each kind, or pass --noarch",
-        )
-    return backends, compiled
+    return backends, () if noarch else tuple(name for name in backends if known[name])
 
 
 def _start_repository(target: Path, files: FileSet, ctx: Context) -> None:

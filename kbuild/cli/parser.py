@@ -28,7 +28,17 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise the message as a `UsageError`."""
-        raise UsageError(message, hint=f"`{self.prog} --help` lists the arguments")
+        close = self._closest(message)
+        hint = f"did you mean `{close}`?" if close else f"`{self.prog} --help` lists the arguments"
+        raise UsageError(message, hint=hint)
+
+    def _closest(self, message: str) -> str:
+        """The option that the first unknown one in `argparse`'s message is closest to."""
+        from difflib import get_close_matches
+
+        known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+        return next(iter(get_close_matches(unknown[0], known, n=1)), "") if unknown else ""
 
 
 def parser_of(verb: Verb) -> Parser:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
     )
     add_selection(parser)
+    add_identity(parser)
     parser.add_argument(
         "--python", type=Path, metavar="PROGRAM", help="plan for this interpreter's Torch"
     )
@@ -34,12 +36,13 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Print the plans of the selected variants."""
+    from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
     from kbuild.pipeline import plan, with_host
     from kbuild.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
-    plans = plan(project, selection_of(args), ctx.runner)
+    plans = plan(project, selection_of(args), ctx.runner, identity_of(args))
     if not args.no_toolchain:
         plans = with_host(plans, ctx.runner, ctx.cache, args.python)
     if args.json:

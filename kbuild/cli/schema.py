@@ -15,6 +15,7 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace, ctx: Context) -> int:  # noqa: ARG001 - every verb is called this way
     """Print the schema."""
     from kbuild.config.schema import json_schema
+    from kbuild.project import catalog
 
-    ctx.ui.data_json(json_schema())
+    ctx.ui.data_json(json_schema(catalog()))
     return 0

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NO_TESTS = 5
 """Exit code of pytest when it collected nothing."""
 _USAGE = 4
+_SHOWN = 20
 _NO_PYTEST = "No module named pytest"
 
 
@@ -97,7 +98,13 @@ def _judge(done: Done, python: Path) -> None:
         )
     if done.returncode == _USAGE:
         raise UsageError("pytest does not know these arguments", hint="it says which above")
-    raise TestFailureError("tests failed", hint=f"again: {done.command}")
+    listed = "".join(f"\n    {line}" for line in _failures(done.output)[:_SHOWN])
+    raise TestFailureError(f"tests failed:{listed}", hint=f"the command was: {done.command}")
+
+
+def _failures(output: str) -> list[str]:
+    """pytest's one-line summaries of what did not pass."""
+    return [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
 
 
 def _object(folders: Sequence[Path], done: Done) -> dict[str, Any]:

@@ -37,12 +37,8 @@ when they have no version or no framework table (which then meant `[torch-noarch
 """
 
 
-def reference_markdown(catalog: Catalog | None = None) -> str:
+def reference_markdown(catalog: Catalog) -> str:
     """The whole page."""
-    if catalog is None:
-        from kbuild.project import catalog as installed
-
-        catalog = installed()
     schema = json_schema(catalog)
     parts = [_INTRODUCTION, *_general(schema, catalog), *_frameworks(schema)]
     parts += [*_kernels(schema, catalog), *_dependencies(), _rules(), _EDITIONS]

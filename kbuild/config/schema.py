@@ -23,12 +23,8 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _VERSION = {"pattern": r"^\d+(\.\d+)*$"}
 
 
-def json_schema(catalog: Catalog | None = None) -> dict[str, Any]:
+def json_schema(catalog: Catalog) -> dict[str, Any]:
     """The schema of the whole file."""
-    if catalog is None:
-        from kbuild.project import catalog as installed
-
-        catalog = installed()
     model = build_file_type(catalog)
     schema = model.model_json_schema(by_alias=True)
     definitions: dict[str, Any] = schema["$defs"]

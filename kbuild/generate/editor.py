@@ -13,6 +13,7 @@ from kbuild.plan import VariantPlan
 
 _PRESETS_VERSION = 6
 _CMAKE = {"major": 3, "minor": 26, "patch": 0}
+_FOLDER = ".kbuild"
 _HOST_NAMES = {"linux": "Linux", "darwin": "Darwin", "windows": "Windows"}
 
 
@@ -27,12 +28,17 @@ def presets_text(plans: Sequence[VariantPlan]) -> str:
     return json.dumps(presets, indent=2) + "\n"
 
 
-def clangd_text(plans: Sequence[VariantPlan]) -> str:
-    """The compile commands of the first variant, made palatable to clang."""
+def clangd_text(plans: Sequence[VariantPlan], away: str = "") -> str:
+    """The compile commands of the variant configured last, made palatable to clang.
+
+    Args:
+        plans: the compiled variants.
+        away: the way from the file to the source tree; empty when it lies there.
+    """
     hints = {plan.backend: _hints(plan) for plan in reversed(plans)}
     return templates.render(
         "project/clangd.j2",
-        database=_build_folder(plans[0]),
+        database=f"{away}/{_FOLDER}" if away else _FOLDER,
         editors=[found for _, found in sorted(hints.items()) if found is not None],
     )
 
@@ -50,7 +56,7 @@ def _configure_preset(plan: VariantPlan) -> dict[str, Any]:
 
 
 def _build_folder(plan: VariantPlan) -> str:
-    return f".kbuild/{plan.variant}/cmake"
+    return f"{_FOLDER}/{plan.variant}/cmake"
 
 
 def _hints(plan: VariantPlan) -> EditorHints | None:

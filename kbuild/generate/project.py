@@ -46,7 +46,7 @@ def generate_project(
     if not compiled:
         return packaging.merge(_python_ops(plans[0]))
     editor = FileSet(
-        {"CMakePresets.json": presets_text(compiled), ".clangd": clangd_text(compiled)}
+        {"CMakePresets.json": presets_text(compiled), ".clangd": clangd_text(compiled, away)}
     )
     source = f"{_HERE}/{away}" if away else _HERE
     return _cmake_project(compiled, source).merge(packaging).merge(editor)

@@ -35,6 +35,7 @@ def write_project(root: Path, *parts: str, backends: tuple[str, ...] = ("cpu",))
         "build.toml": GENERAL.format(backends=listed) + "".join(parts),
         "torch-ext/binding.cpp": "#include <torch/library.h>\n",
         "torch-ext/my_kernel/__init__.py": "__all__ = []\n",
+        "tvm-ffi-ext/my_kernel/__init__.py": "__all__ = []\n",
         "torch-ext/my_kernel/_ops.py": "# left over from another tool\n",
         "torch-ext/my_kernel/py.typed": "",
         "torch-ext/my_kernel/table.json": "{}\n",

@@ -69,6 +69,14 @@ def test_only_sources_that_use_the_op_namespace_get_to_see_it(project) -> None:
     assert macro in part(plan(made, "torch213-*-cpu-x86_64-linux"), "cpu").definitions
 
 
+def test_csrc_is_an_include_folder_when_there_is_one(project) -> None:
+    made = project(BINDING, kernel("cpu"))
+    name = "torch213-*-cpu-x86_64-linux"
+    assert part(plan(made, name), "cpu").include == ()
+    (made.root / "csrc").mkdir()
+    assert {one.include for one in plan(made, name).components} == {("csrc",)}
+
+
 def test_python_files_and_pyext_are_shipped_and_generated_ones_are_not(project) -> None:
     made = project(BINDING + 'pyext = ["json"]\n', kernel("cpu"))
     targets = {file.target for file in plan(made, "torch213-*-cpu-x86_64-linux").files}
@@ -106,6 +114,16 @@ def test_a_kernel_that_needs_a_newer_toolkit_is_left_out_with_a_note(project) ->
     assert [part.name for part in newer.components] == ["binding", "cuda", "new"]
 
 
+def test_device_code_in_the_bindings_is_compiled_for_the_toolkits_archs(project) -> None:
+    binding = BINDING.replace('binding.cpp"', 'binding.cpp", "src/k.cu"')
+    made = project(binding, kernel("cuda", 'cuda-capabilities = ["9.0"]'), backends=("cuda",))
+    built = plan(made, "torch213-*-cu130-x86_64-linux")
+    flags = dict(part(built, "binding").flags)["CUDA"]
+    assert "-gencode=arch=compute_80,code=sm_80" in flags
+    assert "8.0" in built.archs
+    assert dict(part(built, "cuda").flags)["CUDA"].count("-gencode=arch=compute_80,code=sm_80") == 0
+
+
 def test_archs_that_no_toolkit_has_are_a_located_problem(project) -> None:
     made = project(BINDING, kernel("cuda", 'cuda-capabilities = ["7.0"]'), backends=("cuda",))
     with pytest.raises(ConfigError) as caught:
@@ -128,3 +146,17 @@ def test_depends_are_merged_general_first(project) -> None:
         backends=("cuda",),
     )
     assert plan(made, "torch-cuda").kernel.python_depends == ("nvidia-cutlass-dsl",)
+
+
+def test_linker_flags_and_deployment_target_are_the_backends(project) -> None:
+    made = project(BINDING, kernel("xpu"), kernel("metal"), backends=("xpu", "metal"))
+    assert "-fsycl" in plan(made, "torch213-*-xpu*").link_flags
+    assert plan(made, "torch213-metal-*").deployment_target == "26.0"
+    assert plan(made, "torch213-*-xpu*").deployment_target is None
+
+
+def test_kernels_of_tvm_ffi_see_its_headers_and_not_torchs(project) -> None:
+    made = project('\n[tvm-ffi]\nsrc = ["src/k.cpp"]\n', kernel("cpu"))
+    built = plan(made, "tvm-ffi01-cpu-x86_64-linux")
+    assert part(built, "cpu").depends == ("tvm-ffi",)
+    assert built.requires.libraries == ()

@@ -79,6 +79,7 @@ def test_names_agree_with_the_client() -> None:
         "torch213-cu130-x86_64-linux",
         "torch213-cxx11-metal-aarch64-darwin",
         "torch2-cpu",
+        "torch-ext",
         "",
         "build",
     ],

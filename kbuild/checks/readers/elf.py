@@ -17,6 +17,11 @@ _EXECUTABLE = 0x1
 _DF_TEXTREL = 0x4
 _HIDDEN_BIT = 0x7FFF
 _RESERVED_VERSIONS = (0, 1)  # VER_NDX_LOCAL, VER_NDX_GLOBAL
+_TABLES = (
+    ("DT_SYMTAB", "SHT_DYNSYM"),
+    ("DT_VERSYM", "SHT_GNU_versym"),
+    ("DT_VERNEED", "SHT_GNU_verneed"),
+)
 
 
 class UnreadableBinaryError(ValueError):
@@ -88,8 +93,6 @@ def read_elf(path: Path) -> ElfFile:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
-    from elftools.common.exceptions import ELFError
-    from elftools.construct import ConstructError
     from elftools.elf.elffile import ELFFile
 
     try:
@@ -97,12 +100,13 @@ def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
             return _view(ELFFile(file))
     except UnreadableBinaryError:
         raise
-    except (ELFError, ConstructError, AttributeError, KeyError, IndexError, UnicodeError) as error:
+    except Exception as error:
         raise UnreadableBinaryError(f"not a sound ELF file: {error}") from error
 
 
 def _view(elf: Any) -> ElfFile:
     tags = list(_dynamic_tags(elf))
+    _refuse_disagreement(elf, tags)
     return ElfFile(
         machine=str(elf["e_machine"]),
         shared=elf["e_type"] == "ET_DYN",
@@ -110,7 +114,7 @@ def _view(elf: Any) -> ElfFile:
         search_paths=tuple(_search_paths(tags)),
         text_relocations=any(_is_textrel(tag) for tag in tags),
         executable_stack=_executable_stack(elf),
-        symbols=tuple(_symbols(elf, dynamic=bool(tags))),
+        symbols=tuple(_symbols(elf)),
         version_needs=tuple(sorted({(need[1], need[0]) for need in _needs(elf).values()})),
     )
 
@@ -138,11 +142,20 @@ def _executable_stack(elf: Any) -> bool:
     return not stacks or any(flags & _EXECUTABLE for flags in stacks)
 
 
-def _symbols(elf: Any, *, dynamic: bool) -> Iterator[DynamicSymbol]:
+def _refuse_disagreement(elf: Any, tags: list[Any]) -> None:
+    """The sections that are read must be the tables that the dynamic linker is pointed to."""
+    for tag_name, kind in _TABLES:
+        pointed = {tag.entry.d_val for tag in tags if tag.entry.d_tag == tag_name}
+        if not pointed <= {section["sh_addr"] for section in _sections(elf, kind)}:
+            raise UnreadableBinaryError(
+                f"its section headers are gone or do not agree with {tag_name}, "
+                "so nothing can be proven"
+            )
+
+
+def _symbols(elf: Any) -> Iterator[DynamicSymbol]:
     table = next(_sections(elf, "SHT_DYNSYM"), None)
     if table is None:
-        if dynamic:
-            raise UnreadableBinaryError("its section headers are gone, so nothing can be proven")
         return
     versions = _versions(elf)
     indices = next(_sections(elf, "SHT_GNU_versym"), None)

@@ -57,6 +57,8 @@ class Package:
         self.own = own
         self.modules: dict[Path, Names] = {}
         self.files: dict[Path, str] = {}
+        self.unread: dict[str, str] = {}
+        """Files that could not be understood, and why."""
         for file in sorted(root.rglob("*.py")):
             self._read(file)
         self._scopes: dict[str, Scope] = {}
@@ -66,10 +68,11 @@ class Package:
         parts = relative.with_suffix("").parts
         module = parts[:-1] if parts[-1] == "__init__" else parts
         try:
-            tree = parse_source(file.read_bytes())
+            self.modules[module] = names_of(parse_source(file.read_bytes()), parts[:-1], self.own)
         except (SyntaxError, ValueError):
-            return  # the `imports` check reports it
-        self.modules[module] = names_of(tree, parts[:-1], self.own)
+            self.unread[relative.as_posix()] = "does not parse"
+        except RecursionError:
+            self.unread[relative.as_posix()] = "is nested too deeply to be read"
         self.files[module] = relative.as_posix()
 
     def denote(self, node: ast.AST, scope: Scope) -> Meanings:
@@ -154,6 +157,8 @@ class _Reading:
     def _defined(self, binding: Defined) -> Iterator[str]:
         if isinstance(binding.node, ast.ClassDef):
             yield self.package.mark_class(binding)
+            for base in binding.node.bases:
+                yield from self.denote(base, binding.scope) & set(LIBRARY_MAKERS)
         decorators = binding.node.decorator_list
         made = any(CUSTOM_OP in self.denote(node, binding.scope) for node in decorators)
         yield CUSTOM_OP if made else UNKNOWN

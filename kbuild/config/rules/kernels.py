@@ -11,19 +11,7 @@ from kbuild.config.suggest import listed, one_of
 
 KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")
 """What CMake takes as a target's name."""
-_CMAKE_TARGETS = {
-    "all",
-    "clean",
-    "depend",
-    "edit_cache",
-    "help",
-    "install",
-    "list_install_components",
-    "package",
-    "package_source",
-    "rebuild_cache",
-    "test",
-}
+_BINDING = "binding"
 
 
 def names(document: Document, _: Context) -> Iterator[Issue]:
@@ -33,9 +21,9 @@ def names(document: Document, _: Context) -> Iterator[Issue]:
         if not KERNEL_NAME.fullmatch(name):
             hint = "letters, digits, `_`, `-`, `.` and `+`, starting with a letter or `_`"
             yield Issue(path, f"`{name}` cannot be the name of a CMake target", hint)
-        elif name.lower() in _CMAKE_TARGETS:
-            message = f"`{name}` is a target that every CMake project has"
-            yield Issue(path, message, f"choose another name, e.g. `{name}_kernel`")
+        elif name == _BINDING:
+            message = f"`{name}` is what the framework's own sources are called"
+            yield Issue(path, message, "choose another name")
 
 
 def backends(document: Document, context: Context) -> Iterator[Issue]:

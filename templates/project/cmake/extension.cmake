@@ -58,8 +58,7 @@ endfunction()
 
 # The component is the variant directory; `local_install` puts it where the client looks for it.
 function(kbuild_install_extension)
-  install(TARGETS ${KBUILD_OPS_NAME} COMPONENT ${KBUILD_OPS_NAME}
-    LIBRARY DESTINATION . RUNTIME DESTINATION .
+  install(TARGETS ${KBUILD_OPS_NAME} COMPONENT ${KBUILD_OPS_NAME} DESTINATION .
     PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
                 WORLD_READ WORLD_EXECUTE)
   foreach(file IN ITEMS _ops.py metadata.json)

@@ -8,7 +8,14 @@ set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
     OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(KBUILD_GENERATED_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
 
-# Flags for every C++ compiler, the host side of a device compiler included.
+# Editors see the commands of what was configured last (.clangd names the folder).
+if(IS_DIRECTORY "${KBUILD_SOURCE_DIR}/.kbuild")
+  file(CREATE_LINK "${CMAKE_CURRENT_BINARY_DIR}/compile_commands.json"
+       "${KBUILD_SOURCE_DIR}/.kbuild/compile_commands.json" SYMBOLIC RESULT ignored)
+endif()
+
+# Flags for every C++ compiler, the host side of a device compiler included. Each component has its
+# own copy as a property, with what its libraries add.
 set(KBUILD_HOST_FLAGS "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Two versions of a kernel in one process must not share their inline statics.
@@ -28,7 +35,8 @@ function(kbuild_add_component component)
   add_library(${target} OBJECT)
   set_property(GLOBAL APPEND PROPERTY KBUILD_COMPONENTS ${target})
   set_target_properties(${target} PROPERTIES
-    POSITION_INDEPENDENT_CODE ON KBUILD_INCLUDE "${arg_INCLUDE}" KBUILD_HEADERS "${arg_HEADERS}")
+    POSITION_INDEPENDENT_CODE ON LINKER_LANGUAGE CXX KBUILD_HOST_FLAGS "${KBUILD_HOST_FLAGS}"
+    KBUILD_INCLUDE "${arg_INCLUDE}" KBUILD_HEADERS "${arg_HEADERS}")
   foreach(language IN ITEMS CXX OBJCXX CUDA HIP)
     set_target_properties(${target} PROPERTIES
       ${language}_STANDARD ${KBUILD_CXX_STANDARD} ${language}_STANDARD_REQUIRED ON)
@@ -36,8 +44,9 @@ function(kbuild_add_component component)
   kbuild_include(${target} ${arg_INCLUDE})
   kbuild_depend(${target} ${arg_DEPENDS})
   target_compile_definitions(${target} PRIVATE ${KBUILD_DEFINITIONS} ${arg_DEFINITIONS})
+  get_target_property(flags ${target} KBUILD_HOST_FLAGS)
   target_compile_options(${target} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX,OBJC,OBJCXX,HIP>:${KBUILD_HOST_FLAGS}>")
+    "$<$<COMPILE_LANGUAGE:CXX,OBJC,OBJCXX,HIP>:${flags}>")
   foreach(language IN LISTS KBUILD_DEVICE_LANGUAGES)
     if(COMMAND kbuild_component_${language})
       cmake_language(CALL kbuild_component_${language} ${target})
@@ -74,8 +83,8 @@ function(kbuild_depend target)
     endif()
     if(NOT MSVC)
       list(GET ${fact}_INCLUDE_DIRS 0 folder)
-      target_compile_options(${target} PRIVATE
-        "$<$<COMPILE_LANGUAGE:CXX,OBJCXX,HIP>:-ffile-prefix-map=${folder}=/${library}>")
+      set_property(TARGET ${target} APPEND PROPERTY
+        KBUILD_HOST_FLAGS "-ffile-prefix-map=${folder}=/${library}")
     endif()
   endforeach()
 endfunction()
@@ -104,7 +113,10 @@ endfunction()
 function(kbuild_install_file source target)
   cmake_path(GET target PARENT_PATH folder)
   cmake_path(GET target FILENAME name)
-  install(FILES "${source}" DESTINATION "./${folder}" RENAME "${name}" COMPONENT ${KBUILD_OPS_NAME})
+  if(NOT folder)
+    set(folder .)
+  endif()
+  install(FILES "${source}" DESTINATION "${folder}" RENAME "${name}" COMPONENT ${KBUILD_OPS_NAME})
 endfunction()
 
 include(${CMAKE_CURRENT_LIST_DIR}/extension.cmake)

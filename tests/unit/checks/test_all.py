@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from kbuild.checks import CHECKS, Output
 from kbuild.checks.base import run_checks
+from kbuild.run import LocalRunner
 
 EXPECTED = (
     "binary",
@@ -53,6 +55,38 @@ def test_slow_checks_on_a_good_variant(noarch: Callable[..., Output]) -> None:
 @pytest.mark.compile
 def test_a_good_compiled_variant_has_no_findings(compiled: Callable[..., Output]) -> None:
     assert run_checks(compiled(), slow=False) == ()
+
+
+PLUGIN = """
+from kbuild.checks.base import CHECKS, Check, Finding
+
+@CHECKS.add
+class Third(Check):
+    name = "third-party"
+    summary = "A check of somebody else's."
+
+    def run(self, output):
+        yield Finding(self.name, "info", ".", "was here")
+"""
+ASK = """
+import sys
+from pathlib import Path
+from kbuild.checks.base import Output, run_checks
+print([f.what for f in run_checks(Output(Path(sys.argv[1]), None), slow=False)])
+"""
+
+
+def test_a_check_of_another_distribution_takes_part(tmp_path: Path) -> None:
+    info = tmp_path / "plug-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[kbuild.checks]\nthird = plug_checks\n")
+    (tmp_path / "plug_checks.py").write_text(PLUGIN)
+    (tmp_path / "variant").mkdir()
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    argv = [sys.executable, "-c", ASK, str(tmp_path / "variant")]
+    done = LocalRunner().run(argv, env=os.environ | {"PYTHONPATH": path})
+    assert "was here" in done.output
 
 
 def test_an_empty_folder_breaks_no_check(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ WRONG = {
     "library of aten": 'torch.library.Library("aten", "IMPL").impl("relu", f, "CUDA")',
     "scoped library": 'with torch.library._scoped_library("relu", "DEF") as lib: ...',
     "library alias": 'from torch.library import Library as L\nlib = L("relu", "FRAGMENT")',
+    "library subclass": 'class L(torch.library.Library): ...\nlib = L("relu", "DEF")',
     "rewrapped": 'def p(n):\n    return add_op_namespace_prefix(n)\ntorch.library.custom_op(p("f"), f)',
     "rewrapped lambda": 'p = lambda n: add_op_namespace_prefix(n)\ntorch.library.custom_op(p("f"), f)',
     "own prefixer": 'def add_op_namespace_prefix(n):\n    return n\ntorch.library.custom_op(add_op_namespace_prefix("f"), f)',
@@ -198,8 +199,16 @@ def test_a_use_of_the_bare_namespace_is_doubted(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_do_not_parse_are_passed_over(tmp_path: Path) -> None:
-    assert findings(tmp_path, "def f(:\n") == []
+def test_files_that_cannot_be_read_are_not_passed_over(tmp_path: Path) -> None:
+    files = {
+        "a.py": "def f(:\n",
+        "b.py": f"x = {'-' * 900}1\n",
+        "c.py": f"import torch\ntorch.library.define({' + '.join(['x'] * 350)})\n",
+        "d.py": "x = 1\n",
+    }
+    found = findings(tmp_path, files)
+    assert lines(found) == ["a.py", "b.py", "c.py"]
+    assert all("so its ops are not known" in finding.what for finding in found)
 
 
 def test_as_a_check_on_an_output(tmp_path: Path) -> None:

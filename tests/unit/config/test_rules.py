@@ -302,8 +302,8 @@ def test_bad_rocm_archs(said, arch):
         ),
         (kernel().replace("kernel.relu", 'kernel."a b"'), "cannot be the name of a CMake target"),
         (
-            kernel().replace("kernel.relu", "kernel.install"),
-            "a target that every CMake project has",
+            kernel().replace("kernel.relu", "kernel.binding"),
+            "`binding` is what the framework's own sources are called",
         ),
     ],
 )

@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "build-toml.md"
 
 
 def test_dialect_and_top_level():
-    schema = json_schema()
+    schema = json_schema(catalog())
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert set(schema["properties"]) == {"general", "torch", "torch-noarch", "tvm-ffi", "kernel"}
     assert schema["required"] == ["general"]
@@ -23,13 +23,13 @@ def test_dialect_and_top_level():
 
 
 def test_kernels_are_told_apart_by_their_backend():
-    kernel = json_schema()["properties"]["kernel"]["additionalProperties"]
+    kernel = json_schema(catalog())["properties"]["kernel"]["additionalProperties"]
     assert set(kernel["discriminator"]["mapping"]) == {"cpu", "cuda", "metal", "rocm", "xpu"}
     assert len(kernel["oneOf"]) == 5
 
 
 def test_names_and_choices():
-    definitions = json_schema()["$defs"]
+    definitions = json_schema(catalog())["$defs"]
     general = definitions["General"]["properties"]
     assert general["name"]["pattern"] == "^(?:[a-z][-a-z0-9]{0,94}[a-z0-9])$"
     assert "cuda" in general["backends"]["items"]["enum"]
@@ -40,13 +40,13 @@ def test_names_and_choices():
 
 
 def test_keys_are_kebab_case_and_older_spellings_are_deprecated():
-    for name, definition in json_schema()["$defs"].items():
+    for name, definition in json_schema(catalog())["$defs"].items():
         for key, entry in definition["properties"].items():
             assert "_" not in key or entry.get("deprecated"), f"{name}.{key}"
 
 
 def test_every_key_is_described():
-    for name, definition in json_schema()["$defs"].items():
+    for name, definition in json_schema(catalog())["$defs"].items():
         for key, entry in definition["properties"].items():
             assert entry.get("description"), f"{name}.{key}"
 
@@ -59,10 +59,10 @@ def test_every_scalar_field_has_a_docstring_at_its_source():
 
 
 def test_the_reference_page_is_not_stale():
-    assert PAGE.read_text() == reference_markdown(), "run scripts/generate_reference.py"
+    assert PAGE.read_text() == reference_markdown(catalog()), "run scripts/generate_reference.py"
 
 
 def test_the_reference_page_names_every_key():
-    page = reference_markdown()
-    for definition in json_schema()["$defs"].values():
+    page = reference_markdown(catalog())
+    for definition in json_schema(catalog())["$defs"].values():
         assert all(f"`{key}`" in page for key in definition["properties"])

@@ -8,11 +8,20 @@ macro(kbuild_enable_CUDA)
 endmacro()
 
 function(kbuild_component_CUDA target)
-  set(flags "${KBUILD_HOST_FLAGS}")
+  get_target_property(flags ${target} KBUILD_HOST_FLAGS)
   list(TRANSFORM flags PREPEND "-Xcompiler=")
   if(KBUILD_NVCC_THREADS)
     list(APPEND flags "--threads=${KBUILD_NVCC_THREADS}")
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${flags}>")
   set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared)
+  # C++ units call the runtime too.
+  target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+endfunction()
+
+# nvcc names local symbols after its process: without them the same sources give the same library.
+function(kbuild_link_flags_CUDA variable)
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    set(${variable} "${${variable}} -Wl,--discard-all" PARENT_SCOPE)
+  endif()
 endfunction()

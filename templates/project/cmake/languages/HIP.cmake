@@ -7,6 +7,12 @@ macro(kbuild_enable_HIP)
   find_package(hip CONFIG REQUIRED HINTS "$ENV{ROCM_PATH}" /opt/rocm)
 endmacro()
 
+# C++ units call the runtime too.
+function(kbuild_component_HIP target)
+  target_include_directories(${target} SYSTEM PRIVATE
+    $<TARGET_PROPERTY:hip::host,INTERFACE_INCLUDE_DIRECTORIES>)
+endfunction()
+
 function(kbuild_sources_HIP target)
   set(hip ${ARGN})
   list(FILTER hip EXCLUDE REGEX "\\.cu$")

@@ -7,8 +7,10 @@ imported: its hipify is a handful of files that need nothing else of it.
 """
 
 import argparse
+import contextlib
 import hashlib
 import importlib
+import io
 import os
 import posixpath
 import re
@@ -124,7 +126,8 @@ def main():
     files = sorted({path for paths in reached.values() for path in paths})
     with tempfile.TemporaryDirectory() as fresh:
         hipify = load_hipify(args.hipify)
-        translated = translate(hipify, args.project, fresh, files, args.include)
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            translated = translate(hipify, args.project, fresh, files, args.include)
         synchronise(Path(fresh), tree)
     units = [args.output / "units" / f"{source}.hip" for source in args.sources]
     for source, unit in zip(args.sources, units):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from kbuild.metadata import (
+from kbuild.metadata.model import (
     ALGORITHMS,
     BACKEND_TYPES,
     Builder,
@@ -27,8 +27,12 @@ T = TypeVar("T")
 Part = Mapping[str, Any]
 
 
-def read(text: str) -> Metadata:
-    """See `kbuild.metadata.parse`."""
+def parse(text: str) -> Metadata:
+    """Read a `metadata.json`.
+
+    Raises:
+        MetadataError: with every reason why the `kernels` client would not read it either.
+    """
     try:
         document = json.loads(text)
     except ValueError as error:

@@ -133,16 +133,5 @@ class Metadata:
         return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
 
 
-def parse(text: str) -> Metadata:
-    """Read a `metadata.json`.
-
-    Raises:
-        MetadataError: with every reason why the `kernels` client would not read it either.
-    """
-    from kbuild._metadata_reader import read
-
-    return read(text)
-
-
 def _without_none(entries: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if value is not None}

@@ -1,0 +1,23 @@
+"""`metadata.json`: its value, and reading it with every problem in one go. Light to import."""
+
+from kbuild.metadata.model import (
+    METADATA_FILE,
+    Builder,
+    GitState,
+    KernelDependency,
+    Metadata,
+    MetadataError,
+    Provenance,
+)
+from kbuild.metadata.reader import parse
+
+__all__ = [
+    "METADATA_FILE",
+    "Builder",
+    "GitState",
+    "KernelDependency",
+    "Metadata",
+    "MetadataError",
+    "Provenance",
+    "parse",
+]

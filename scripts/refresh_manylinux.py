@@ -1,0 +1,62 @@
+"""Refresh `kbuild/checks/data/manylinux.json` from the installed auditwheel.
+
+Usage: `pip install auditwheel && python scripts/refresh_manylinux.py [--check]`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+POLICY = "manylinux_2_28"
+CPUS = ("x86_64", "aarch64")
+TARGET = Path(__file__).parent.parent / "kbuild/checks/data/manylinux.json"
+
+
+def document() -> dict[str, object]:
+    """The policy's symbol versions for the CPUs that kernels are built for."""
+    source = files("auditwheel") / "policy" / "manylinux-policy.json"
+    policies = {policy["name"]: policy for policy in json.loads(source.read_text("utf-8"))}
+    versions = policies[POLICY]["symbol_versions"]
+    return {
+        "policy": POLICY,
+        "source": f"auditwheel {version('auditwheel')}, policy/manylinux-policy.json",
+        "versions": {cpu: versions[cpu] for cpu in CPUS},
+    }
+
+
+def text_of(found: dict[str, object]) -> str:
+    """JSON with one line for each family of versions."""
+    short: dict[str, str] = {}
+
+    def fold(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: fold(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            mark = f"@{len(short)}@"
+            short[f'"{mark}"'] = json.dumps(value)
+            return mark
+        return value
+
+    text = json.dumps(fold(found), indent=2) + "\n"
+    for mark, line in short.items():
+        text = text.replace(mark, line)
+    return text
+
+
+def main() -> int:
+    """Write the file; with `--check`, say whether it is stale."""
+    text = text_of(document())
+    if "--check" in sys.argv[1:]:
+        same = TARGET.read_text("utf-8") == text
+        print(f"{TARGET.name} is {'up to date' if same else 'stale'}")
+        return 0 if same else 1
+    TARGET.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+# torch213-cxx11-cpu-x86_64-linux: every decision of its plan. Written by kbuild; edits are lost.
+set(KBUILD_OPS_NAME _fast_relu_cpu_1a2b3c4)
+set(KBUILD_EXTENSION_FILE _fast_relu_cpu_1a2b3c4.abi3.so)
+set(KBUILD_LANGUAGES CXX)
+set(KBUILD_DEVICE_LANGUAGES)
+set(KBUILD_CXX_STANDARD 20)
+set(KBUILD_DEFINITIONS CPU_KERNEL)
+set(KBUILD_LIBRARIES torch torch_cpu c10)
+set(KBUILD_LINK_FLAGS "")
+
+function(kbuild_variant)
+  kbuild_add_component(binding
+    INCLUDE torch-ext binding
+    DEFINITIONS Py_LIMITED_API=0x03090000 TORCH_EXTENSION_NAME=_fast_relu_cpu_1a2b3c4
+    DEPENDS torch
+    HEADERS binding/binding.h
+  )
+  kbuild_sources(binding CXX
+    binding/binding.cpp
+  )
+
+  kbuild_add_component(relu-0
+    DEFINITIONS Py_LIMITED_API=0x03090000
+    DEPENDS torch
+    HEADERS cpu/relu.h
+  )
+  kbuild_sources(relu-0 CXX
+    cpu/relu.cpp
+  )
+  kbuild_flags(relu-0 CXX "-ffast-math '-DNAME=\"a $<ANGLE-R> b\"'")
+
+  kbuild_install(torch-ext/fast_relu/__init__.py __init__.py)
+  kbuild_install(torch-ext/fast_relu/layers/__init__.py layers/__init__.py)
+  kbuild_install(torch-ext/fast_relu/tables/tuned.json tables/tuned.json)
+endfunction()

@@ -1,0 +1,49 @@
+# torch213-cxx11-cu130-x86_64-linux: every decision of its plan. Written by kbuild; edits are lost.
+set(KBUILD_OPS_NAME _fast_relu_cuda_1a2b3c4)
+set(KBUILD_EXTENSION_FILE _fast_relu_cuda_1a2b3c4.abi3.so)
+set(KBUILD_LANGUAGES CXX)
+set(KBUILD_DEVICE_LANGUAGES CUDA)
+set(KBUILD_CXX_STANDARD 20)
+set(KBUILD_DEFINITIONS CUDA_KERNEL USE_CUDA=1)
+set(KBUILD_LIBRARIES torch torch_cpu c10 torch_cuda c10_cuda CUDA::cudart)
+set(KBUILD_LINK_FLAGS "")
+
+function(kbuild_variant)
+  kbuild_add_component(binding
+    INCLUDE torch-ext binding
+    DEFINITIONS Py_LIMITED_API=0x03090000 TORCH_EXTENSION_NAME=_fast_relu_cuda_1a2b3c4
+    DEPENDS torch
+    HEADERS binding/binding.h
+  )
+  kbuild_sources(binding CXX
+    binding/binding.cpp
+  )
+  kbuild_flags(binding CUDA "--expt-relaxed-constexpr --expt-extended-lambda -DENABLE_FP8")
+
+  kbuild_add_component(relu-0
+    INCLUDE cuda
+    DEFINITIONS Py_LIMITED_API=0x03090000
+    DEPENDS torch
+  )
+  kbuild_sources(relu-0 CUDA
+    cuda/relu.cu
+  )
+  kbuild_sources(relu-0 CXX
+    cuda/host.cpp
+  )
+  kbuild_flags(relu-0 CXX "-O2")
+  kbuild_flags(relu-0 CUDA "-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_120,code=sm_120 -gencode=arch=compute_120,code=compute_120 --compress-mode=size --use_fast_math -static-global-template-stub=false")
+
+  kbuild_add_component(relu-1
+    DEFINITIONS Py_LIMITED_API=0x03090000
+    DEPENDS cutlass_3_8
+  )
+  kbuild_sources(relu-1 CUDA
+    cuda/relu.cu
+  )
+  kbuild_flags(relu-1 CUDA "-gencode=arch=compute_75,code=sm_75 --compress-mode=size")
+
+  kbuild_install(torch-ext/fast_relu/__init__.py __init__.py)
+  kbuild_install(torch-ext/fast_relu/layers/__init__.py layers/__init__.py)
+  kbuild_install(torch-ext/fast_relu/tables/tuned.json tables/tuned.json)
+endfunction()

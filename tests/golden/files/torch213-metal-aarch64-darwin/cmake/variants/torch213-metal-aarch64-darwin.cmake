@@ -1,0 +1,39 @@
+# torch213-metal-aarch64-darwin: every decision of its plan. Written by kbuild; edits are lost.
+set(KBUILD_OPS_NAME _fast_relu_metal_1a2b3c4)
+set(KBUILD_EXTENSION_FILE _fast_relu_metal_1a2b3c4.abi3.so)
+set(KBUILD_LANGUAGES CXX OBJC OBJCXX)
+set(KBUILD_DEVICE_LANGUAGES METAL)
+set(KBUILD_CXX_STANDARD 20)
+set(KBUILD_DEFINITIONS METAL_KERNEL "EMBEDDED_METALLIB_HEADER=\"embedded_metallib.h\"" EMBEDDED_METALLIB_NAMESPACE=embedded_metallib)
+set(KBUILD_LIBRARIES torch torch_cpu c10 "-framework Foundation" "-framework Metal")
+set(KBUILD_LINK_FLAGS "")
+set(CMAKE_OSX_DEPLOYMENT_TARGET 26.0 CACHE STRING "Oldest macOS to load on")
+
+function(kbuild_variant)
+  kbuild_add_component(binding
+    INCLUDE torch-ext binding
+    DEFINITIONS Py_LIMITED_API=0x03090000 TORCH_EXTENSION_NAME=_fast_relu_metal_1a2b3c4
+    DEPENDS torch
+    HEADERS binding/binding.h
+  )
+  kbuild_sources(binding CXX
+    binding/binding.cpp
+  )
+
+  kbuild_add_component(relu-0
+    INCLUDE metal
+    DEFINITIONS Py_LIMITED_API=0x03090000
+    DEPENDS torch
+    HEADERS metal/types.h
+  )
+  kbuild_sources(relu-0 OBJCXX
+    metal/relu.mm
+  )
+  kbuild_sources(relu-0 METAL
+    metal/relu.metal
+  )
+
+  kbuild_install(torch-ext/fast_relu/__init__.py __init__.py)
+  kbuild_install(torch-ext/fast_relu/layers/__init__.py layers/__init__.py)
+  kbuild_install(torch-ext/fast_relu/tables/tuned.json tables/tuned.json)
+endfunction()

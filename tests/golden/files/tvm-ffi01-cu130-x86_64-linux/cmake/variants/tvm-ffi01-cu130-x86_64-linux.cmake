@@ -1,0 +1,34 @@
+# tvm-ffi01-cu130-x86_64-linux: every decision of its plan. Written by kbuild; edits are lost.
+set(KBUILD_OPS_NAME _fast_relu_cuda_1a2b3c4)
+set(KBUILD_EXTENSION_FILE _fast_relu_cuda_1a2b3c4.so)
+set(KBUILD_LANGUAGES CXX)
+set(KBUILD_DEVICE_LANGUAGES CUDA)
+set(KBUILD_CXX_STANDARD 17)
+set(KBUILD_DEFINITIONS CUDA_KERNEL)
+set(KBUILD_LIBRARIES tvm_ffi CUDA::cudart)
+set(KBUILD_LINK_FLAGS "")
+
+function(kbuild_variant)
+  kbuild_add_component(binding
+    INCLUDE tvm-ffi-ext binding
+    DEFINITIONS TVM_FFI_EXTENSION_NAME=_fast_relu_cuda_1a2b3c4
+    DEPENDS tvm-ffi
+    HEADERS binding/binding.h
+  )
+  kbuild_sources(binding CXX
+    binding/binding.cpp
+  )
+  kbuild_flags(binding CUDA "--expt-relaxed-constexpr --expt-extended-lambda -DENABLE_FP8")
+
+  kbuild_add_component(relu-0
+    DEPENDS tvm-ffi
+  )
+  kbuild_sources(relu-0 CUDA
+    cuda/relu.cu
+  )
+  kbuild_flags(relu-0 CUDA "-gencode=arch=compute_90,code=sm_90 --compress-mode=size")
+
+  kbuild_install(tvm-ffi-ext/fast_relu/__init__.py __init__.py)
+  kbuild_install(tvm-ffi-ext/fast_relu/layers/__init__.py layers/__init__.py)
+  kbuild_install(tvm-ffi-ext/fast_relu/tables/tuned.json tables/tuned.json)
+endfunction()

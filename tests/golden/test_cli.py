@@ -1,0 +1,40 @@
+"""What the command line says, word for word: the overview, a bad verb, and the reference page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbuild.__main__ import main
+from kbuild.cli.generate_docs import page
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+
+
+@pytest.fixture
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "argv"),
+    [
+        ("help", ["--help"]),
+        ("no_verb", []),
+        ("unknown_verb", ["biuld"]),
+        ("option_first", ["--json", "build"]),
+        ("unknown_option", ["build", "--varaint", "x", "--json"]),
+        ("no_builds", ["check-builds", "."]),
+    ],
+)
+@pytest.mark.usefixtures("_elsewhere")
+def test_words(golden, capsys, tmp_path, name, argv):
+    code = main(argv)
+    out, err = capsys.readouterr()
+    text = f"$ kbuild {' '.join(argv)}\n-- exit code {code}\n-- stdout\n{out}-- stderr\n{err}"
+    golden(f"cli/{name}.txt", text.replace(str(tmp_path), "<folder>"))
+
+
+def test_the_reference_is_fresh():
+    assert DOCS.read_text("utf-8") == page(), "run kbuild generate-docs docs/reference/cli.md"

@@ -1,0 +1,136 @@
+"""Capabilities: what a request becomes with each CUDA release, and the flags that it leads to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbuild.backends import BACKENDS
+from kbuild.backends.cuda import CudaSection
+from kbuild.matrix.archs import arch_table, read_table
+from kbuild.version import Version
+
+CUDA = BACKENDS.get("cuda")
+RELEASES = ("12.6", "12.8", "12.9", "13.0")
+
+# Request -> result with CUDA 12.6, 12.8, 12.9 and 13.0; None where nothing is left.
+GOLDEN = {
+    "7.5 8.0 8.6 9.0 9.0a": ("7.5 8.0 8.6 9.0 9.0a",) * 4,
+    "9.0a 10.0a 12.0a": ("9.0a", *("9.0a 10.0a 12.0a",) * 3),
+    "10.0f": (None, None, "10.0f", "10.0f"),
+    "8.0+PTX": ("8.0+PTX",) * 4,
+    "9.0a+PTX": ("9.0a+PTX",) * 4,
+    "5.0 7.5 8.0 9.0": ("7.5 8.0 9.0",) * 4,
+    "7.0": ("7.0", "7.0", "7.0", None),
+    "7.0 8.0": ("7.0 8.0", "7.0 8.0", "7.0 8.0", "8.0"),
+    "10.0 10.1": (None, "10.0 10.1", "10.0 10.1", "10.0"),
+    "10.3a": (None, None, "10.3a", "10.3a"),
+    "11.0": (None, None, None, "11.0"),
+    "12.1a": (None, None, "12.1a", "12.1a"),
+    "12.0 9.0 8.0+PTX 8.0": ("8.0+PTX 9.0", *("8.0+PTX 9.0 12.0",) * 3),
+    "19.9": (None,) * 4,
+}
+
+
+def archs(request: str | None, release: str) -> tuple[str, ...]:
+    requested = None if request is None else request.split()
+    return CUDA.archs(requested, Version.parse(release)).names
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("request_", GOLDEN)
+def test_requests(request_, release):
+    expected = GOLDEN[request_][RELEASES.index(release)]
+    if expected is None:
+        with pytest.raises(ValueError, match=f"is a target of CUDA {release}"):
+            archs(request_, release)
+    else:
+        assert archs(request_, release) == tuple(expected.split())
+
+
+def test_defaults():
+    assert archs(None, "12.6") == ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0+PTX")
+    assert archs(None, "12.8")[-3:] == ("10.0", "10.1", "12.0+PTX")
+    assert archs(None, "13.0")[-3:] == ("11.0", "12.0", "12.1+PTX")
+    assert archs(None, "13.4") == archs(None, "13.0")
+
+
+def test_what_is_left_out_is_said():
+    found = CUDA.archs(["7.0", "8.0"], Version.parse("13.0"))
+    assert found.names == ("8.0",)
+    assert found.dropped == ("`7.0` is left out: it is not a target of CUDA 13.0",)
+
+
+@pytest.mark.parametrize("entry", read_table("cuda")["cuda"], ids=lambda entry: entry["since"])
+def test_every_default_is_a_target(entry):
+    targets = set(entry["targets"])
+    assert {arch.removesuffix("+PTX") for arch in entry["default"]} <= targets
+
+
+@given(st.lists(st.sampled_from(arch_table("cuda", Version.parse("13.0")).targets), min_size=1))
+def test_targets_are_kept_and_order_does_not_matter(requested):
+    toolkit = Version.parse("13.0")
+    found = CUDA.archs(requested, toolkit)
+    assert set(found.names) == set(requested)
+    assert found == CUDA.archs(sorted(requested), toolkit)
+    assert not found.dropped
+
+
+def flags(release: str, **keys: object) -> dict[str, tuple[str, ...]]:
+    section = CudaSection.model_validate(
+        {"backend": "cuda", "depends": [], "src": ["a.cu"]}
+        | {key.replace("_", "-"): value for key, value in keys.items()}
+    )
+    toolkit = Version.parse(release)
+    found = CUDA.archs(section.cuda_capabilities, toolkit)
+    return dict(CUDA.flags(section, found, toolkit).by_language)
+
+
+def test_code_generation_flags():
+    assert flags("12.6", cuda_capabilities=["9.0a", "8.0+PTX"])["CUDA"] == (
+        "-gencode=arch=compute_80,code=sm_80",
+        "-gencode=arch=compute_80,code=compute_80",
+        "-gencode=arch=compute_90a,code=sm_90a",
+    )
+
+
+def test_cuda_flags_stay_out_of_c_plus_plus():
+    found = flags("13.0", cuda_capabilities=["9.0"], cuda_flags=["-lineinfo"], cxx_flags=["-O2"])
+    assert found == {
+        "CXX": ("-O2",),
+        "CUDA": ("-gencode=arch=compute_90,code=sm_90", "--compress-mode=size", "-lineinfo"),
+    }
+
+
+@pytest.mark.parametrize(("release", "kept"), [("12.6", False), ("12.8", True), ("13.0", True)])
+def test_template_stub_flag_needs_12_8(release, kept):
+    flag = "-static-global-template-stub=false"
+    assert (flag in flags(release, cuda_flags=[flag])["CUDA"]) is kept
+
+
+@pytest.mark.parametrize(("release", "kept"), [("12.6", False), ("12.8", True), ("13.0", True)])
+def test_cuda_minver(release, kept):
+    section = CudaSection.model_validate(
+        {"backend": "cuda", "depends": [], "src": ["a.cu"], "cuda-minver": "12.8"}
+    )
+    assert CUDA.applies(section, Version.parse(release)) is kept
+
+
+def test_torch_flags_allow_half_operators():
+    cuda = dict(CUDA.binding_flags(Version.parse("12.6")).by_language)["CUDA"]
+    assert "--expt-extended-lambda" in cuda
+    assert "-DENABLE_FP8" in cuda
+    assert not any("NO_HALF" in flag or "NO_BFLOAT16" in flag for flag in cuda)
+
+
+def test_stable_abi_links_the_runtime_only():
+    assert CUDA.libraries("torch-stable-abi") == ("CUDA::cudart",)
+    assert CUDA.libraries("torch") == ("torch_cuda", "c10_cuda", "CUDA::cudart")
+
+
+def test_clangd_gets_an_architecture_that_clang_knows():
+    hints = CUDA.editor(("8.0", "9.0a", "12.1+PTX"))
+    assert hints is not None
+    assert hints.add[0] == "--cuda-gpu-arch=sm_80"
+    assert CUDA.editor(("12.0",)).add == ("--cuda-path=/usr/local/cuda",)  # type: ignore[union-attr]

@@ -1,0 +1,204 @@
+"""Finding built variants, and the verbs that work on them: check-builds, check-abi, hash, clean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kbuild.checks.base import Finding
+from kbuild.cli import check_builds
+from kbuild.cli.built import discover
+from kbuild.cli.context import Context
+from kbuild.errors import UsageError
+from kbuild.fileset import FileSet
+from kbuild.run import LocalRunner
+from kbuild.ui import Ui
+
+CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch-cuda"
+
+
+def make(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "metadata.json").write_text("{}")
+    return folder
+
+
+def names(paths):
+    return [path.name for path in paths]
+
+
+class TestDiscovery:
+    def test_build_comes_before_a_stale_result(self, tmp_path):
+        make(tmp_path / "build", CPU)
+        make(tmp_path / "result", CUDA)
+        assert discover(tmp_path) == (tmp_path / "build" / CPU,)
+
+    def test_result_is_better_than_nothing(self, tmp_path):
+        make(tmp_path / "result", CUDA)
+        assert discover(tmp_path) == (tmp_path / "result" / CUDA,)
+
+    def test_a_folder_of_variants(self, tmp_path):
+        make(tmp_path, CUDA, CPU, ".old")
+        assert names(discover(tmp_path)) == [CUDA, CPU]
+
+    def test_one_variant(self, tmp_path):
+        make(tmp_path, CPU)
+        assert discover(tmp_path / CPU) == (tmp_path / CPU,)
+
+    def test_a_variant_without_metadata_is_found(self, tmp_path):
+        (tmp_path / "build" / CPU).mkdir(parents=True)
+        (tmp_path / "build" / "notes").mkdir()
+        assert names(discover(tmp_path)) == [CPU]
+
+    def test_globs(self, tmp_path):
+        make(tmp_path / "build", CPU, CUDA)
+        assert names(discover(tmp_path, ["*-cpu-*"])) == [CPU]
+
+    def test_nothing_built(self, tmp_path):
+        with pytest.raises(UsageError, match="no built variants"):
+            discover(tmp_path)
+
+    def test_nothing_matches(self, tmp_path):
+        make(tmp_path / "build", CPU)
+        with pytest.raises(UsageError, match=r"matches \*xpu\*") as raised:
+            discover(tmp_path, ["*xpu*"])
+        assert CPU in raised.value.hint
+
+
+def finding(severity, where="a.so"):
+    return Finding("rpath", severity, where, "has a RUNPATH", "remove it")
+
+
+class TestReport:
+    @pytest.fixture
+    def ctx(self, tmp_path):
+        return Context(Ui(), LocalRunner(), tmp_path, tmp_path)
+
+    def test_clean(self, ctx, capsys):
+        assert check_builds.report({Path("build", CPU): []}, ctx, as_json=False) == 0
+        assert capsys.readouterr() == (
+            f"variant{' ' * 26}state  findings\n{CPU}  ok     -\n",
+            "",
+        )
+
+    def test_broken(self, ctx, capsys):
+        findings = {Path("b", CPU): [finding("error"), finding("warning"), finding("info")]}
+        assert check_builds.report(findings, ctx, as_json=False) == 6
+        out, err = capsys.readouterr()
+        assert "broken  1 error, 1 warning" in out
+        assert f"error: {CPU}/a.so: has a RUNPATH [rpath]\n  hint: remove it" in err
+        assert f"warning: {CPU}/a.so" in err
+        assert err.endswith("error: 1 of 1 variants break a promise\n")
+
+    def test_json(self, ctx, capsys):
+        check_builds.report({Path("b", CPU): [finding("error")]}, ctx, as_json=True)
+        (answer,) = json.loads(capsys.readouterr().out)
+        assert (answer["variant"], answer["ok"]) == (CPU, False)
+        assert answer["findings"][0]["check"] == "rpath"
+
+
+def test_check_builds_on_a_broken_variant(kbuild, variant):
+    (variant / "__init__.py").write_text("from demo import nothing\n")
+    answer = kbuild("check-builds", "demo", "--no-load", "--json")
+    assert answer.code == 6
+    assert answer.json[0]["variant"] == "torch-cuda"
+
+
+def test_check_abi_has_nothing_to_say_about_python(kbuild, variant):
+    (variant / "__init__.py").write_text("from demo import nothing\n")
+    assert kbuild("check-abi", "demo").code == 0
+
+
+class TestHash:
+    def test_check_write_check(self, kbuild, variant):
+        assert kbuild("hash", "demo", "--check").code == 6
+        assert kbuild("hash", "demo").out.endswith("torch-cuda  written\n")
+        assert kbuild("hash", "demo", "--check").code == 0
+        (variant / "__init__.py").write_text("changed = True\n")
+        assert kbuild("hash", "demo", "--check", "--json").json[0]["changed"] is True
+
+    def test_other_keys_stay(self, kbuild, variant):
+        kbuild("hash", "demo")
+        metadata = json.loads((variant / "metadata.json").read_text())
+        assert metadata["of-a-later-kbuild"] is True
+        assert metadata["digest"]["algorithm"] == "sha256"
+
+    @pytest.mark.parametrize("text", ["", "[]", "{"])
+    def test_unreadable(self, kbuild, variant, text):
+        (variant / "metadata.json").write_text(text)
+        answer = kbuild("hash", "demo")
+        assert answer.code == 6
+        assert "metadata.json" in answer.err
+
+
+class TestClean:
+    TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
+
+    def test_tagged(self, kbuild, demo):
+        (demo / ".kbuild" / "x").mkdir(parents=True)
+        (demo / ".kbuild" / "CACHEDIR.TAG").write_text(self.TAG)
+        assert kbuild("clean", "demo", "--dry-run").out == f"{demo}/.kbuild\n"
+        assert (demo / ".kbuild").is_dir()
+        assert kbuild("clean", "demo").code == 0
+        assert not (demo / ".kbuild").exists()
+        assert kbuild("clean", "demo", "--json").json["removed"] == []
+
+    def test_untagged(self, kbuild, demo):
+        (demo / ".kbuild").mkdir()
+        assert kbuild("clean", "demo").code == 7
+        assert (demo / ".kbuild").is_dir()
+
+    def test_a_link_is_not_followed(self, kbuild, demo, tmp_path):
+        (tmp_path / "precious").mkdir()
+        (tmp_path / "precious" / "CACHEDIR.TAG").write_text(self.TAG)
+        (demo / ".kbuild").symlink_to(tmp_path / "precious")
+        assert kbuild("clean", "demo").code == 7
+        assert (tmp_path / "precious").is_dir()
+
+
+class TestCleanPyproject:
+    """B1 of the reference tool: files of the current folder went instead of the target's."""
+
+    @pytest.fixture
+    def target(self, here, demo):
+        (here / "setup.py").write_text("the user's own")
+        target = here / "target"
+        FileSet({"setup.py": "a", "cmake/x.cmake": "b", "edited.py": "c"}).write(target)
+        (target / "edited.py").write_text("by hand")
+        (target / "own.py").write_text("mine")
+        return target
+
+    def test_dry_run(self, kbuild, target):
+        answer = kbuild("clean-pyproject", "demo", "target", "-d")
+        assert answer.out == "cmake/x.cmake\nsetup.py\n"
+        assert (target / "setup.py").exists()
+
+    def test_only_what_kbuild_wrote(self, kbuild, target, here):
+        answer = kbuild("clean-pyproject", "demo", "target")
+        assert answer.code == 0
+        assert "edited.py was edited since and stays" in answer.err
+        assert sorted(path.name for path in target.iterdir()) == [
+            ".kbuild-files.json",
+            "edited.py",
+            "own.py",
+        ]
+        assert (here / "setup.py").read_text() == "the user's own"
+
+    def test_force(self, kbuild, target):
+        answer = kbuild("clean-pyproject", "demo", "target", "--force", "--json")
+        assert answer.json["removed"] == ["cmake/x.cmake", "edited.py", "setup.py"]
+        assert [path.name for path in target.iterdir()] == ["own.py"]
+
+    def test_a_manifest_cannot_point_outside(self, kbuild, target, here):
+        files = {"../setup.py": "0", str(here / "setup.py"): "0"}
+        (target / ".kbuild-files.json").write_text(json.dumps({"files": files}))
+        assert kbuild("clean-pyproject", "demo", "target", "--force").out == ""
+        assert (here / "setup.py").exists()
+
+    def test_nothing_to_do(self, kbuild, demo):
+        answer = kbuild("clean-pyproject", "demo")
+        assert answer.code == 0
+        assert "kbuild wrote nothing" in answer.err

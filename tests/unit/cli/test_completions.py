@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def complete(kbuild):
+    """What bash offers for a command line whose last word is being typed."""
+    if not shutil.which("bash"):
+        pytest.skip("needs bash")
+    script = kbuild("completions", "bash").out
+
+    def offers(*words: str) -> list[str]:
+        quoted = " ".join(f"'{word}'" for word in words)
+        ask = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _kbuild"
+        program = f'{script}\n{ask}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
+        done = subprocess.run(  # noqa: TID251
+            ["bash", "-euc", program], capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    return offers
+
+
+def test_verbs(complete):
+    assert complete("kbuild", "check-") == ["check-config", "check-builds", "check-abi"]
+
+
+def test_options(complete):
+    assert complete("kbuild", "build", "--va") == ["--variant"]
+
+
+def test_values(complete):
+    assert complete("kbuild", "build", "--color", "a") == ["auto", "always"]
+
+
+def test_shells(complete):
+    assert complete("kbuild", "completions", "") == ["bash", "fish", "zsh"]
+
+
+def test_folders(complete, demo):
+    assert complete("kbuild", "check-config", "de") == ["demo"]

@@ -1,0 +1,112 @@
+"""check-config, update-build, schema, fill-card."""
+
+from __future__ import annotations
+
+import pytest
+
+OLD = """\
+# my kernel
+[general]
+name = "demo"
+version = 1
+license = "Apache-2.0"
+backends = ["cuda"] # one
+
+[torch-noarch]
+"""
+
+
+def test_valid(kbuild, demo):
+    first, again = kbuild("check-config", "demo"), kbuild("check-config", "demo")
+    assert (first.code, first.out) == (0, "")
+    assert first == again
+
+
+def test_invalid(kbuild, demo):
+    file = demo / "build.toml"
+    file.write_text(file.read_text().replace("version = 1", "versoin = 1"))
+    first, again = kbuild("check-config", "demo"), kbuild("check-config", "demo")
+    assert first.code == 3
+    assert "demo/build.toml:3: general.versoin: unknown key" in first.err
+    assert "did you mean `version`?" in first.err
+    assert first == again
+
+
+def test_json(kbuild, demo):
+    assert kbuild("check-config", "demo", "--json").json == {"ok": True, "problems": []}
+    (demo / "build.toml").write_text("")
+    answer = kbuild("check-config", "demo", "--json")
+    assert answer.code == 3
+    assert answer.json["ok"] is False
+    assert answer.json["problems"][0]["severity"] == "error"
+
+
+def test_an_edit_is_noticed(kbuild, demo):
+    assert kbuild("check-config", "demo").code == 0
+    (demo / "build.toml").write_text("[general]\n")
+    assert kbuild("check-config", "demo").code == 3
+
+
+@pytest.mark.parametrize("folder", ["demo", "./demo", "demo/", "../here/demo"])
+def test_relative_folders(kbuild, demo, folder):
+    assert kbuild("check-config", folder).code == 0
+
+
+def test_the_current_folder_is_the_default(kbuild, demo, monkeypatch):
+    monkeypatch.chdir(demo)
+    assert kbuild("check-config").code == 0
+
+
+def test_update_build_dry(kbuild, demo):
+    (demo / "build.toml").write_text(OLD)
+    answer = kbuild("update-build", "demo", "--dry-run")
+    assert answer.code == 0
+    assert "+edition = 5" in answer.out
+    assert (demo / "build.toml").read_text() == OLD
+
+
+def test_update_build(kbuild, demo):
+    (demo / "build.toml").write_text(OLD)
+    (demo / "build.toml").chmod(0o600)
+    answer = kbuild("update-build", "demo")
+    assert (answer.code, answer.out) == (0, "")
+    text = (demo / "build.toml").read_text()
+    assert "# my kernel" in text
+    assert 'backends = ["cuda"] # one' in text
+    assert "edition = 5" in text
+    assert (demo / "build.toml").stat().st_mode & 0o777 == 0o600
+    assert kbuild("update-build", "demo", "--json").json["changed"] is False
+
+
+def test_update_build_keeps_line_ends_and_links(kbuild, demo):
+    (demo / "real.toml").write_bytes(OLD.replace("\n", "\r\n").encode())
+    (demo / "build.toml").unlink()
+    (demo / "build.toml").symlink_to("real.toml")
+    assert kbuild("update-build", "demo").code == 0
+    assert (demo / "build.toml").is_symlink()
+    data = (demo / "real.toml").read_bytes()
+    assert b"edition = 5\r\n" in data
+    assert data.count(b"\n") == data.count(b"\r\n")
+
+
+def test_schema(kbuild):
+    answer = kbuild("schema")
+    assert answer.code == 0
+    assert answer.json["title"] == "build.toml"
+
+
+def test_fill_card_needs_a_repository(kbuild, demo):
+    (demo / "CARD.md").write_text("# {{ repo_id }}\n")
+    answer = kbuild("fill-card", "demo")
+    assert answer.code == 3
+    assert "general.hub.repo-id" in answer.err
+
+
+def test_fill_card(kbuild, demo, here):
+    with (demo / "build.toml").open("a") as file:
+        file.write('[general.hub]\nrepo-id = "org/demo"\n')
+    (demo / "CARD.md").write_text("# {{ repo_id }}: {{ functions | join(', ') }}\n")
+    assert kbuild("fill-card", "demo").out == "# org/demo: one\n"
+    assert kbuild("fill-card", "demo", "README.md").code == 0
+    assert (here / "README.md").read_text() == "# org/demo: one\n"
+    assert kbuild("fill-card", "demo", "demo/CARD.md").code == 2

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from kbuild.cli import init
+from kbuild.errors import UsageError
+from kbuild.project import open_project
+from kbuild.scaffold import kernel_name, split_name
+
+SETS = [
+    ["cpu"],
+    ["cuda"],
+    ["rocm"],
+    ["xpu"],
+    ["metal"],
+    ["cann"],
+    ["neuron", "tpu"],
+    ["cuda", "xpu"],
+    ["cpu", "cuda", "rocm"],
+    ["all"],
+]
+
+
+def files(folder):
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(path.as_posix() for path in paths if path.parts[0] != ".git")
+
+
+@pytest.mark.parametrize("backends", SETS, ids="-".join)
+def test_every_backend_set_is_a_valid_project(kbuild, here, backends):
+    answer = kbuild("init", "--name", "org/my-kernel", "--backends", *backends)
+    assert answer.code == 0
+    project = open_project(here / "my-kernel")
+    assert project.warnings == ()
+    expected = {"cpu", "cuda", "metal", "rocm", "xpu"} if backends == ["all"] else {*backends}
+    assert set(project.file.general.backends) == expected
+    assert project.file.general.hub.repo_id == "org/my-kernel"
+
+
+@pytest.mark.parametrize("backends", SETS, ids="-".join)
+def test_every_project_has_the_same_parts(kbuild, here, backends):
+    kbuild("init", "demo", "--no-git", "--backends", *backends)
+    found = files(here / "demo")
+    assert {
+        "build.toml",
+        "CARD.md",
+        "example.py",
+        "flake.nix",
+        ".gitignore",
+        "benchmarks/benchmark.py",
+        "tests/test_demo.py",
+        "torch-ext/demo/__init__.py",
+    } <= set(found)
+    texts = [(here / "demo" / path).read_text() for path in found]
+    assert not any("{%" in text for text in texts if "library_name: kernels" not in text)
+    assert not any("__python_name__" in text for text in [*texts, *found])
+
+
+def test_noarch_for_a_compiled_backend(kbuild, here):
+    assert kbuild("init", "demo", "--noarch", "--backends", "cuda", "cann").code == 0
+    assert open_project(here / "demo").file.framework_key == "torch-noarch"
+
+
+def test_compiled_and_python_only_backends_mix(kbuild, here):
+    assert kbuild("init", "demo", "--backends", "cpu", "tpu").code == 0
+    text = (here / "demo" / "build.toml").read_text()
+    assert 'backends = ["cpu", "tpu"]' in text
+    assert "[kernel.demo-cpu]" in text
+    assert "[kernel.demo-tpu]" not in text
+    assert kbuild("check-config", "demo").code == 0
+
+
+@pytest.mark.parametrize("backends", [["cpuu"], ["cpu", "folder"], [","]])
+def test_unknown_backends(kbuild, here, backends):
+    answer = kbuild("init", "--backends", *backends)
+    assert answer.code == 2
+    assert "a PATH goes before --backends" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "target", "names"),
+    [
+        (["--name", "org/a-kernel"], "a-kernel", ("a-kernel", "org/a-kernel")),
+        (["sub/deep", "--name", "org/other"], "sub/deep", ("other", "org/other")),
+        (["sub/deep"], "sub/deep", ("deep", "your-org/deep")),
+        ([], ".", ("here", "your-org/here")),
+        (["--name", "user/MyKernel"], "my-kernel", ("my-kernel", "user/MyKernel")),
+        (["x"], "x", ("x-kernel", "your-org/x-kernel")),
+        ([".", "--name", "lambda"], ".", ("lambda-kernel", "your-org/lambda")),
+    ],
+)
+def test_names_and_places(kbuild, here, argv, target, names):
+    answer = kbuild("init", *argv, "--json", "--no-git")
+    assert answer.code == 0
+    assert answer.json["path"] == str((here / target).resolve())
+    assert (answer.json["name"], answer.json["repo_id"]) == names
+    assert open_project(here / target).name == names[0]
+
+
+def test_a_changed_name_is_said(kbuild):
+    assert "the kernel is called `my-kernel`" in kbuild("init", "--name", "org/MyKernel").err
+
+
+def test_next_commands_are_last(kbuild):
+    answer = kbuild("init", "a folder")
+    assert answer.err.endswith(
+        "next:\n  cd 'a folder'\n  kbuild build\n  kbuild test\n  python example.py\n"
+    )
+
+
+def test_conflicts_come_all_at_once_and_before_any_write(kbuild, here):
+    (here / "demo").mkdir()
+    (here / "demo" / "build.toml").write_text("mine")
+    (here / "demo" / "tests").write_text("a file where a folder goes")
+    answer = kbuild("init", "demo")
+    assert answer.code == 7
+    assert "build.toml" in answer.err
+    assert "tests/conftest.py" in answer.err
+    assert "--overwrite" in answer.err
+    assert files(here / "demo") == ["build.toml", "tests"]
+
+
+def test_overwrite(kbuild, here):
+    (here / "demo").mkdir()
+    (here / "demo" / "build.toml").write_text("mine")
+    (here / "demo" / "other.txt").write_text("stays")
+    assert kbuild("init", "demo", "--overwrite").code == 0
+    assert open_project(here / "demo").name == "demo"
+    assert (here / "demo" / "other.txt").read_text() == "stays"
+
+
+def test_again_is_no_conflict(kbuild):
+    assert kbuild("init", "demo").code == 0
+    assert kbuild("init", "demo").code == 0
+
+
+def test_a_file_is_no_folder(kbuild, here):
+    (here / "demo").write_text("")
+    assert kbuild("init", "demo").code == 2
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "/x", "org/", "org/ü", "org/.."])
+def test_bad_repositories(name):
+    with pytest.raises(UsageError):
+        split_name(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("relu", "relu"),
+        ("MyKernel", "my-kernel"),
+        ("flash_attn2", "flash-attn2"),
+        ("2d Convolution!", "d-convolution"),
+        ("RMSNorm", "rmsnorm"),
+        ("a--b__c", "a-b-c"),
+    ],
+)
+def test_kernel_names(given, name):
+    assert kernel_name(given) == name
+
+
+def test_a_name_needs_a_letter():
+    with pytest.raises(UsageError):
+        kernel_name("42")
+
+
+@pytest.mark.parametrize("text", ['MIT" # "', "", "a\nb"])
+def test_licences_stay_inside_their_quotes(kbuild, text):
+    assert kbuild("init", "demo", f"--license={text}").code == 2
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+class TestGit:
+    def test_files_are_staged(self, kbuild, here):
+        kbuild("init", "demo")
+        assert (here / "demo" / ".git" / "index").is_file()
+
+    def test_not_inside_a_repository(self, kbuild, here):
+        kbuild("init", "outer")
+        kbuild("init", "outer/inner")
+        assert not (here / "outer" / "inner" / ".git").exists()
+
+    def test_not_when_refused(self, kbuild, here):
+        kbuild("init", "demo", "--no-git")
+        assert not (here / "demo" / ".git").exists()
+
+
+def test_the_default_builds_on_this_machine():
+    assert "cpu" in init._DEFAULT

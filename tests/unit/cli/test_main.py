@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbuild import __version__
+from kbuild.cli import VERBS, doctor, schema
+from kbuild.errors import KbuildError
+
+HEAVY = {"torch", "jinja2", "huggingface_hub", "rich", "importlib.metadata"}
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_version(kbuild, flag):
+    assert kbuild(flag) == type(kbuild(flag))(0, f"kbuild {__version__}\n", "")
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h", "help"])
+def test_overview_names_every_verb(kbuild, flag):
+    answer = kbuild(flag)
+    assert answer.code == 0
+    assert answer.err == ""
+    assert all(f"  {verb.name} " in answer.out for verb in VERBS)
+
+
+@pytest.mark.parametrize("argv", [("help", "build"), ("build", "--help"), ("build", "-h")])
+def test_help_of_a_verb(kbuild, argv):
+    answer = kbuild(*argv)
+    assert answer.code == 0
+    assert answer.out.startswith("usage: kbuild build")
+    assert "--variant" in answer.out
+
+
+def test_nothing_asked(kbuild):
+    answer = kbuild()
+    assert (answer.code, answer.out) == (2, "")
+    assert "no verb was given" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["bild"], "did you mean `build`?"),
+        (["zzzzz"], "`kbuild --help` lists the verbs"),
+        (["--color", "build"], "write the verb first"),
+        (["schema", "--jsno"], "did you mean `--json`?"),
+        (["schema", "--zzzzzzz"], "lists the arguments"),
+        (["schema", "--", "x"], "takes nothing after `--`"),
+        (["completions", "tcsh"], "invalid choice"),
+        (["check-config", "nowhere"], "`nowhere` does not exist"),
+    ],
+)
+def test_bad_command_lines(kbuild, argv, words):
+    answer = kbuild(*argv)
+    assert answer.code == 2
+    assert words in answer.err
+    assert answer.out == ""
+
+
+def test_json_errors_are_objects_on_stdout(kbuild):
+    answer = kbuild("check-builds", "--json")
+    assert answer.code == 2
+    assert answer.json["error"]["kind"] == "usage"
+    assert "no built variants" in answer.json["error"]["message"]
+    assert "no built variants" in answer.err
+
+
+def test_a_bug_leaves_a_report(kbuild, monkeypatch):
+    def fail(args, ctx):
+        raise RuntimeError("surprise")
+
+    monkeypatch.setattr(schema, "execute", fail)
+    answer = kbuild("schema")
+    assert answer.code == 70
+    assert "this is a bug in kbuild: RuntimeError: surprise" in answer.err
+    assert "Traceback" not in answer.err
+    report = Path(answer.err.strip().rsplit(" ", 1)[1])
+    assert "in fail" in report.read_text()
+    assert "kbuild schema" in report.read_text()
+
+
+def test_a_bug_shows_its_traceback_on_request(kbuild, monkeypatch):
+    def fail(args, ctx):
+        raise RuntimeError("surprise")
+
+    monkeypatch.setattr(schema, "execute", fail)
+    monkeypatch.setenv("KBUILD_TRACEBACK", "1")
+    assert "in fail" in kbuild("schema").err
+
+
+def test_interruption(kbuild, monkeypatch):
+    def interrupt(args, ctx):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "execute", interrupt)
+    answer = kbuild("doctor")
+    assert (answer.code, answer.out, answer.err) == (130, "", "interrupted\n")
+
+
+def test_quiet_twice_still_says_errors(kbuild, monkeypatch):
+    def fail(args, ctx):
+        ctx.ui.say("talk")
+        ctx.ui.warn("doubt")
+        raise KbuildError("no")
+
+    monkeypatch.setattr(schema, "execute", fail)
+    assert kbuild("schema").err == "talk\nwarning: doubt\nerror: no\n"
+    assert kbuild("schema", "-q").err == "warning: doubt\nerror: no\n"
+    assert kbuild("schema", "-qq").err == "error: no\n"
+
+
+def test_color_option(kbuild):
+    assert "\x1b[" not in kbuild("bild").err
+    assert "\x1b[1;31merror:\x1b[0m" in kbuild("bild", "--color", "always").err
+    assert "\x1b[36m  hint:\x1b[0m" in kbuild("bild", "--color=always").err
+
+
+@pytest.mark.parametrize("argv", [["schema"], ["--help"]])
+def test_closed_pipe_is_quiet(here, argv):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(  # noqa: TID251
+        [sys.executable, "-m", "kbuild", *argv],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        check=False,
+    )
+    os.close(writer)
+    assert done.stderr == b""
+    assert done.returncode == 141
+
+
+def imported(here: Path, *argv: str) -> set[str]:
+    done = subprocess.run(  # noqa: TID251
+        [sys.executable, "-X", "importtime", *argv],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=here,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    lines = (line for line in done.stderr.splitlines() if line.startswith("import time:"))
+    return {line.rsplit("|", 1)[1].strip() for line in lines}
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["--version"]])
+def test_help_imports_next_to_nothing(here, argv):
+    names = imported(here, "-m", "kbuild", *argv) - imported(here, "-c", "import runpy")
+    assert names <= {"kbuild", "kbuild.cli", "__future__"}
+
+
+def test_cached_check_config_imports_no_models(here, demo):
+    imported(here, "-m", "kbuild", "check-config", "demo")
+    names = imported(here, "-m", "kbuild", "check-config", "demo")
+    assert "kbuild.config.verdict" in names
+    assert not names & (HEAVY | {"pydantic", "tomli", "tomlkit", "kbuild.project"})

@@ -1,0 +1,165 @@
+"""Verbs that start processes, with a runner that only pretends: test, doctor, and init's git."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from kbuild.cli import built, test
+from kbuild.cli.context import Context, cache_folder
+from kbuild.diagnosis import OPTIONAL_TOOLS, diagnose
+from kbuild.errors import TestFailureError, ToolchainError, UsageError
+from kbuild.run import Done
+from kbuild.ui import Ui
+
+
+class Pretend:
+    """Answers every process with the same exit code and output; remembers what was asked."""
+
+    def __init__(self, code: int = 0, output: str = "") -> None:
+        self.code, self.output = code, output
+        self.calls: list[tuple[tuple[str, ...], dict]] = []
+
+    def run(self, argv, **options) -> Done:
+        self.calls.append((tuple(map(str, argv)), options))
+        return Done(tuple(map(str, argv)), self.code, self.output, 0.1)
+
+
+@pytest.fixture
+def run_tests(demo, variant, here, tmp_path, monkeypatch):
+    (demo / "tests").mkdir()
+    monkeypatch.setattr(test, "chosen_python", lambda given, ctx: given or Path("python"))
+
+    def run(runner, rest=(), variant=(), python=None, json=False):
+        args = Namespace(
+            kernel_dir=Path("demo"), variant=list(variant), python=python, rest=rest, json=json
+        )
+        return test.execute(args, Context(Ui(), runner, tmp_path, here))
+
+    return run
+
+
+class TestTests:
+    def test_what_is_run(self, run_tests, variant, demo):
+        runner = Pretend()
+        assert run_tests(runner, rest=("-k", "relu")) == 0
+        ((argv, options),) = runner.calls
+        assert argv[:3] == ("python", "-m", "pytest")
+        assert argv[3:6] == (str(demo / "tests"), "-m", "kernels_ci")
+        assert argv[6:8] == ("-p", "no:cacheprovider")
+        assert argv[-2:] == ("-k", "relu")
+        assert options["env"]["LOCAL_KERNELS"] == f"demo={variant}"
+        assert options["cwd"] == demo
+
+    def test_the_repository_names_the_kernel(self, run_tests, demo, variant):
+        with (demo / "build.toml").open("a") as file:
+            file.write('[general.hub]\nrepo-id = "org/demo"\n')
+        runner = Pretend()
+        run_tests(runner)
+        assert runner.calls[0][1]["env"]["LOCAL_KERNELS"] == f"org/demo={variant}"
+
+    def test_several_variants_leave_the_choice_to_the_client(self, run_tests, variant):
+        (variant.parent / "torch-rocm").mkdir()
+        runner = Pretend()
+        run_tests(runner)
+        assert runner.calls[0][1]["env"]["LOCAL_KERNELS"] == f"demo={variant.parent}"
+        with pytest.raises(UsageError, match="fits several"):
+            run_tests(runner, variant=["torch-*"])
+
+    def test_failures(self, run_tests):
+        with pytest.raises(TestFailureError, match=r"FAILED tests/test_a\.py::test_b") as raised:
+            run_tests(Pretend(1, "...F\nFAILED tests/test_a.py::test_b - assert 1\n1 failed\n"))
+        assert raised.value.code == 8
+
+    def test_no_tests_is_a_warning(self, run_tests, capsys):
+        assert run_tests(Pretend(5)) == 0
+        assert "nothing was tested" in capsys.readouterr().err
+
+    def test_bad_pytest_arguments(self, run_tests):
+        with pytest.raises(UsageError):
+            run_tests(Pretend(4))
+
+    def test_no_pytest(self, run_tests):
+        with pytest.raises(ToolchainError) as raised:
+            run_tests(Pretend(1, "/x/python: No module named pytest\n"))
+        assert "pip install pytest" in raised.value.hint
+
+
+class TestDoctor:
+    FACTS = (
+        '{"python": {"executable": "/p/python", "include_dir": "", "version": "3.11.7"},'
+        ' "torch": {"root": "/nowhere/torch", "version": "2.13.0"}, "tvm_ffi": null,'
+        ' "kernels": null}'
+    )
+
+    def test_a_bare_machine(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr("kbuild.toolchains.facts._PROBE", tmp_path / "probe.py")
+        facts = __import__("json").loads(self.FACTS) | {"torch": None}
+        monkeypatch.setattr("kbuild.diagnosis.choose_python", lambda *_: facts)
+        items = {item.name: item for item in diagnose(None, tmp_path, Pretend())}
+        assert items["C++ compiler"].state == "missing"
+        assert items["C++ compiler"].mend == "apt-get install g++"
+        assert items["torch"].mend == "/p/python -m pip install torch"
+        assert items["git"].state == "optional"
+        assert {tool.name for tool in OPTIONAL_TOOLS} <= set(items)
+
+    def test_an_old_compiler(self, tmp_path, monkeypatch):
+        compiler = tmp_path / "g++"
+        compiler.write_text("")
+        compiler.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        facts = __import__("json").loads(self.FACTS)
+        monkeypatch.setattr("kbuild.diagnosis.choose_python", lambda *_: facts)
+        runner = Pretend(output="g++ (Debian 8.3.0-6) 8.3.0\n")
+        items = {item.name: item for item in diagnose(None, tmp_path, runner)}
+        assert (items["C++ compiler"].state, items["torch"].state) == ("missing", "ok")
+        assert "too old" in items["C++ compiler"].found
+
+    def test_here(self, kbuild):
+        answer = kbuild("doctor", "--json")
+        assert answer.code in {0, 4}
+        names = [item["name"] for item in answer.json["items"]]
+        assert names[:4] == ["Python", "C++ compiler", "cmake", "ninja"]
+        assert answer.json["ok"] is (answer.code == 0)
+
+
+class TestContext:
+    @pytest.mark.parametrize(
+        ("environ", "expected"),
+        [
+            ({"KBUILD_CACHE_DIR": "/a"}, "/a"),
+            ({"XDG_CACHE_HOME": "/b"}, "/b/kbuild"),
+            ({"XDG_CACHE_HOME": "/b", "KBUILD_CACHE_DIR": "/a"}, "/a"),
+        ],
+    )
+    def test_cache_folder(self, environ, expected):
+        assert cache_folder(environ) == Path(expected)
+
+    def test_cache_folder_at_home(self):
+        assert cache_folder({}) == Path.home() / ".cache" / "kbuild"
+
+    def test_folders(self, tmp_path):
+        ctx = Context(Ui(), Pretend(), tmp_path, tmp_path)
+        (tmp_path / "a").mkdir()
+        (tmp_path / "file").write_text("")
+        assert ctx.folder(None) == tmp_path
+        assert ctx.folder(Path("a/../a")) == tmp_path / "a"
+        with pytest.raises(UsageError, match="`file` is a file"):
+            ctx.folder(Path("file"))
+
+
+def test_the_interpreter_can_be_asked_for(tmp_path, monkeypatch):
+    asked = []
+
+    def choose(given, cache, runner):
+        asked.append(given)
+        return {"python": {"executable": "/p"}}
+
+    monkeypatch.setattr("kbuild.toolchains.host.choose_python", choose)
+    ctx = Context(Ui(), Pretend(), tmp_path, tmp_path)
+    for given in (None, Path("python3.12"), Path("venv/bin/python")):
+        assert built.chosen_python(given, ctx) == Path("/p")
+    assert asked == [None, Path("python3.12"), tmp_path / "venv" / "bin" / "python"]

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from kbuild.cli import VERBS, overview
+from kbuild.cli.completions import bash, fish, zsh
+from kbuild.cli.describe import describe
+
+NAMES = [verb.name for verb in VERBS]
+# These print a script, a page, or nothing at all.
+WITHOUT_JSON = {"completions", "generate-docs"}
+
+
+@pytest.fixture(params=VERBS, ids=NAMES)
+def description(request):
+    return describe(request.param)
+
+
+def test_names_are_unique():
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def test_every_module_has_both_functions(description):
+    module = importlib.import_module(description.verb.module)
+    assert module.__doc__.startswith(f"`kbuild {description.verb.name}")
+    assert callable(module.configure)
+    assert callable(module.execute)
+
+
+def test_every_argument_has_help(description):
+    assert [a.name for a in description.arguments if not a.help] == []
+
+
+def test_every_verb_that_answers_speaks_json(description):
+    flags = {flag for option in description.options for flag in option.flags}
+    assert ("--json" in flags) == (description.verb.name not in WITHOUT_JSON)
+    assert {"--help", "--quiet", "--verbose", "--color"} <= flags
+
+
+def test_overview_fits_a_terminal():
+    assert max(map(len, overview().splitlines())) <= 80
+
+
+@pytest.mark.parametrize("script", [bash, fish, zsh])
+def test_completions_know_verbs_and_options(script, description):
+    text = script([description])
+    assert description.verb.name in text
+    for option in description.options:
+        long = next(flag for flag in option.flags if flag.startswith("--"))
+        assert long.removeprefix("--") in text

@@ -1,0 +1,40 @@
+"""Whatever a project's names and flags hold, CMake reads the same text back."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbuild.generate import quoting
+
+
+def unescaped(text: str) -> str:
+    """What CMake makes of the inside of a quoted argument."""
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+
+
+def test_plain_words_stay_bare():
+    assert quoting.argument("torch-ext/relu.cpp") == "torch-ext/relu.cpp"
+    assert quoting.arguments(["a", "b c"]) == ' a "b c"'
+
+
+def test_list_separators_are_escaped_twice():
+    assert quoting.argument("a;b") == '"a\\\\;b"'
+
+
+@given(st.text(alphabet=st.characters(blacklist_characters=";\0\n\r")))
+def test_arguments_round_trip(text):
+    quoted = quoting.argument(text)
+    inside = quoted[1:-1] if quoted.startswith('"') else quoted
+    assert unescaped(inside) == text
+    assert quoted != ""
+
+
+@given(st.lists(st.text(alphabet=st.characters(blacklist_characters=";\0\n\r$"), min_size=1)))
+def test_command_lines_round_trip(flags):
+    text = quoting.in_genex(quoting.command_line(flags))
+    assert ">" not in text.replace("$<ANGLE-R>", "")
+    assert shlex.split(unescaped(text.replace("$<ANGLE-R>", ">"))) == flags

@@ -1,0 +1,108 @@
+"""What the documentation promises exists, and what exists is documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kbuild import errors
+from kbuild.cli import VERBS, failure, find
+from kbuild.cli.describe import describe
+from kbuild.errors import KbuildError
+from kbuild.variant import Variant
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+CODE = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(
+    r"(?:^|&& |\$ |\()(?:\.venv/bin/)?kbuild (?P<words>[a-z-]+[^#|)&>\n]*)", re.MULTILINE
+)
+SETUP = "python3 -m venv"
+
+
+def read(*parts: str) -> str:
+    return ROOT.joinpath(*parts).read_text("utf-8")
+
+
+def commands(text: str) -> list[list[str]]:
+    """The kbuild command lines in a page's shell blocks."""
+    blocks = "\n".join(CODE.findall(text))
+    return [match["words"].split() for match in COMMAND.finditer(blocks)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+class TestPages:
+    def test_links_lead_somewhere(self, page):
+        for target in LINK.findall(page.read_text("utf-8")):
+            assert "://" in target or (page.parent / target).exists(), target
+
+    def test_commands_exist(self, page):
+        for name, *rest in commands(page.read_text("utf-8")):
+            verb = find(name)
+            assert verb is not None, name
+            known = {flag for option in describe(verb).options for flag in option.flags}
+            own = rest[: rest.index("--")] if "--" in rest else rest
+            unknown = {word.partition("=")[0] for word in own if word.startswith("-")} - known
+            assert not unknown, f"kbuild {name} {' '.join(rest)}"
+
+    def test_is_reachable(self, page):
+        if page.is_relative_to(ROOT / "docs") and page.name != "index.md":
+            assert page.relative_to(ROOT / "docs").as_posix() in read("docs", "index.md")
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_every_verb_and_option_is_documented(verb):
+    page = read("docs", "reference", "cli.md")
+    section = page.split(f"\n### {verb.name}\n")[1].split("\n### ")[0]
+    for argument in describe(verb).arguments:
+        assert f"`{argument.written}`" in section + page.split("\n## Start")[0]
+
+
+def test_exit_codes():
+    rows = re.findall(
+        r"^\| (\d+) \| (?:`(\w+)`)? ?\|", read("docs", "reference", "exit-codes.md"), re.MULTILINE
+    )
+    documented = {(int(code), kind) for code, kind in rows if kind}
+    kinds = [value for value in vars(errors).values() if isinstance(value, type)]
+    actual = {(kind.code, kind.kind) for kind in kinds if issubclass(kind, KbuildError)}
+    assert documented == actual
+    codes = {int(code) for code, _ in rows}
+    assert {0, failure.BUG, failure.INTERRUPTED, failure.PIPE_CLOSED} <= codes
+
+
+def test_variant_names():
+    text = read("docs", "reference", "variants.md")
+    names = re.findall(r"^\| `((?:torch|tvm)[\w-]*-[\w-]+)` \|", text, re.MULTILINE)
+    assert len(names) == 7
+    assert all(str(Variant.parse(name)) == name for name in names if "ffi01`" not in name)
+
+
+def test_dependencies_are_explained():
+    project = read("pyproject.toml").split("dependencies = [")[1].split("]")[0]
+    names = set(re.findall(r'"([a-z0-9_-]+)', project))
+    page = read("docs", "explanation", "dependencies.md").split("Extras:")[0]
+    assert set(re.findall(r"^\| ([a-z0-9_-]+) \|", page, re.MULTILINE)) - {"package"} == names
+
+
+def test_the_readme_has_two_set_up_commands():
+    lines = [line for line in read("README.md").splitlines() if line.startswith(SETUP)]
+    assert len(lines) == 2
+    assert "kbuild build examples/relu" in lines[0]
+    assert lines[1].endswith(".venv/bin/pytest")
+
+
+def test_ci_runs_what_the_readme_says():
+    script = read(".ci", "run")
+    assert "readme_command 'examples/relu'" in script
+    assert "readme_command '.[dev]'" in script
+
+
+def test_environment_variables():
+    sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "kbuild").rglob("*.py"))
+    used = set(re.findall(r"environ(?:\.get\(|\[)\"([A-Z_]+)\"", sources))
+    assert len(used) > 5
+    page = read("docs", "reference", "environment.md")
+    assert {name for name in used if f"`{name}`" not in page} == set()

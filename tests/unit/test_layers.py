@@ -1,0 +1,89 @@
+"""Imports point one way: a module knows the layers below its own, never one above."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# From the top down; a module may import its own layer and those below.
+LAYERS = (
+    ("__main__",),
+    ("cli",),
+    ("pipeline", "diagnosis"),
+    ("build", "checks", "hub", "languages", "package", "card", "toolchains"),
+    ("generate", "scaffold", "metadata", "digest"),
+    ("planning", "plan"),
+    ("backends", "frameworks", "matrix", "identity", "project"),
+    ("config",),
+    ("errors", "version", "variant", "registry", "fileset", "run", "sourcetree", "includes"),
+    ("ui", "terminal", "progress", "__init__"),
+)
+RANK = {name: len(LAYERS) - at for at, names in enumerate(LAYERS) for name in names}
+# Talk and problems are values as well: these two layers may know each other.
+RANK |= dict.fromkeys(LAYERS[-1], RANK["errors"])
+MODULES = sorted((ROOT / "kbuild").rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(ROOT / "kbuild").parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The parts of kbuild that a module imports, also inside functions and for types only."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "kbuild":
+            names = [f"kbuild.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        for name in names:
+            first, _, rest = name.partition(".")
+            if first == "kbuild" and rest and not rest.startswith("__version__"):
+                yield rest.split(".")[0]
+
+
+def test_every_module_has_a_layer():
+    assert {part_of(path) for path in MODULES} <= set(RANK)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_arrow_turns_back(path):
+    own = RANK[part_of(path)]
+    above = {name for name in imports(path) if RANK[name] > own}
+    assert not above, f"{part_of(path)} is below {', '.join(sorted(above))}"
+
+
+@pytest.mark.parametrize("heavy", ["torch", "huggingface_hub", "kernels"])
+def test_heavy_packages_are_never_imported(heavy):
+    """Not by kbuild itself: they are located, and run in other processes."""
+    for path in MODULES:
+        if "probes" in path.parts:  # scripts for those other processes
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            assert heavy not in {name.split(".")[0] for name in names}, path
+
+
+CORE = ("pipeline.py", "planning.py", "plan.py", "package.py", "cli", "build")
+
+
+def test_the_core_names_no_backend():
+    """Adding a backend is one new file: no comparison with a backend's name in the core."""
+    from kbuild.backends import BACKENDS
+
+    names = set(BACKENDS.names())
+    for path in MODULES:
+        if path.relative_to(ROOT / "kbuild").parts[0] not in CORE:
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Compare):
+                literals = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
+                assert not literals & names, f"{path}:{node.lineno} compares with {literals}"

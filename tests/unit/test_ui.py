@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from kbuild.errors import BuildError, ConfigError, Problem
+from kbuild.progress import Lines
+from kbuild.terminal import animates, folds, shows_color
+from kbuild.ui import Ui
+
+WRONG = Problem("build.toml", 3, "general.nmae", "unknown key", "did you mean `name`?")
+DOUBT = Problem("build.toml", 0, "", "no `__all__`", severity="warning")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def plain(text: str) -> str:
+    for code in ("0", "1", "2", "32", "36", "1;31", "1;33"):
+        text = text.replace(f"\x1b[{code}m", "")
+    return text
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def make(clock):
+    def ui(stream=io.StringIO, environ=None, **options):
+        return Ui(out=stream(), err=stream(), environ=environ or {}, clock=clock, **options)
+
+    return ui
+
+
+@pytest.mark.parametrize(
+    ("stream", "color", "environ", "expected"),
+    [
+        (io.StringIO, "auto", {}, False),
+        (Terminal, "auto", {}, True),
+        (Terminal, "auto", {"NO_COLOR": "1"}, False),
+        (Terminal, "auto", {"NO_COLOR": ""}, True),
+        (Terminal, "auto", {"TERM": "dumb"}, False),
+        (io.StringIO, "auto", {"FORCE_COLOR": "1"}, True),
+        (io.StringIO, "auto", {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        (io.StringIO, "always", {"NO_COLOR": "1"}, True),
+        (Terminal, "never", {"FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_when_there_is_color(stream, color, environ, expected):
+    assert shows_color(stream(), color, environ) is expected
+
+
+def test_when_lines_are_redrawn():
+    assert animates(Terminal(), {})
+    assert not animates(io.StringIO(), {})
+    assert not animates(Terminal(), {"CI": "true"})
+    assert not animates(Terminal(), {"TERM": "dumb"})
+
+
+def test_when_logs_fold():
+    assert folds({"CI": "true", "GITHUB_ACTIONS": "true"})
+    assert not folds({"CI": "true"})
+
+
+def test_talk_and_data_have_their_streams(make):
+    ui = make()
+    ui.say("talk")
+    ui.data("data")
+    ui.data("")
+    assert (ui._err.getvalue(), ui._out.getvalue()) == ("talk\n", "data\n")
+
+
+def test_json(make):
+    ui = make()
+    ui.data_json({"ä": [1]})
+    assert json.loads(ui._out.getvalue()) == {"ä": [1]}
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "said"), [(1, "dswe"), (0, "swe"), (-1, "we"), (-2, "e"), (-3, "e")]
+)
+def test_verbosity(make, verbosity, said):
+    ui = make(verbosity=verbosity)
+    ui.detail("d")
+    ui.say("s")
+    ui.warn("w")
+    ui.error(BuildError("e"))
+    lines = ui._err.getvalue().splitlines()
+    assert "".join(line.removeprefix("warning: ").removeprefix("error: ") for line in lines) == said
+
+
+def test_words_are_the_same_without_color(make):
+    texts = []
+    for color in ("never", "always"):
+        ui = make(color=color)
+        ui.warn("careful")
+        ui.warn(DOUBT)
+        ui.error(ConfigError([WRONG, DOUBT]))
+        ui.error(BuildError("it broke", command="c++ x.cpp", log=Path("a.log"), hint="look"))
+        with ui.step("compile"):
+            pass
+        texts.append(ui._err.getvalue())
+    assert "\x1b" not in texts[0]
+    assert "\x1b" in texts[1]
+    assert plain(texts[1]) == texts[0]
+
+
+def test_config_errors_list_every_problem(make):
+    ui = make()
+    ui.error(ConfigError([WRONG, DOUBT]))
+    assert ui._err.getvalue() == (
+        "build.toml:3: general.nmae: unknown key\n"
+        "  hint: did you mean `name`?\n"
+        "build.toml: warning: no `__all__`\n"
+        "error: 1 problem found\n"
+    )
+
+
+def test_step_says_its_time(make, clock):
+    ui = make()
+    with ui.step("compile"):
+        clock.now += 2.5
+    assert ui._err.getvalue() == "compile (2.5 s)\n"
+
+
+def test_failed_step(make, clock):
+    ui = make()
+
+    def work() -> None:
+        with ui.step("compile"):
+            clock.now += 1
+            raise BuildError("no")
+
+    with pytest.raises(BuildError):
+        work()
+    assert ui._err.getvalue() == "compile: failed after 1.0 s\n"
+
+
+def test_step_folds_on_github(make):
+    ui = make(environ={"CI": "true", "GITHUB_ACTIONS": "true"})
+    with ui.step("compile"):
+        ui.say("a.cpp")
+    assert ui._err.getvalue() == "::group::compile\na.cpp\ncompile (0.0 s)\n::endgroup::\n"
+
+
+def test_table(make):
+    ui = make()
+    ui.table(("name", "n"), [("long name", "1"), ("x", "")])
+    assert ui._out.getvalue() == "name       n\nlong name  1\nx\n"
+
+
+def test_table_without_rows(make):
+    ui = make()
+    ui.table(("name", "n"), [])
+    assert ui._out.getvalue() == "name  n\n"
+
+
+def test_plain_progress_is_seldom(clock):
+    said: list[str] = []
+    lines = Lines("build", said.append, clock)
+    for done in range(100):
+        clock.now += 0.5
+        lines.update(done, 100, f"u{done}.cpp")
+    assert 8 <= len(said) <= 12
+    assert said[0] == "build: 10/100 after 6 s, u10.cpp"
+
+
+def test_plain_progress_speaks_up_after_ten_seconds(clock):
+    said: list[str] = []
+    lines = Lines("build", said.append, clock)
+    for _ in range(25):
+        clock.now += 1
+        lines.update(0, 0, "")
+    assert len(said) == 2
+
+
+def test_short_work_says_nothing(make):
+    ui = make()
+    with ui.progress("build", 3) as progress:
+        progress.update(1, 3, "a.cpp")
+    assert ui._err.getvalue() == ""
+
+
+def test_quiet_progress(make):
+    ui = make(Terminal, verbosity=-1)
+    with ui.progress("build", 3) as progress:
+        progress.update(1, 3, "a.cpp")
+    assert ui._err.getvalue() == ""
