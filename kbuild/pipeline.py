@@ -89,7 +89,7 @@ def plan(
 ) -> tuple[VariantPlan, ...]:
     """The plans of the selected variants; git is asked for an identity that is not given."""
     chosen = select(project, selection)
-    return make_plans(project, chosen, SourceTree(project.root), runner, identity)
+    return make_plans(project, chosen, SourceTree(project.root), runner, identity=identity)
 
 
 def with_host(
@@ -142,7 +142,7 @@ def _beyond_default(
         choice for choice in variants(project) if choice.variant.backend in wanted
     ]
     tree = SourceTree(project.root)
-    made = make_plans(project, others, tree, doors.runner, options.identity)
+    made = make_plans(project, others, tree, doors.runner, identity=options.identity)
     return [candidate for candidate in made if host.refuses(candidate.requires) is None]
 
 
