@@ -28,11 +28,15 @@ class Toolchain:
     """What was found, e.g. `("g++", "12.2.0")`, `("torch", "2.13.0+cpu")`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The whole environment of the build's processes."""
+    store: Path | None = None
+    """Folder of kbuild's own installations: their names count in the fingerprint, not its place."""
 
     @property
     def fingerprint(self) -> str:
         """Changes when anything that can change an object file changes."""
-        text = json.dumps([self.source, self.cache, self.versions], sort_keys=True)
+        place = "" if self.store is None else str(self.store)
+        cache = [(name, value.replace(place, "") if place else value) for name, value in self.cache]
+        text = json.dumps([self.source, cache, self.versions], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

@@ -1,0 +1,198 @@
+"""`kbuild toolchain`: compilers and libraries from wheels, in kbuild's store."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbuild.cli.context import Context
+from kbuild.cli.parser import add_json
+from kbuild.errors import ToolchainError, UsageError
+
+if TYPE_CHECKING:
+    from kbuild.store import Entry
+    from kbuild.toolchains.wheels.installer import Installer
+    from kbuild.toolchains.wheels.lock import Lock
+
+ACTIONS = ("list", "install", "prune", "verify", "lock")
+UNUSED_DAYS = 30.0
+_MEGABYTE = 1e6
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "action",
+        choices=ACTIONS,
+        help="list what is pinned and installed; install releases; remove unused ones; "
+        "check every installed file; pin what the package index has now",
+    )
+    parser.add_argument(
+        "name",
+        nargs="*",
+        help="install: cuda-13.0, torch-2.14 (default: what a plain build needs); "
+        "verify: installed entries (default: all)",
+    )
+    parser.add_argument(
+        "--days",
+        type=float,
+        default=UNUSED_DAYS,
+        metavar="N",
+        help="prune: remove what was not used for so long (default: 30)",
+    )
+    parser.add_argument("--all", action="store_true", help="prune: remove everything")
+    parser.add_argument(
+        "-d", "--dry-run", action="store_true", help="prune: say what would go and remove nothing"
+    )
+    parser.add_argument(
+        "--lock-file",
+        type=Path,
+        metavar="FILE",
+        help="read or write these pins (default: those that kbuild comes with)",
+    )
+    add_json(parser)
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Do what was asked for; `verify` fails when an installed file is not as it was."""
+    if args.name and args.action not in ("install", "verify"):
+        raise UsageError(f"`kbuild toolchain {args.action}` takes no names")
+    verbs: Mapping[str, Callable[[Namespace, Context], int]] = {
+        "list": _list,
+        "install": _install,
+        "prune": _prune,
+        "verify": _verify,
+        "lock": _lock,
+    }
+    return verbs[args.action](args, ctx)
+
+
+def _list(args: Namespace, ctx: Context) -> int:
+    lock, entries = _pins(args, ctx), _installer(args, ctx).store.entries()
+    pinned = _pinned(lock)
+    if args.json:
+        installed = [entry.to_json() for entry in entries]
+        ctx.ui.data_json({"pinned": pinned, "installed": installed})
+        return 0
+    rows = [(name, _where(version, name, entries), version) for name, version in pinned.items()]
+    ctx.ui.table(("release", "installed", "version"), rows)
+    for entry in entries:
+        ctx.ui.detail(f"{entry.root}  {_size(entry)}")
+    return 0
+
+
+def _install(args: Namespace, ctx: Context) -> int:
+    installer = _installer(args, ctx)
+    names = args.name or _default_names(installer.lock)
+    entries = [_install_one(installer, name) for name in dict.fromkeys(names)]
+    _answer(args, ctx, {"installed": [entry.to_json() for entry in entries]})
+    if not args.json:
+        ctx.ui.data("\n".join(str(entry.root) for entry in entries))
+    return 0
+
+
+def _prune(args: Namespace, ctx: Context) -> int:
+    store = _installer(args, ctx).store
+    removed = store.prune(0.0 if args.all else args.days, dry_run=args.dry_run)
+    _answer(args, ctx, {"removed": list(removed), "dry_run": args.dry_run})
+    if not args.json:
+        ctx.ui.data("\n".join(removed))
+        ctx.ui.say("" if removed else "nothing to remove")
+    return 0
+
+
+def _verify(args: Namespace, ctx: Context) -> int:
+    entries = {entry.name: entry for entry in _installer(args, ctx).store.entries()}
+    unknown = [name for name in args.name if name not in entries]
+    if unknown:
+        raise UsageError(f"not installed: {', '.join(unknown)}", hint="see `kbuild toolchain list`")
+    chosen = args.name or list(entries)
+    found = {name: list(entries[name].differences()) for name in chosen}
+    damaged = [name for name, differences in found.items() if differences]
+    _answer(args, ctx, {"ok": not damaged, "entries": found})
+    if not args.json:
+        lines = [f"{name}: {'damaged' if name in damaged else 'as installed'}" for name in chosen]
+        ctx.ui.data("\n".join(lines))
+    if not damaged:
+        return 0
+    listed = "".join(f"\n    {name}: {what}" for name in damaged for what in found[name][:10])
+    ctx.ui.error(
+        ToolchainError(
+            f"installed files are not as they were:{listed}",
+            hint="`kbuild toolchain prune --all` removes them; the next build fetches them again",
+        )
+    )
+    return ToolchainError.code
+
+
+def _lock(args: Namespace, ctx: Context) -> int:
+    from kbuild.fileset import replace_atomically
+    from kbuild.matrix.data import entries
+    from kbuild.toolchains.wheels.lock import LOCK_FILE
+    from kbuild.toolchains.wheels.refresh import Refresher
+
+    old, target = _pins(args, ctx), ctx.path(args.lock_file) if args.lock_file else LOCK_FILE
+    with _installer(args, ctx).fetcher() as fetcher:
+        releases = {str(entry.torch) for entry in entries()}
+        new = Refresher(fetcher, ctx.ui.say).refresh(old, releases)
+    try:
+        replace_atomically(target, new.dumps().encode())
+    except OSError as error:
+        raise UsageError(f"`{target}` cannot be written: {error.strerror}") from None
+    _answer(args, ctx, {"file": str(target), "changed": new != old, "pinned": _pinned(new)})
+    if not args.json:
+        ctx.ui.say(f"{target} is {'new' if new != old else 'as it was'}")
+    return 0
+
+
+def _installer(args: Namespace, ctx: Context) -> Installer:
+    from kbuild.toolchains.wheels.installer import Installer, store_of
+
+    return Installer(ctx.runner, store_of(ctx.cache), _pins(args, ctx), say=ctx.ui.say)
+
+
+def _pins(args: Namespace, ctx: Context) -> Lock:
+    from kbuild.toolchains.wheels.lock import packaged_lock, read_lock
+
+    return read_lock(ctx.path(args.lock_file)) if args.lock_file else packaged_lock()
+
+
+def _pinned(lock: Lock) -> dict[str, str]:
+    """`cuda-13.0` -> the version that is pinned."""
+    cuda = {f"cuda-{release}": locked.version for release, locked in lock.cuda.items()}
+    return cuda | {f"torch-{release}": locked.version for release, locked in lock.torch.items()}
+
+
+def _default_names(lock: Lock) -> list[str]:
+    """What the default variants of this system need and the lock has."""
+    from kbuild.matrix.data import entries
+    from kbuild.matrix.selection import host_system
+
+    wanted = [e for e in entries() if e.default and e.system == host_system()]
+    names = {f"cuda-{e.backend_version}" for e in wanted if e.backend == "cuda"}
+    return sorted((names | {f"torch-{e.torch}" for e in wanted}) & set(_pinned(lock)))
+
+
+def _install_one(installer: Installer, name: str) -> Entry:
+    kind, _, release = name.partition("-")
+    if kind == "cuda":
+        return installer.cuda(release)
+    if kind == "torch":
+        return installer.torch(release)
+    raise UsageError(f"`{name}` cannot be installed", hint="write cuda-13.0 or torch-2.14")
+
+
+def _where(version: str, name: str, entries: tuple[Entry, ...]) -> str:
+    start = f"{name.partition('-')[0]}-{version}-"
+    return next((_size(entry) for entry in entries if entry.name.startswith(start)), "no")
+
+
+def _size(entry: Entry) -> str:
+    return f"{entry.facts['size'] / _MEGABYTE:.0f} MB"
+
+
+def _answer(args: Namespace, ctx: Context, value: Mapping[str, Any]) -> None:
+    if args.json:
+        ctx.ui.data_json(dict(value))

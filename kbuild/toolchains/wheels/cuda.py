@@ -1,0 +1,131 @@
+"""A CUDA toolkit from the wheels that NVIDIA publishes: one prefix, as CUDA_HOME and CMake want it.
+
+Since CUDA 13 the wheels hold the whole compiler and share one prefix, `nvidia/cu13/`. Those of
+CUDA 12 have no nvcc. Of the mathematical libraries only the headers are taken (Torch's own headers
+include them); link stubs stand for the libraries, which come with Torch where the kernel is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kbuild.store import Recipe
+from kbuild.toolchains.wheels.fetch import Fetched, Fetcher
+from kbuild.toolchains.wheels.lock import LockedToolkit, LockedWheel
+from kbuild.toolchains.wheels.stubs import StubMaker, declared, link_name, shared_out
+
+FIRST_MAJOR = 13
+PROGRAMS = (
+    "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-runtime",
+    "nvidia-cuda-cccl", "nvidia-cuda-culibos",
+    "nvidia-cuda-profiler-api", "nvidia-nvtx",
+)  # fmt: skip
+"""Projects that are unpacked as they are."""
+LIBRARIES = (
+    "nvidia-cublas", "nvidia-cufft", "nvidia-curand", "nvidia-cusolver", "nvidia-cusparse",
+    "nvidia-cuda-nvrtc",
+)  # fmt: skip
+"""Projects of which the headers are taken."""
+
+_LAYOUT = 1
+"""Counts changes of what `make` does with the same wheels."""
+_MEMBER = re.compile(r"nvidia/cu\d+/(?P<path>.+)")
+_LIBRARY = re.compile(r"lib/(?P<soname>lib[^/]+\.so\.\d+)")
+_PACKAGE = re.compile(r"(?:.*/)?__init__\.py")
+_PROGRAM = re.compile(r"(?:nvvm/)?bin/.*")
+_LINKS = (
+    ("lib64", "lib"),
+    ("targets/x86_64-linux/include", "../../include"),
+    ("targets/x86_64-linux/lib", "../../lib"),
+)
+# nvlink looks here for the compiler of its link-time optimisation.
+_NVVM = "nvvm/lib64/libnvvm.so"
+_DRIVER = ("lib/stubs/libcuda.so", "libcuda.so.1")
+_DRIVER_NAME = re.compile(r"cu[A-Z]\w*")
+_THREADS = 4
+
+
+def cuda_recipe(locked: LockedToolkit) -> Recipe:
+    """The wheels, and how they are put together."""
+    inputs = {
+        "layout": _LAYOUT,
+        "programs": [wheel.sha256 for wheel in locked.programs],
+        "libraries": [wheel.sha256 for wheel in locked.libraries],
+    }
+    return Recipe("cuda", locked.version, inputs)
+
+
+@dataclass(frozen=True)
+class CudaMaker:
+    """Makes the prefix of one CUDA release."""
+
+    locked: LockedToolkit
+    fetcher: Fetcher
+    stubs: StubMaker
+
+    def make(self, root: Path) -> dict[str, Any]:
+        """Fill the prefix; see `kbuild.store.Make`."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            programs = pool.map(lambda wheel: self._program(wheel, root), self.locked.programs)
+            libraries = pool.map(lambda wheel: self._library(wheel, root), self.locked.libraries)
+            sources = [*programs]
+            sonames = []
+            for source, names in libraries:
+                sources.append(source)
+                sonames += names
+        self._complete(root, sonames)
+        return {"sources": [source.to_json() for source in sources]}
+
+    def _program(self, wheel: LockedWheel, root: Path) -> Fetched:
+        return self.fetcher.unpack((wheel,), root, _inner)
+
+    def _library(self, wheel: LockedWheel, root: Path) -> tuple[Fetched, list[str]]:
+        seen: list[str] = []
+
+        def place(name: str) -> str | None:
+            path = _inner(name)
+            library = _LIBRARY.fullmatch(path or "")
+            if library:
+                seen.append(library["soname"])
+            return path if path and path.startswith("include/") else None
+
+        return self.fetcher.unpack((wheel,), root, place), seen
+
+    def _complete(self, root: Path, sonames: list[str]) -> None:
+        """What wheels cannot hold: links, exec bits, and libraries that are not in them."""
+        for path in _programs(root):
+            path.chmod(0o755)
+        for name, target in (*_LINKS, *_nvvm_link(root)):
+            link = root / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
+        for library in sorted((root / "lib").glob("*.so.*")):
+            link_name(library)
+        self._stub_libraries(root, sonames)
+
+    def _stub_libraries(self, root: Path, sonames: list[str]) -> None:
+        names = declared(sorted((root / "include").glob("*.h")))
+        self.stubs.make_libraries(root / "lib", shared_out(names, sonames))
+        file, soname = _DRIVER
+        self.stubs.make(root / file, soname, filter(_DRIVER_NAME.fullmatch, names))
+
+
+def _inner(name: str) -> str | None:
+    match = _MEMBER.fullmatch(name)
+    return match["path"] if match and not _PACKAGE.fullmatch(match["path"]) else None
+
+
+def _nvvm_link(root: Path) -> Iterator[tuple[str, str]]:
+    for library in sorted((root / "lib").glob("libnvvm.so.*"))[:1]:
+        yield _NVVM, f"../../lib/{library.name}"
+
+
+def _programs(root: Path) -> Iterator[Path]:
+    for path in root.rglob("*"):
+        if path.is_file() and _PROGRAM.fullmatch(path.relative_to(root).as_posix()):
+            yield path

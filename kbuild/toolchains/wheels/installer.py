@@ -1,0 +1,105 @@
+"""Pinned releases into the store, each once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kbuild.errors import ToolchainError
+from kbuild.run import Runner
+from kbuild.store import Entry, Make, Recipe, Store
+from kbuild.toolchains.host import find_cxx
+from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe
+from kbuild.toolchains.wheels.fetch import Fetcher
+from kbuild.toolchains.wheels.index import Index
+from kbuild.toolchains.wheels.lock import Lock, packaged_lock
+from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
+from kbuild.toolchains.wheels.stubs import StubMaker
+from kbuild.toolchains.wheels.torch import TorchMaker, torch_recipes
+
+Say = Callable[[str], None]
+_MEGABYTE = 1e6
+
+
+def store_of(cache: Path) -> Store:
+    """The store in kbuild's cache folder."""
+    return Store(cache / "store")
+
+
+@dataclass(frozen=True)
+class Installer:
+    """Gives store entries, and fills them from the index when they are not there."""
+
+    runner: Runner
+    store: Store
+    lock: Lock = field(default_factory=packaged_lock)
+    settings: IndexSettings | None = None
+    """pip's settings when None."""
+    say: Say = lambda _: None
+    """Told what is fetched."""
+
+    @contextmanager
+    def fetcher(self) -> Iterator[Fetcher]:
+        """Asks pip for its settings; the connections are closed at the end."""
+        with Index(self.settings or pip_settings(self.runner, os.environ)) as index:
+            yield Fetcher(index)
+
+    def cuda(self, release: str) -> Entry:
+        """The prefix of CUDA `13.0`.
+
+        Raises:
+            ToolchainError: the release is not pinned, or cannot be fetched.
+        """
+        locked = self.lock.toolkit(release)
+        if locked is None:
+            raise _unpinned("CUDA", release, self.lock.cuda)
+        recipe = cuda_recipe(locked)
+        there = self.store.find(recipe)
+        if there is not None:
+            return there.touch()
+        with self.fetcher() as fetcher:
+            return self._ensure(recipe, CudaMaker(locked, fetcher, self._stubs).make)
+
+    def torch(self, release: str, *, exact: bool = True) -> Entry:
+        """The headers and link stubs of Torch `2.14`; without `exact` of that or a later one.
+
+        Raises:
+            ToolchainError: the release is not pinned, or cannot be fetched.
+        """
+        locked = self.lock.torch_for(release, exact=exact)
+        if locked is None:
+            raise _unpinned("Torch", release, self.lock.torch)
+        there = next(filter(None, map(self.store.find, torch_recipes(locked))), None)
+        if there is not None:
+            return there.touch()
+        with self.fetcher() as fetcher:
+            maker = TorchMaker(locked, fetcher, self._stubs)
+            return self._ensure(maker.recipe, maker.make)
+
+    @property
+    def _stubs(self) -> StubMaker:
+        return StubMaker(find_cxx(), self.runner)
+
+    def _ensure(self, recipe: Recipe, make: Make) -> Entry:
+        def told(root: Path) -> Mapping[str, Any]:
+            self.say(f"fetching {recipe.kind} {recipe.version}")
+            began = time.monotonic()
+            facts = make(root)
+            size = sum(source["fetched"] for source in facts["sources"]) / _MEGABYTE
+            seconds = time.monotonic() - began
+            self.say(f"{recipe.kind} {recipe.version}: {size:.1f} MB fetched, {seconds:.1f} s")
+            return facts
+
+        return self.store.ensure(recipe, told)
+
+
+def _unpinned(what: str, release: str, known: Mapping[str, object]) -> ToolchainError:
+    return ToolchainError(
+        f"{what} {release} is not in the lock of toolchains, which has {', '.join(known)}",
+        hint="`kbuild toolchain lock` looks for new releases",
+    )

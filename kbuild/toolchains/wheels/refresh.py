@@ -1,0 +1,174 @@
+"""A new lock from what the index has now: the newest patch of every release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kbuild.errors import ToolchainError
+from kbuild.fileset import sha256
+from kbuild.toolchains.wheels.cuda import FIRST_MAJOR, LIBRARIES, PROGRAMS
+from kbuild.toolchains.wheels.fetch import Fetcher, digest_of
+from kbuild.toolchains.wheels.index import MEND
+from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedTorch, LockedWheel
+
+if TYPE_CHECKING:
+    from packaging.markers import Marker
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+    from unearth import Link
+
+Say = Callable[[str], None]
+_META = "cuda-toolkit"
+_THREADS = 4
+_PLATFORM = {"sys_platform": "linux", "platform_machine": "x86_64", "extra": "all"}
+
+
+@dataclass(frozen=True)
+class _File:
+    """A wheel for this system that the index has."""
+
+    version: Version
+    link: Link
+
+
+@dataclass(frozen=True)
+class Refresher:
+    """Reads an index; writes nothing."""
+
+    fetcher: Fetcher
+    say: Say = lambda _: None
+
+    def refresh(self, old: Lock, torch: Iterable[str]) -> Lock:
+        """The lock for every CUDA release from 13 on, and for the named Torch releases.
+
+        What this index does not have stays pinned: releases, and wheels of an unchanged version.
+
+        Raises:
+            ToolchainError: the index cannot be reached, or lacks a part of a release.
+        """
+        with ThreadPoolExecutor(_THREADS) as pool:
+            toolkits = sorted(self._newest(_META).items())
+            wanted = [file for (major, _), file in toolkits if major >= FIRST_MAJOR]
+            cuda = list(pool.map(self._toolkit, wanted))
+            releases = sorted({*old.torch, *torch}, key=_key)
+            found = list(pool.map(lambda name: self._torch(name, old.torch.get(name)), releases))
+        toolkits_now = {**old.cuda, **{_release(locked.version): locked for locked in cuda}}
+        torch_now = {_release(locked.version): locked for locked in found if locked}
+        return Lock(dict(sorted(toolkits_now.items(), key=lambda item: _key(item[0]))), torch_now)
+
+    def _newest(self, project: str) -> Mapping[tuple[int, int], _File]:
+        """Release -> the newest file of it."""
+        newest: dict[tuple[int, int], _File] = {}
+        for file in self._files(project):
+            release = (file.version.major, file.version.minor)
+            if release not in newest or file.version > newest[release].version:
+                newest[release] = file
+        return newest
+
+    def _files(self, project: str) -> Iterator[_File]:
+        """Released wheels for x86_64 Linux, of any interpreter."""
+        from packaging.utils import parse_wheel_filename
+
+        for package in self.fetcher.index.files(project):
+            _, version, _, tags = parse_wheel_filename(package.link.filename)
+            if any(map(_serves, (tag.platform for tag in tags))) and not version.is_prerelease:
+                yield _File(version, package.link)
+
+    def _toolkit(self, meta: _File) -> LockedToolkit:
+        from packaging.requirements import Requirement
+
+        with self.fetcher.peek(self._pin(meta.link), meta.link) as wheel:
+            lines = wheel.read(wheel.metadata_name("METADATA")).decode().splitlines()
+        texts = [line.partition(":")[2] for line in lines if line.startswith("Requires-Dist:")]
+        wanted = [need for need in map(Requirement, texts) if need.marker and _applies(need.marker)]
+        ranges = {need.name: need.specifier for need in wanted}
+        self.say(f"CUDA {meta.version}")
+        newest = partial(self._component, str(meta.version), ranges)
+        return LockedToolkit(
+            str(meta.version), tuple(map(newest, PROGRAMS)), tuple(map(newest, LIBRARIES))
+        )
+
+    def _component(
+        self, release: str, ranges: Mapping[str, SpecifierSet], project: str
+    ) -> LockedWheel:
+        files = [
+            file
+            for file in self._files(project)
+            if project in ranges and file.version in ranges[project]
+        ]
+        if not files:
+            raise ToolchainError(f"the package index has no {project} for CUDA {release}")
+        best = max(files, key=lambda file: (file.version, not file.link.is_file))
+        return self._pin_members(best.link)
+
+    def _torch(self, release: str, old: LockedTorch | None) -> LockedTorch | None:
+        """Files of the newest version; the first is one that every index has."""
+        files = [file for file in self._files("torch") if _release(str(file.version)) == release]
+        if not files:
+            return old
+        newest = max(file.version for file in files).public
+        same = [file for file in files if file.version.public == newest]
+        same.sort(key=lambda file: not file.link.is_file)  # the index's own one is taken last
+        ordered = sorted({file.link.filename: file for file in same}.values(), key=_oddness)
+        self.say(f"Torch {newest}")
+        wheels = [self._pin_members(ordered[0].link), *(self._pin(f.link) for f in ordered[1:])]
+        kept = old.wheels if old and old.version == newest else ()
+        names = {wheel.filename for wheel in wheels}
+        return LockedTorch(newest, (*wheels, *(w for w in kept if w.filename not in names)))
+
+    def _pin(self, link: Link) -> LockedWheel:
+        return LockedWheel(link.filename, self._digest(link), self._size(link))
+
+    def _pin_members(self, link: Link) -> LockedWheel:
+        pinned = self._pin(link)
+        with self.fetcher.peek(pinned, link) as wheel:
+            record = sha256(wheel.read(wheel.record_name))
+        return LockedWheel(pinned.filename, pinned.sha256, pinned.size, record)
+
+    def _digest(self, link: Link) -> str:
+        if link.is_file:
+            return digest_of(link.file_path)
+        found = (link.hash_option or {}).get("sha256")
+        if not found:
+            raise ToolchainError(f"the package index gives no SHA-256 of {link.filename}")
+        return found[0]
+
+    def _size(self, link: Link) -> int:
+        if link.is_file:
+            return link.file_path.stat().st_size
+        from httpx2 import HTTPError
+
+        try:
+            headers = {"Accept-Encoding": "identity"}
+            response = self.fetcher.index.client.head(link.url_without_fragment, headers=headers)
+            response.raise_for_status()
+            return int(response.headers["Content-Length"])
+        except (HTTPError, KeyError, ValueError) as error:
+            what = f"the size of {link.filename} is not known: {error}"
+            raise ToolchainError(what, hint=MEND) from None
+
+
+def _serves(platform: str) -> bool:
+    return platform == "any" or ("linux" in platform and platform.endswith("_x86_64"))
+
+
+def _applies(marker: Marker) -> bool:
+    return marker.evaluate(dict(_PLATFORM))
+
+
+def _oddness(file: _File) -> tuple[bool, bool, str]:
+    """Builds with a local version such as `+cpu` last, free-threaded ones before them."""
+    interpreter = file.link.filename.split("-")[3]
+    return file.version.local is not None, interpreter.endswith("t"), file.link.filename
+
+
+def _release(version: str) -> str:
+    return ".".join(version.split("+", maxsplit=1)[0].split(".")[:2])
+
+
+def _key(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))

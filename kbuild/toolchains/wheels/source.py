@@ -1,0 +1,168 @@
+"""Toolchains on a machine that has a C++ compiler and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from kbuild.errors import ToolchainError
+from kbuild.matrix.selection import host_system
+from kbuild.plan import Requirements
+from kbuild.run import Runner
+from kbuild.store import Entry, Store
+from kbuild.toolchains import build_tools
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.facts import FactCache, Facts, compiler
+from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
+from kbuild.toolchains.wheels.cuda import FIRST_MAJOR
+from kbuild.toolchains.wheels.installer import Installer, Say, store_of
+from kbuild.toolchains.wheels.lock import Lock, packaged_lock
+from kbuild.toolchains.wheels.settings import IndexSettings
+from kbuild.toolchains.wheels.torch import LINK_FOLDER, include_folders
+from kbuild.version import Version
+
+SYSTEM = "x86_64-linux"
+BACKENDS = ("cpu", "cuda")
+# nvcc and CMake take compilers and flags from these: into objects, without the plan knowing.
+_LEAKING = (
+    "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CUDACXX", "CUDAHOSTCXX", "CUDAARCHS",
+    "CUDA_ROOT", "CUDAToolkit_ROOT", "CUDA_HOME", "CUDA_PATH",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Wheels(ToolchainSource):
+    """CUDA and Torch from pinned wheels in kbuild's store; C++ by the host's compiler."""
+
+    runner: Runner
+    cache: Path
+    """kbuild's cache folder."""
+    python: Path | None = None
+    """Interpreter whose `Python.h` is used; found when None, see `host.choose_python`."""
+    say: Say = lambda _: None
+    """Told what is fetched."""
+    lock: Lock = field(default_factory=packaged_lock)
+    settings: IndexSettings | None = None
+    """pip's settings when None."""
+
+    name = "wheels"
+
+    @property
+    def store(self) -> Store:
+        """Where the entries are."""
+        return store_of(self.cache)
+
+    @cached_property
+    def installer(self) -> Installer:
+        """Fills the store."""
+        return Installer(self.runner, self.store, self.lock, self.settings, self.say)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The chosen interpreter's facts."""
+        return choose_python(self.python, FactCache(self.cache), self.runner)
+
+    def refuses(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.refuses`; asks no network."""
+        here = str(host_system())
+        if requires.system not in (None, SYSTEM) or here != SYSTEM:
+            wanted = requires.system or SYSTEM
+            return f"needs {wanted}; toolchains from wheels are for {SYSTEM}, and this is {here}"
+        if requires.backend not in BACKENDS:
+            return f"needs a {requires.backend} compiler; there is none in wheels"
+        if requires.libraries:
+            return f"needs the headers of {', '.join(requires.libraries)}"
+        if requires.tvm_ffi:
+            return f"needs apache-tvm-ffi {requires.tvm_ffi}, which is not taken from wheels"
+        return self._refuses_toolkit(requires) or self._refuses_torch(requires)
+
+    def _refuses_toolkit(self, requires: Requirements) -> str | None:
+        if requires.toolkit is None or self.lock.toolkit(requires.toolkit):
+            return None
+        if Version.parse(requires.toolkit).major < FIRST_MAJOR:
+            return (
+                f"needs CUDA {requires.toolkit}, whose wheels have no nvcc; "
+                f"install that toolkit and set CUDA_HOME to it"
+            )
+        return f"needs CUDA {requires.toolkit}; pinned are {', '.join(self.lock.cuda)}"
+
+    def _refuses_torch(self, requires: Requirements) -> str | None:
+        exact = requires.torch_exact
+        if requires.torch is None or self.lock.torch_for(requires.torch, exact=exact):
+            return None
+        at_least = "" if exact else " or newer"
+        return f"needs Torch {requires.torch}{at_least}; pinned are {', '.join(self.lock.torch)}"
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """See `ToolchainSource.provision`; fetches what the store does not have."""
+        reason = self.refuses(requires)
+        if reason is not None:
+            raise ToolchainError(f"the toolchain from wheels does not fit: {reason}")
+        cxx = find_cxx()
+        cuda = self.installer.cuda(requires.toolkit) if requires.toolkit else None
+        torch = self._torch(requires)
+        return Toolchain(
+            source=self.name,
+            cmake=build_tools.cmake(),
+            ninja=build_tools.ninja(),
+            python=Path(self.facts["python"]["executable"]),
+            cache=(
+                ("CMAKE_CXX_COMPILER", str(cxx)),
+                *(_cuda_entries(cuda, cxx) if cuda else ()),
+                *cmake_facts(self._facts(torch), requires),
+            ),
+            versions=self._versions(requires, cxx, cuda, torch),
+            env=_environment(os.environ, cuda),
+            store=self.store.root,
+        )
+
+    def _torch(self, requires: Requirements) -> Entry | None:
+        if requires.torch is None:
+            return None
+        return self.installer.torch(requires.torch, exact=requires.torch_exact)
+
+    def _facts(self, torch: Entry | None) -> Facts:
+        """As `probe.py` gives them, with the store's Torch in place of the interpreter's."""
+        found = None
+        if torch is not None:
+            found = {
+                "version": _version(torch),
+                "include_dirs": [str(folder) for folder in include_folders(torch.root)],
+                "library_dir": str(torch.root / LINK_FOLDER),
+                "cxx11_abi": True,
+            }
+        return {"python": self.facts["python"], "torch": found, "tvm_ffi": None}
+
+    def _versions(
+        self, requires: Requirements, cxx: Path, cuda: Entry | None, torch: Entry | None
+    ) -> tuple[tuple[str, str], ...]:
+        version = compiler(cxx, FactCache(self.cache), self.runner)["version"]
+        versions = [("c++", version)]
+        if cuda is not None and requires.toolkit:
+            programs = self.lock.cuda[requires.toolkit].programs
+            nvcc = next(wheel for wheel in programs if wheel.project == "nvidia-cuda-nvcc")
+            versions += [("cuda", _version(cuda)), ("nvcc", nvcc.version)]
+        if torch is not None:
+            versions.append(("torch", _version(torch)))
+        return tuple(versions)
+
+
+def _cuda_entries(cuda: Entry, cxx: Path) -> tuple[tuple[str, str], ...]:
+    return (
+        ("CMAKE_CUDA_COMPILER", str(cuda.root / "bin" / "nvcc")),
+        ("CMAKE_CUDA_HOST_COMPILER", str(cxx)),
+        ("CUDAToolkit_ROOT", str(cuda.root)),
+    )
+
+
+def _environment(environ: Mapping[str, str], cuda: Entry | None) -> dict[str, str]:
+    kept = {key: value for key, value in environ.items() if key not in _LEAKING}
+    home = {"CUDA_HOME": str(cuda.root), "CUDA_PATH": str(cuda.root)} if cuda else {}
+    return clean_environment(kept) | home
+
+
+def _version(entry: Entry) -> str:
+    return str(entry.facts["recipe"]["version"])

@@ -1,0 +1,103 @@
+"""What is compiled and linked against of one Torch release, for every backend, from one wheel.
+
+Torch's headers do not depend on the interpreter, nor on the CUDA release. A CPU wheel lacks two
+headers that the build generates for CUDA; they are written here. All libraries are link stubs, so
+that the result is the same whichever wheel was there, and so that no symbol of libstdc++ that
+Torch's libraries happen to export is taken from them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kbuild.store import Recipe
+from kbuild.toolchains.wheels.fetch import Fetcher
+from kbuild.toolchains.wheels.lock import LockedTorch, LockedWheel
+from kbuild.toolchains.wheels.stubs import StubMaker
+
+_LAYOUT = 1
+"""Counts changes of what `make` does with the same wheel."""
+_MEMBER = re.compile(
+    r"torch/(include|share/cmake)/.+|torch/version\.py|torch/utils/hipify/[^/]+\.py"
+    r"|torch/lib/lib(c10|c10_cuda|torch)\.so|torch-[^/]+\.dist-info/METADATA"
+)
+_LIBRARIES = ("torch", "torch_cpu", "c10", "torch_cuda", "c10_cuda", "torch_hip", "c10_hip")
+LINK_FOLDER = "link"
+"""Folder of the stubs; `torch/lib` holds the small real libraries, for looking symbols up."""
+
+# caffe2's and c10's CMake files write these: aten/src/ATen/cuda/CUDAConfig.h.in and
+# c10/cuda/impl/cuda_cmake_macros.h.in of the Torch repository.
+_GENERATED = {
+    "torch/include/c10/cuda/impl/cuda_cmake_macros.h": """\
+#pragma once
+// Written by kbuild: the wheel that these headers are from was built without CUDA.
+#define C10_CUDA_BUILD_SHARED_LIBS
+""",
+    "torch/include/ATen/cuda/CUDAConfig.h": """\
+#pragma once
+// Written by kbuild: the wheel that these headers are from was built without CUDA.
+#define AT_CUDNN_ENABLED() 1
+#define AT_CUSPARSELT_ENABLED() 1
+#define AT_HIPSPARSELT_ENABLED() 0
+#define AT_ROCM_ENABLED() 0
+#define AT_MAGMA_ENABLED() 1
+#define NVCC_FLAGS_EXTRA ""
+""",
+}
+
+
+def torch_recipes(locked: LockedTorch) -> tuple[Recipe, ...]:
+    """What an installed entry may have been made from: any of the wheels."""
+    return tuple(_recipe(locked.version, wheel) for wheel in locked.wheels)
+
+
+def _recipe(version: str, wheel: LockedWheel) -> Recipe:
+    return Recipe("torch", version, {"layout": _LAYOUT, "wheel": wheel.sha256})
+
+
+@dataclass(frozen=True)
+class TorchMaker:
+    """Makes the tree of one Torch release."""
+
+    locked: LockedTorch
+    fetcher: Fetcher
+    stubs: StubMaker
+
+    @property
+    def recipe(self) -> Recipe:
+        """The wheel that there is, and what is made of it.
+
+        Raises:
+            ToolchainError: there is none.
+        """
+        wheel, _ = self.fetcher.index.locate(self.locked.wheels)
+        return _recipe(self.locked.version, wheel)
+
+    def make(self, root: Path) -> dict[str, Any]:
+        """Fill the tree; see `kbuild.store.Make`."""
+        source = self.fetcher.unpack(self.locked.wheels, root, _place)
+        written = list(_complete_headers(root))
+        self.stubs.make_libraries(root / LINK_FOLDER, {f"lib{name}.so": () for name in _LIBRARIES})
+        return {"sources": [source.to_json()], "generated": written}
+
+
+def include_folders(root: Path) -> tuple[Path, ...]:
+    """As `torch.utils.cpp_extension.include_paths` has them."""
+    include = root / "torch" / "include"
+    return include, include / "torch" / "csrc" / "api" / "include"
+
+
+def _place(name: str) -> str | None:
+    return name if _MEMBER.fullmatch(name) else None
+
+
+def _complete_headers(root: Path) -> list[str]:
+    """Write the generated headers that the wheel does not have."""
+    missing = {name: text for name, text in _GENERATED.items() if not (root / name).is_file()}
+    for name, text in missing.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return sorted(missing)

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbuild.store import Recipe, Store
+
+RECIPE = Recipe("torch", "2.14.1", {"wheel": "abc"})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def make(root: Path) -> Mapping[str, Any]:
+    (root / "bin").mkdir()
+    (root / "bin" / "nvcc").write_text("#!/bin/sh\n")
+    (root / "bin" / "nvcc").chmod(0o755)
+    (root / "lib").mkdir()
+    (root / "lib64").symlink_to("lib")
+    return {"sources": [{"filename": "torch.whl", "fetched": 12}]}
+
+
+def test_name_follows_the_inputs() -> None:
+    assert RECIPE.name.startswith("torch-2.14.1-")
+    assert len(RECIPE.name.rpartition("-")[2]) == 12
+    assert Recipe("torch", "2.14.1", {"wheel": "abd"}).name != RECIPE.name
+
+
+def test_made_once_and_described(store: Store) -> None:
+    made = []
+
+    def counted(root: Path) -> Mapping[str, Any]:
+        made.append(root)
+        return make(root)
+
+    first, second = store.ensure(RECIPE, counted), store.ensure(RECIPE, counted)
+    assert first == second
+    assert len(made) == 1
+    assert first.facts["recipe"] == RECIPE.to_json()
+    assert first.facts["sources"][0]["fetched"] == 12
+    assert first.members["lib64"] == "link:lib"
+    assert first.members["bin/nvcc"].endswith(":x")
+    assert [entry.name for entry in store.entries()] == [RECIPE.name]
+    assert (first.root / "bin" / "nvcc").stat().st_mode & 0o222 == 0
+    assert (first.root / "bin").stat().st_mode & 0o222 == 0
+
+
+def test_interrupted_leaves_nothing(store: Store) -> None:
+    def interrupted(root: Path) -> Mapping[str, Any]:
+        make(root)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.ensure(RECIPE, interrupted)
+    assert store.find(RECIPE) is None
+    assert store.entries() == ()
+    assert list((store.root / ".partial").iterdir()) == []
+
+
+def test_killed_installation_is_started_afresh(store: Store) -> None:
+    left = store.root / ".partial" / RECIPE.name / "root"
+    left.mkdir(parents=True)
+    (left / "half").write_text("half")
+    entry = store.ensure(RECIPE, make)
+    assert not (entry.root / "half").exists()
+
+
+def test_one_of_many_makes_it(store: Store) -> None:
+    made, entries = [], []
+
+    def slow(root: Path) -> Mapping[str, Any]:
+        made.append(threading.get_ident())
+        time.sleep(0.05)
+        return make(root)
+
+    threads = [
+        threading.Thread(target=lambda: entries.append(Store(store.root).ensure(RECIPE, slow)))
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert len(set(entries)) == 1
+    assert len(entries) == 6
+
+
+def test_verify_finds_every_change(store: Store) -> None:
+    entry = store.ensure(RECIPE, make)
+    assert entry.differences() == ()
+    for folder in (entry.root, entry.root / "bin", entry.root / "lib"):
+        folder.chmod(0o755)
+    (entry.root / "bin" / "nvcc").chmod(0o755)
+    (entry.root / "bin" / "nvcc").write_text("other")
+    (entry.root / "lib" / "new").write_text("")
+    (entry.root / "lib64").unlink()
+    assert entry.differences() == (
+        "`bin/nvcc` was changed",
+        "`lib/new` was added",
+        "`lib64` is gone",
+    )
+
+
+def test_prune_by_age(store: Store) -> None:
+    old, new = store.ensure(RECIPE, make), store.ensure(Recipe("cuda", "13.0", {}), make)
+    long_ago = time.time() - 40 * 86400
+    os.utime(old.folder / "entry.json", (long_ago, long_ago))
+    assert store.prune(30, dry_run=True) == (old.name,)
+    assert len(store.entries()) == 2
+    assert store.prune(30) == (old.name,)
+    assert store.entries() == (new,)
+    assert store.prune(0) == (new.name,)
+    assert store.entries() == ()
+
+
+def test_use_makes_young(store: Store) -> None:
+    entry = store.ensure(RECIPE, make)
+    os.utime(entry.folder / "entry.json", (0, 0))
+    store.ensure(RECIPE, make)
+    assert store.prune(1) == ()
+
+
+def test_prune_removes_what_was_left(store: Store) -> None:
+    left = store.root / ".partial" / RECIPE.name / "root"
+    left.mkdir(parents=True)
+    left.chmod(0o555)
+    store.prune(30)
+    assert not left.exists()

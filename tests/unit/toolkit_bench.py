@@ -1,0 +1,61 @@
+"""A shelf with tiny wheels of every project that toolchains are made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from wheel_bench import make_wheel, pinned
+
+from kbuild.toolchains.wheels.cuda import LIBRARIES, PROGRAMS
+from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedTorch
+
+PREFIX = "nvidia/cu13"
+CUDA_MEMBERS = {
+    "nvidia-cuda-nvcc": {f"{PREFIX}/bin/nvcc": b"#!/bin/sh\n", f"{PREFIX}/bin/nvcc.profile": b""},
+    "nvidia-nvvm": {f"{PREFIX}/nvvm/bin/cicc": b"cicc", f"{PREFIX}/lib/libnvvm.so.4": b"nvvm"},
+    "nvidia-cuda-runtime": {
+        f"{PREFIX}/include/cuda_runtime.h": b"int cudaMalloc(void **);\n",
+        f"{PREFIX}/include/cuda.h": b"int cuInit(unsigned);\n#define cuGet(x) cuGet_v2(x)\n",
+        f"{PREFIX}/lib/libcudart.so.13": b"cudart",
+        "nvidia/__init__.py": b"",
+        f"{PREFIX}/lib/__init__.py": b"",
+    },
+    "nvidia-cublas": {
+        f"{PREFIX}/include/cublas_v2.h": b"int cublasCreate_v2(int); int cublasLtMatmul(int);\n",
+        f"{PREFIX}/lib/libcublas.so.13": b"blas" * 1000,
+        f"{PREFIX}/lib/libcublasLt.so.13": b"lt" * 1000,
+    },
+}
+TORCH_MEMBERS = {
+    "torch/__init__.py": b"raise ImportError\n",
+    "torch/version.py": b"__version__ = '2.14.1'\n",
+    "torch/include/torch/library.h": b"#pragma once\n",
+    "torch/include/torch/csrc/api/include/torch/torch.h": b"#pragma once\n",
+    "torch/share/cmake/Torch/TorchConfig.cmake": b"",
+    "torch/lib/libc10.so": b"c10",
+    "torch/lib/libtorch_cpu.so": b"torch_cpu" * 1000,
+    "torch/utils/hipify/hipify_python.py": b"",
+}
+CONFIG = "torch/include/ATen/cuda/CUDAConfig.h"
+
+
+def fill(shelf: Path) -> Lock:
+    """Make the wheels; the lock that pins them."""
+    made = {
+        project: make_wheel(shelf, project, "13.0.88", CUDA_MEMBERS.get(project, _filler(project)))
+        for project in (*PROGRAMS, *LIBRARIES)
+    }
+    programs, libraries = (
+        tuple(pinned(made[project]) for project in projects) for projects in (PROGRAMS, LIBRARIES)
+    )
+    toolkit = LockedToolkit("13.0.3.0", programs, libraries)
+    return Lock({"13.0": toolkit}, {"2.14": LockedTorch("2.14.1", (_torch(shelf),))})
+
+
+def _filler(project: str) -> dict[str, bytes]:
+    return {f"{PREFIX}/include/{project}.h": b"#pragma once\n"}
+
+
+def _torch(shelf: Path):
+    tag = "cp311-cp311-manylinux_2_28_x86_64"
+    return pinned(make_wheel(shelf, "torch", "2.14.1", TORCH_MEMBERS, tag=tag))

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kbuild.errors import ToolchainError
+from kbuild.matrix.data import entries
+from kbuild.toolchains.wheels.cuda import LIBRARIES, PROGRAMS
+from kbuild.toolchains.wheels.lock import (
+    LOCK_FILE,
+    Lock,
+    LockedTorch,
+    LockedWheel,
+    packaged_lock,
+    read_lock,
+)
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def test_packaged_lock_is_as_it_would_be_written() -> None:
+    assert packaged_lock().dumps() == LOCK_FILE.read_text()
+
+
+def test_packaged_lock_names_no_place() -> None:
+    assert not re.search(r"https?:|file:|\.org|\.com|/", LOCK_FILE.read_text())
+
+
+def test_packaged_lock_has_whole_toolkits() -> None:
+    for release, toolkit in packaged_lock().cuda.items():
+        assert toolkit.version.startswith(f"{release}.")
+        assert tuple(wheel.project for wheel in toolkit.programs) == PROGRAMS
+        assert tuple(wheel.project for wheel in toolkit.libraries) == LIBRARIES
+        for wheel in (*toolkit.programs, *toolkit.libraries):
+            assert SHA256.fullmatch(wheel.sha256)
+            assert SHA256.fullmatch(wheel.record or "")
+            assert "x86_64" in wheel.filename or "any" in wheel.filename
+
+
+def test_packaged_lock_has_every_torch_of_the_matrix() -> None:
+    lock = packaged_lock()
+    assert {str(entry.torch) for entry in entries()} <= set(lock.torch)
+    for release, torch in lock.torch.items():
+        assert torch.version.startswith(f"{release}.")
+        assert torch.wheels[0].record
+        assert {wheel.version.split("+")[0] for wheel in torch.wheels} == {torch.version}
+
+
+def test_packaged_lock_has_every_cuda_13_of_the_matrix() -> None:
+    versions = {entry.backend_version for entry in entries() if entry.backend == "cuda"}
+    wanted = {str(version) for version in versions if version and version.major == 13}
+    assert wanted <= set(packaged_lock().cuda)
+
+
+def test_exact_and_oldest_release() -> None:
+    wheel = LockedWheel("torch-2.9.0-py3-none-any.whl", "0" * 64, 1)
+    releases = {name: LockedTorch(f"{name}.0", (wheel,)) for name in ("2.9", "2.10", "2.11")}
+    lock = Lock({}, releases)
+    assert lock.torch_for("2.10", exact=True) == releases["2.10"]
+    assert lock.torch_for("2.8", exact=True) is None
+    assert lock.torch_for("2.8", exact=False) == releases["2.9"]
+    assert lock.torch_for("2.10", exact=False) == releases["2.10"]
+    assert lock.torch_for("2.12", exact=False) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "cuda": {}}'])
+def test_no_lock_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lock.json").write_text(text)
+    with pytest.raises(ToolchainError):
+        read_lock(tmp_path / "lock.json")

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from toolkit_bench import TORCH_MEMBERS, fill
+from wheel_bench import make_wheel, pinned, serve
+
+from kbuild.errors import ToolchainError
+from kbuild.toolchains.wheels.cuda import LIBRARIES, PROGRAMS
+from kbuild.toolchains.wheels.fetch import Fetcher
+from kbuild.toolchains.wheels.index import Index
+from kbuild.toolchains.wheels.lock import Lock, LockedTorch
+from kbuild.toolchains.wheels.refresh import Refresher
+
+NOTHING = Lock({}, {})
+
+
+def meta(shelf: Path, version: str, pin: str) -> None:
+    """A release of the meta-package that wants components of version `pin`."""
+    needs = "".join(
+        f"Requires-Dist: {project}=={pin}.*; sys_platform == 'linux' and extra == 'all'\n"
+        for project in (*PROGRAMS, *LIBRARIES)
+    )
+    make_wheel(shelf, "cuda-toolkit", version, {}, tag="py2.py3-none-any", metadata=needs)
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    fill(tmp_path / "shelf")
+    return tmp_path / "shelf"
+
+
+@pytest.fixture
+def refresher(shelf: Path) -> Iterator[Refresher]:
+    with serve(shelf) as served, Index(served.settings) as index:
+        yield Refresher(Fetcher(index))
+
+
+def test_newest_patch_of_each_release_from_13_on(shelf: Path, refresher: Refresher) -> None:
+    meta(shelf, "12.9.1", "12.9.86")
+    meta(shelf, "13.0.2", "13.0.85")
+    meta(shelf, "13.0.10", "13.0.88")
+    lock = refresher.refresh(NOTHING, ())
+    assert set(lock.cuda) == {"13.0"}
+    assert lock.cuda["13.0"].version == "13.0.10"
+    assert [wheel.project for wheel in lock.cuda["13.0"].programs] == list(PROGRAMS)
+    for wheel in (*lock.cuda["13.0"].programs, *lock.cuda["13.0"].libraries):
+        assert wheel == pinned(shelf / wheel.filename)
+
+
+def test_release_without_a_component(shelf: Path, refresher: Refresher) -> None:
+    meta(shelf, "13.1.0", "13.1.0")
+    with pytest.raises(ToolchainError, match=r"no nvidia-cuda-nvcc for CUDA 13\.1\.0"):
+        refresher.refresh(NOTHING, ())
+
+
+def test_torch_wheels_of_every_interpreter(shelf: Path, refresher: Refresher) -> None:
+    tail = "manylinux_2_28_x86_64"
+    for version, tag in (
+        ("2.14.0", f"cp311-cp311-{tail}"),
+        ("2.14.1", f"cp314-cp314t-{tail}"),
+        ("2.14.1", f"cp312-cp312-{tail}"),
+        ("2.14.1", "cp312-cp312-win_amd64"),
+        ("2.14.1", "cp312-cp312-manylinux_2_28_aarch64"),
+        ("2.14.1+cpu", f"cp311-cp311-{tail}"),
+        ("2.14.2rc1", f"cp311-cp311-{tail}"),
+    ):
+        make_wheel(shelf, "torch", version, TORCH_MEMBERS, tag=tag)
+    torch = refresher.refresh(NOTHING, ["2.14", "2.99"]).torch
+    assert set(torch) == {"2.14"}
+    assert torch["2.14"].version == "2.14.1"
+    names = [wheel.filename for wheel in torch["2.14"].wheels]
+    assert names == [
+        f"torch-2.14.1-cp311-cp311-{tail}.whl",
+        f"torch-2.14.1-cp312-cp312-{tail}.whl",
+        f"torch-2.14.1-cp314-cp314t-{tail}.whl",
+        f"torch-2.14.1+cpu-cp311-cp311-{tail}.whl",
+    ]
+    assert torch["2.14"].wheels[0] == pinned(shelf / names[0])
+
+
+def test_wheels_of_the_same_version_stay(tmp_path: Path, refresher: Refresher) -> None:
+    local = pinned(make_wheel(tmp_path, "torch", "2.14.1+cpu", TORCH_MEMBERS), record=False)
+    old = Lock({}, {"2.14": LockedTorch("2.14.1", (local,))})
+    assert refresher.refresh(old, ()).torch["2.14"].wheels[-1] == local
+    older = Lock({}, {"2.14": LockedTorch("2.14.0", (local,))})
+    assert local not in refresher.refresh(older, ()).torch["2.14"].wheels
+
+
+def test_release_that_is_gone_stays(refresher: Refresher, tmp_path: Path) -> None:
+    wheel = pinned(make_wheel(tmp_path, "torch", "2.9.0", TORCH_MEMBERS))
+    old = Lock({}, {"2.9": LockedTorch("2.9.0", (wheel,))})
+    assert refresher.refresh(old, ()).torch == old.torch

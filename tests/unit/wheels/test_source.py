@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from toolkit_bench import CONFIG, TORCH_MEMBERS, fill
+from wheel_bench import Served, make_wheel, pinned, serve
+
+from kbuild.errors import ToolchainError
+from kbuild.plan import Requirements
+from kbuild.run import LocalRunner
+from kbuild.toolchains.wheels import Wheels, source
+from kbuild.toolchains.wheels.lock import Lock, LockedTorch
+from kbuild.variant import System
+
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler for link stubs"),
+]
+CPU = Requirements("cpu", torch="2.14", system="x86_64-linux")
+CUDA = Requirements("cuda", torch="2.14", toolkit="13.0", system="x86_64-linux")
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Wheels, the index that has them, and a toolchain source."""
+
+    wheels: Wheels
+    served: Served
+    shelf: Path
+
+    @property
+    def cache(self) -> Path:
+        return self.wheels.cache
+
+
+@pytest.fixture(autouse=True)
+def x86_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "host_system", lambda: System("x86_64", "linux"))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    shelf = tmp_path / "shelf"
+    lock = fill(shelf)
+    with serve(shelf) as served:
+        wheels = Wheels(LocalRunner(), tmp_path / "cache", lock=lock, settings=served.settings)
+        yield Shop(wheels, served, shelf)
+
+
+def test_cuda_prefix(shop: Shop) -> None:
+    root = shop.wheels.installer.cuda("13.0").root
+    assert os.access(root / "bin" / "nvcc", os.X_OK)
+    assert os.access(root / "nvvm" / "bin" / "cicc", os.X_OK)
+    assert (root / "lib64").readlink() == Path("lib")
+    assert (root / "targets/x86_64-linux/include/cuda_runtime.h").is_file()
+    assert (root / "lib/libcudart.so").readlink() == Path("libcudart.so.13")
+    assert (root / "lib/libcudart.so").read_bytes() == b"cudart"
+    assert (root / "nvvm/lib64/libnvvm.so").read_bytes() == b"nvvm"
+    assert not list(root.rglob("__init__.py"))
+
+
+def test_cuda_libraries_are_stubs(shop: Shop) -> None:
+    root = shop.wheels.installer.cuda("13.0").root
+    assert _dynamic(root / "lib/libcublas.so") == ("libcublas.so.13", {"cublasCreate_v2"})
+    assert _dynamic(root / "lib/libcublasLt.so") == ("libcublasLt.so.13", {"cublasLtMatmul"})
+    driver = {"cuInit", "cuGet", "cuGet_v2"}
+    assert _dynamic(root / "lib/stubs/libcuda.so") == ("libcuda.so.1", driver)
+
+
+def _dynamic(library: Path) -> tuple[str, set[str]]:
+    from elftools.elf.elffile import ELFFile
+
+    with library.open("rb") as file:
+        elf = ELFFile(file)
+        tags = elf.get_section_by_name(".dynamic").iter_tags("DT_SONAME")
+        symbols = {symbol.name for symbol in elf.get_section_by_name(".dynsym").iter_symbols()}
+        return next(tags).soname, symbols - {""}
+
+
+def test_torch_tree(shop: Shop) -> None:
+    root = shop.wheels.installer.torch("2.14").root
+    assert (root / "torch/include/torch/library.h").is_file()
+    assert (root / "torch/lib/libc10.so").read_bytes() == b"c10"
+    assert not (root / "torch/lib/libtorch_cpu.so").exists()
+    assert not (root / "torch/__init__.py").exists()
+    for name in ("torch", "torch_cpu", "c10", "torch_cuda", "c10_cuda"):
+        assert _dynamic(root / "link" / f"lib{name}.so") == (f"lib{name}.so", set())
+
+
+def test_cpu_wheel_gets_the_cuda_headers(shop: Shop, tmp_path: Path) -> None:
+    entry = shop.wheels.installer.torch("2.14")
+    assert "AT_CUDNN_ENABLED" in (entry.root / CONFIG).read_text()
+    assert CONFIG in entry.facts["generated"]
+
+    members = {**TORCH_MEMBERS, CONFIG: b"// Torch's own\n"}
+    wheel = pinned(make_wheel(shop.shelf, "torch", "2.14.1", members))
+    lock = Lock({}, {"2.14": LockedTorch("2.14.1", (wheel,))})
+    own = replace(shop.wheels, cache=tmp_path / "other", lock=lock).installer.torch("2.14")
+    assert (own.root / CONFIG).read_text() == "// Torch's own\n"
+    assert CONFIG not in own.facts["generated"]
+
+
+def test_second_time_asks_nobody(shop: Shop) -> None:
+    first = shop.wheels.provision(CUDA)
+    shop.served.requests.clear()
+    shutil.rmtree(shop.shelf)
+    second = replace(shop.wheels).provision(CUDA)
+    assert shop.served.requests == []
+    assert second.fingerprint == first.fingerprint
+    assert second.cache == first.cache
+
+
+def test_facts_of_cuda(shop: Shop) -> None:
+    toolchain = shop.wheels.provision(CUDA)
+    facts, versions = dict(toolchain.cache), dict(toolchain.versions)
+    home = facts["CUDAToolkit_ROOT"]
+    assert facts["CMAKE_CUDA_COMPILER"] == f"{home}/bin/nvcc"
+    assert facts["CMAKE_CUDA_HOST_COMPILER"] == facts["CMAKE_CXX_COMPILER"]
+    assert toolchain.env["CUDA_HOME"] == home
+    assert facts["KBUILD_TORCH_VERSION"] == "2.14.1"
+    assert facts["KBUILD_TORCH_LIBRARY_DIR"].endswith("/root/link")
+    assert Path(facts["KBUILD_TORCH_INCLUDE_DIRS"].split(";")[0], "torch/library.h").is_file()
+    assert versions["cuda"] == "13.0.3.0"
+    assert versions["nvcc"] == "13.0.88"
+    assert versions["torch"] == "2.14.1"
+
+
+def test_cpu_fetches_no_cuda(shop: Shop) -> None:
+    toolchain = shop.wheels.provision(CPU)
+    assert "CMAKE_CUDA_COMPILER" not in dict(toolchain.cache)
+    assert not [path for path, _ in shop.served.requests if "nvidia" in path]
+
+
+def test_environment_of_nvcc_is_clean(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-lineinfo")
+    monkeypatch.setenv("CUDA_HOME", "/somewhere/else")
+    env = shop.wheels.provision(CUDA).env
+    assert "NVCC_APPEND_FLAGS" not in env
+    assert env["CUDA_HOME"] != "/somewhere/else"
+    assert "CUDA_HOME" not in shop.wheels.provision(CPU).env
+
+
+def test_fingerprint_forgets_where_the_store_is(shop: Shop, tmp_path: Path) -> None:
+    here = shop.wheels.provision(CUDA)
+    there = replace(shop.wheels, cache=tmp_path / "elsewhere").provision(CUDA)
+    assert here.cache != there.cache
+    assert here.fingerprint == there.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("requires", "reason"),
+    [
+        (replace(CPU, system="aarch64-linux"), "needs aarch64-linux"),
+        (replace(CPU, backend="rocm", toolkit="7.1"), "needs a rocm compiler"),
+        (replace(CUDA, toolkit="12.6"), "have no nvcc; install that toolkit and set CUDA_HOME"),
+        (replace(CUDA, toolkit="13.9"), "needs CUDA 13.9; pinned are 13.0"),
+        (replace(CPU, torch="2.9"), "needs Torch 2.9; pinned are 2.14"),
+        (replace(CPU, torch="2.15", torch_exact=False), "needs Torch 2.15 or newer"),
+        (replace(CPU, libraries=("cutlass_3_6",)), "needs the headers of cutlass_3_6"),
+        (replace(CPU, tvm_ffi="0.1"), "needs apache-tvm-ffi 0.1"),
+    ],
+)
+def test_refusals(shop: Shop, requires: Requirements, reason: str) -> None:
+    assert reason in (shop.wheels.refuses(requires) or "")
+    with pytest.raises(ToolchainError, match="does not fit"):
+        shop.wheels.provision(requires)
+    assert shop.served.requests == []
+
+
+def test_accepts(shop: Shop) -> None:
+    for requires in (CPU, CUDA, replace(CPU, torch="2.9", torch_exact=False)):
+        assert shop.wheels.refuses(requires) is None
+    assert shop.served.requests == []
+
+
+def test_failed_fetch_leaves_nothing(shop: Shop) -> None:
+    next(shop.shelf.glob("nvidia_cublas-*")).unlink()
+    with pytest.raises(ToolchainError, match="package index has no nvidia_cublas"):
+        shop.wheels.provision(CUDA)
+    assert shop.wheels.store.entries() == ()
+    assert list((shop.wheels.store.root / ".partial").iterdir()) == []
