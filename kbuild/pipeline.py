@@ -24,6 +24,7 @@ from kbuild.planning import make_plans
 from kbuild.project import Project
 from kbuild.run import Runner
 from kbuild.sourcetree import SourceTree
+from kbuild.toolchains import Toolchain
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import Host
 from kbuild.ui import Ui
@@ -179,19 +180,22 @@ def build_variant(
         state = read_state(space.state)
         if state is not None and state.holds(made, project.root, target):
             return Built(made.variant, "up-to-date", path=target)
+        for note in toolchain.notes:
+            doors.ui.warn(note)
         with doors.ui.progress(made.variant, 0) as progress:
             jobs = options.jobs or default_jobs()
             compilation = Compilation(made, toolchain, space, doors.runner, jobs, progress.update)
             staged = compilation.run()
         finish(made, staged.folder)
-        findings = _check(made, staged.folder, toolchain.python)
+        findings = _check(made, staged.folder, toolchain)
         place(staged.folder, target)
         record(made, project.root, target, staged.inputs).write(space.state)
         return Built(made.variant, "built", "", target, units=staged.units, findings=findings)
 
 
-def _check(made: VariantPlan, folder: Path, python: Path) -> tuple[Finding, ...]:
-    findings = run_checks(Output(folder, made.parsed_variant, python))
+def _check(made: VariantPlan, folder: Path, toolchain: Toolchain) -> tuple[Finding, ...]:
+    python, portable = toolchain.python, toolchain.redistributable
+    findings = run_checks(Output(folder, made.parsed_variant, python, portable))
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         listed = "".join(f"\n    {finding}" for finding in errors)

@@ -28,6 +28,10 @@ class Toolchain:
     """What was found, e.g. `("g++", "12.2.0")`, `("torch", "2.13.0+cpu")`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The whole environment of the build's processes."""
+    redistributable: bool = False
+    """True when what it makes runs on every system of the manylinux policy."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about it, e.g. why its results are not redistributable."""
 
     @property
     def fingerprint(self) -> str:

@@ -18,6 +18,7 @@ from kbuild.run import Runner
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import FactCache, Facts, compiler, interpreter
+from kbuild.toolchains.manylinux import portability
 from kbuild.version import Version
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
@@ -90,7 +91,8 @@ class Host(ToolchainSource):
             raise ToolchainError(f"the host toolchain does not fit: {reason}")
         cxx = find_cxx()
         found = compiler(cxx, self.cache, self.runner)
-        versions = [("c++", found["version"])]
+        links = portability(requires.system, cxx, self.cache.folder, self.runner)
+        versions = [("c++", found["version"]), *links.versions]
         if requires.torch:
             versions.append(("torch", self.facts["torch"]["version"]))
         if requires.tvm_ffi:
@@ -100,9 +102,15 @@ class Host(ToolchainSource):
             cmake=build_tools.cmake(),
             ninja=build_tools.ninja(),
             python=Path(self.facts["python"]["executable"]),
-            cache=(("CMAKE_CXX_COMPILER", str(cxx)), *cmake_facts(self.facts, requires)),
+            cache=(
+                ("CMAKE_CXX_COMPILER", str(cxx)),
+                *cmake_facts(self.facts, requires),
+                *links.cache_entries,
+            ),
             versions=tuple(versions),
             env=clean_environment(os.environ),
+            redistributable=links.promised,
+            notes=links.notes,
         )
 
 

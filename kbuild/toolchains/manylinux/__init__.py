@@ -6,6 +6,13 @@ library supplies the rest. `docs/explanation/manylinux.md` tells the whole story
 """
 
 from kbuild.toolchains.manylinux.environment import LinkEnvironment, link_environment
+from kbuild.toolchains.manylinux.portability import Portability, portability
 from kbuild.toolchains.manylinux.symbols import DEFAULT_POLICY
 
-__all__ = ["DEFAULT_POLICY", "LinkEnvironment", "link_environment"]
+__all__ = [
+    "DEFAULT_POLICY",
+    "LinkEnvironment",
+    "Portability",
+    "link_environment",
+    "portability",
+]

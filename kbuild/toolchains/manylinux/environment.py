@@ -26,6 +26,17 @@ from kbuild.toolchains.manylinux.symbols import Interface, data_file, interface
 COMPAT = "libkbuild_compat.a"
 _SOURCES = Path(__file__).with_name("compat")
 _CODE = ("archive.py", "environment.py", "stubs.py")
+SYSTEM_LIBRARIES = (
+    "-Wl,--push-state,--as-needed -lstdc++ -lkbuild_compat -lm -lgcc_s -lgcc "
+    "-lpthread -ldl -lrt -lc -lgcc_s -lgcc -Wl,--pop-state"
+)
+"""What a link takes from the environment; libgomp and libatomic stay the compiler's."""
+# CMake's own rule, with `options` and `system` added.
+_RULE = (
+    "<CMAKE_CXX_COMPILER> <CMAKE_SHARED_LIBRARY_CXX_FLAGS> <LANGUAGE_COMPILE_FLAGS> <LINK_FLAGS> "
+    "<SONAME_FLAG><TARGET_SONAME> -o <TARGET> {options} <OBJECTS> "
+    "{system} <LINK_LIBRARIES> {system}"
+)
 _FLAGS = ("-std=gnu++14", "-O2", "-fPIC", "-g0", "-c")
 
 
@@ -37,24 +48,23 @@ class LinkEnvironment:
     folder: Path
 
     @property
-    def link_flags(self) -> str:
-        """What ends the link line of any g++-compatible driver, as a shell reads it.
+    def options(self) -> str:
+        """For the link line of a g++ or clang++ driver, at any place, as a shell reads it.
 
-        libgomp and libatomic are not touched: their options stay what they are.
+        A member of the archive brings more functions than are asked for; unused ones are dropped.
         """
-        libraries = "-lstdc++ -lkbuild_compat -lm -lgcc_s -lgcc -lpthread -ldl -lrt -lc"
-        return (
-            f"-nodefaultlibs -L{shlex.quote(str(self.folder))} -Wl,--push-state,--as-needed "
-            f"{libraries} -lgcc_s -lgcc -Wl,--pop-state -Wl,--exclude-libs,{COMPAT}"
-        )
+        folder = shlex.quote(str(self.folder))
+        return f"-nodefaultlibs -L{folder} -Wl,--exclude-libs,{COMPAT} -Wl,--gc-sections"
 
     @property
     def cache_entries(self) -> tuple[tuple[str, str], ...]:
-        """CMake cache entries. Every extension is linked as C++, whatever its units are.
+        """CMake cache entries: the link rules. Every extension is linked as C++.
 
-        There is none for CUDA: nvcc's device link would take it and does not know the options.
+        The system's libraries come before the project's as well as after them: Torch's libraries
+        export parts of their own libstdc++, which another release of Torch need not do.
         """
-        return (("CMAKE_CXX_STANDARD_LIBRARIES", self.link_flags),)
+        rule = _RULE.format(options=self.options, system=SYSTEM_LIBRARIES)
+        return (("CMAKE_CXX_CREATE_SHARED_LIBRARY", rule), ("CMAKE_CXX_CREATE_SHARED_MODULE", rule))
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:

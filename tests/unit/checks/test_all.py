@@ -23,6 +23,7 @@ EXPECTED = (
     "ops",
     "python-abi",
     "rpath",
+    "undefined",
     "unique",
 )
 
