@@ -19,7 +19,9 @@ from kbuild.variant import Variant
 
 # Itanium C++ ABI, 5.1: what a special name is of (`TV`: virtual table, `Th`: thunk, `Z`: local to a
 # function), then `N` and the qualifiers of a nested name.
-_ENTITY = re.compile(r"_Z(?:T[VTISHW]|Th[n\d]+_|Tv[n\d]+_[n\d]+_|GV|GR)?Z?(?:N[rVK]*[RO]?)?(?P<begin>.*)")
+_ENTITY = re.compile(
+    r"_Z(?:T[VTISHW]|Th[n\d]+_|Tv[n\d]+_[n\d]+_|GV|GR)?Z?(?:N[rVK]*[RO]?)?(?P<begin>.*)"
+)
 _STANDARD = re.compile(r"_Z(?:T[VTISHW]|GV|GR)?(?:N[rVK]*[RO]?)?(?:St|S[absiod])")
 _BORROWED_HINT = (
     "Torch exports parts of its own libstdc++, which its next release need not do: "

@@ -1,4 +1,4 @@
-"""What a host compiler links with: its C library's version, and the static parts of its libraries."""
+"""What a host compiler links with: its C library's release, and its libraries' static parts."""
 
 from __future__ import annotations
 
