@@ -182,6 +182,7 @@ def test_cmake_links_the_systems_libraries_before_torch_and_after() -> None:
     assert set(entries) == {"CMAKE_CXX_CREATE_SHARED_LIBRARY", "CMAKE_CXX_CREATE_SHARED_MODULE"}
     before, _, after = entries["CMAKE_CXX_CREATE_SHARED_MODULE"].partition("<LINK_LIBRARIES>")
     assert "-nodefaultlibs -L'/a folder/env'" in before
+    assert before.index("-L") < before.index("<LINK_FLAGS>")
     assert before.index("<OBJECTS>") < before.index("-lstdc++ -lkbuild_compat")
     assert "-lstdc++ -lkbuild_compat" in after
 

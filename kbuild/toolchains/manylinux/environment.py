@@ -31,10 +31,10 @@ SYSTEM_LIBRARIES = (
     "-lpthread -ldl -lrt -lc -lgcc_s -lgcc -Wl,--pop-state"
 )
 """What a link takes from the environment; libgomp and libatomic stay the compiler's."""
-# CMake's own rule, with `options` and `system` added.
+# CMake's own rule, with `options` and `system` added; the first folder with a library is its.
 _RULE = (
-    "<CMAKE_CXX_COMPILER> <CMAKE_SHARED_LIBRARY_CXX_FLAGS> <LANGUAGE_COMPILE_FLAGS> <LINK_FLAGS> "
-    "<SONAME_FLAG><TARGET_SONAME> -o <TARGET> {options} <OBJECTS> "
+    "<CMAKE_CXX_COMPILER> {options} <CMAKE_SHARED_LIBRARY_CXX_FLAGS> <LANGUAGE_COMPILE_FLAGS> "
+    "<LINK_FLAGS> <SONAME_FLAG><TARGET_SONAME> -o <TARGET> <OBJECTS> "
     "{system} <LINK_LIBRARIES> {system}"
 )
 _FLAGS = ("-std=gnu++14", "-O2", "-fPIC", "-g0", "-c")
@@ -49,7 +49,7 @@ class LinkEnvironment:
 
     @property
     def options(self) -> str:
-        """For the link line of a g++ or clang++ driver, at any place, as a shell reads it.
+        """For the link line of a g++ or clang++ driver, before other `-L`, as a shell reads it.
 
         A member of the archive brings more functions than are asked for; unused ones are dropped.
         """
