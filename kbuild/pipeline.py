@@ -26,6 +26,7 @@ from kbuild.planning import make_plans
 from kbuild.project import Project
 from kbuild.run import Runner
 from kbuild.sourcetree import SourceTree
+from kbuild.toolchains import Toolchain
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import Host
 from kbuild.ui import Ui
@@ -89,7 +90,7 @@ def plan(
 ) -> tuple[VariantPlan, ...]:
     """The plans of the selected variants; git is asked for an identity that is not given."""
     chosen = select(project, selection)
-    return make_plans(project, chosen, SourceTree(project.root), runner, identity)
+    return make_plans(project, chosen, SourceTree(project.root), runner, identity=identity)
 
 
 def with_host(
@@ -142,7 +143,7 @@ def _beyond_default(
         choice for choice in variants(project) if choice.variant.backend in wanted
     ]
     tree = SourceTree(project.root)
-    made = make_plans(project, others, tree, doors.runner, options.identity)
+    made = make_plans(project, others, tree, doors.runner, identity=options.identity)
     return [candidate for candidate in made if host.refuses(candidate.requires) is None]
 
 
@@ -185,12 +186,14 @@ def build_variant(
         if state is not None and state.holds(made, project.root, target):
             return Built(made.variant, "up-to-date", path=target)
         _check_sources(project, made)
+        for note in toolchain.notes:
+            doors.ui.warn(note)
         with doors.ui.progress(made.variant, 0) as progress:
             jobs = options.jobs or default_jobs()
             compilation = Compilation(made, toolchain, space, doors.runner, jobs, progress.update)
             staged = compilation.run()
         finish(made, staged.folder)
-        findings = _check(made, staged.folder, toolchain.python)
+        findings = _check(made, staged.folder, toolchain)
         place(staged.folder, target)
         record(made, project.root, target, staged.inputs).write(space.state)
         return Built(made.variant, "built", "", target, units=staged.units, findings=findings)
@@ -218,7 +221,8 @@ def _refuse(findings: Sequence[Finding], words: str) -> None:
         raise CheckError(f"{words}:{listed}", [finding.to_json() for finding in findings])
 
 
-def _check(made: VariantPlan, folder: Path, python: Path) -> tuple[Finding, ...]:
-    findings = run_checks(Output(folder, made.parsed_variant, python))
+def _check(made: VariantPlan, folder: Path, toolchain: Toolchain) -> tuple[Finding, ...]:
+    python, portable = toolchain.python, toolchain.redistributable
+    findings = run_checks(Output(folder, made.parsed_variant, python, portable))
     _refuse(findings, f"{made.variant} was built but breaks its promises")
     return findings

@@ -10,6 +10,7 @@ from typing import ClassVar
 from kbuild.config.model import BackendGeneral, KernelSection
 from kbuild.matrix.archs import deployment_target
 from kbuild.registry import Registry
+from kbuild.run import Runner
 from kbuild.version import Version
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
@@ -69,6 +70,14 @@ class Backend:
 
     def check_arch(self, arch: str) -> None:
         """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""
+
+    def arch_serves(self, arch: str, wanted: str) -> bool:
+        """True when `arch`, from a kernel's list, is what a user means by `wanted`."""
+        return arch == wanted
+
+    def native_archs(self, runner: Runner) -> tuple[str, ...]:
+        """The archs of this machine's devices, none when there are none."""
+        return ()
 
     def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
         """The archs to compile one kernel for.

@@ -44,6 +44,11 @@ class Capability:
         return replace(self, ptx=False)
 
     @property
+    def base(self) -> tuple[int, int]:
+        """Major and minor alone."""
+        return self.major, self.minor
+
+    @property
     def number(self) -> str:
         """As nvcc writes it: `90a`."""
         return f"{self.major}{self.minor}{self.feature}"

@@ -12,6 +12,7 @@ from kbuild.backends.base import BACKENDS, Archs, Backend, EditorHints, UnitFlag
 from kbuild.backends.capability import Capability
 from kbuild.config.model import BackendGeneral, KernelSection, VersionText
 from kbuild.matrix.archs import arch_table
+from kbuild.run import Runner
 from kbuild.version import Version
 
 
@@ -74,6 +75,17 @@ class Cuda(Backend):
     def check_arch(self, arch: str) -> None:
         """`9.0`, `9.0a`, `12.0f`, each with or without `+PTX`."""
         Capability.parse(arch)
+
+    def arch_serves(self, arch: str, wanted: str) -> bool:
+        """`9.0` means `9.0`, `9.0a` and `9.0+PTX`; `9.0a` means itself, with PTX or without."""
+        have, want = Capability.parse(arch).target, Capability.parse(wanted).target
+        return have == want or (not want.feature and have.base == want.base)
+
+    def native_archs(self, runner: Runner) -> tuple[str, ...]:
+        """What the driver says of the GPUs, each capability once."""
+        query = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
+        done = runner.run(query)
+        return tuple(sorted(set(done.output.split()))) if done.ok else ()
 
     def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
         """Every requested capability that nvcc can target, in version order."""

@@ -11,6 +11,7 @@ from pydantic import StrictStr
 from kbuild.backends.base import BACKENDS, Archs, Backend, UnitFlags
 from kbuild.config.model import KernelSection
 from kbuild.matrix.archs import arch_table
+from kbuild.run import Runner
 from kbuild.version import Version
 
 
@@ -40,6 +41,12 @@ class Rocm(Backend):
     def check_arch(self, arch: str) -> None:
         """`gfx942`, `gfx90a`: what `--offload-arch` takes, without feature suffixes."""
         _sort_key(arch)
+
+    def native_archs(self, runner: Runner) -> tuple[str, ...]:
+        """What ROCm's own tool says of the GPUs; `gfx000` is the CPU."""
+        done = runner.run(("rocm_agent_enumerator",))
+        found = set(done.output.split()) - {"gfx000"} if done.ok else set()
+        return tuple(sorted(found))
 
     def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
         """Every requested architecture that is supported, by exact name."""

@@ -30,6 +30,10 @@ class Toolchain:
     """The whole environment of the build's processes."""
     store: Path | None = None
     """Folder of kbuild's own installations: their names count in the fingerprint, not its place."""
+    redistributable: bool = False
+    """True when what it makes runs on every system of the manylinux policy."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about it, e.g. why its results are not redistributable."""
 
     @property
     def fingerprint(self) -> str:

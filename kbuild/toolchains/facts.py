@@ -80,7 +80,7 @@ def interpreter(python: Path, cache: FactCache, runner: Runner) -> Facts:
 
 
 def compiler(program: Path, cache: FactCache, runner: Runner) -> Facts:
-    """`{"version": first line of --version}` of a compiler.
+    """`{"version": first line of --version, "text": all of it}` of a compiler.
 
     Raises:
         ToolchainError: the program cannot be started.
@@ -90,6 +90,7 @@ def compiler(program: Path, cache: FactCache, runner: Runner) -> Facts:
         done = runner.run((str(program), "--version"))
         if not done.ok:
             raise ToolchainError(f"`{program} --version` failed: {done.output.strip()[-300:]}")
-        return {"version": done.output.splitlines()[0]}, (str(program.resolve()),)
+        facts = {"version": done.output.splitlines()[0], "text": done.output}
+        return facts, (str(program.resolve()),)
 
-    return cache.get(f"compiler {program}", ask)
+    return cache.get(f"compiler/2 {program}", ask)

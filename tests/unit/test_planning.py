@@ -133,6 +133,31 @@ def test_archs_that_no_toolkit_has_are_a_located_problem(project) -> None:
     assert "kernel.cuda.cuda-capabilities" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("keys", "asked", "built"),
+    [
+        ("", ["9.0"], ("9.0",)),
+        ('cuda-capabilities = ["8.0", "9.0a", "9.0+PTX"]', ["9.0"], ("9.0+PTX", "9.0a")),
+        ('cuda-capabilities = ["8.0", "9.0a", "9.0+PTX"]', ["9.0a"], ("9.0a",)),
+        ('cuda-capabilities = ["8.0", "9.0a"]', ["8.0", "9.0"], ("8.0", "9.0a")),
+    ],
+)
+def test_a_user_can_ask_for_fewer_archs(project, keys, asked, built) -> None:
+    made = project(BINDING, kernel("cuda", keys), backends=("cuda",))
+    (choice,) = select(made, Selection(globs=("torch213-*-cu130-x86_64-*",)))
+    found = make_plan(made, choice, SourceTree(made.root), CLEAN, archs=asked)
+    assert found.archs == built
+
+
+def test_a_kernel_without_the_asked_arch_is_left_out_with_a_note(project) -> None:
+    keys = 'cuda-capabilities = ["9.0a"]'
+    made = project(BINDING, kernel("cuda"), kernel("cuda", keys, name="hopper"), backends=("cuda",))
+    (choice,) = select(made, Selection(globs=("torch213-*-cu130-x86_64-*",)))
+    found = make_plan(made, choice, SourceTree(made.root), CLEAN, archs=["8.0"])
+    assert [one.name for one in found.components] == ["binding", "cuda"]
+    assert found.notes == ("kernel.hopper is left out: it has no code for 8.0",)
+
+
 def test_python_only_variants_announce_the_archs_of_build_toml(project) -> None:
     made = project('\n[torch-noarch]\ncuda-capabilities = ["9.0", "8.0"]\n', backends=("cuda",))
     built = plan(made, "torch-cuda")

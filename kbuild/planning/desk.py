@@ -1,0 +1,37 @@
+"""What the planning of one variant looks at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbuild.backends import Backend
+from kbuild.frameworks import Framework
+from kbuild.matrix.selection import Choice
+from kbuild.project import Project
+from kbuild.sourcetree import SourceTree
+from kbuild.version import Version
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What the planning of one variant looks at."""
+
+    project: Project
+    choice: Choice
+    tree: SourceTree
+    backend: Backend
+    framework: Framework
+    ops_name: str
+    archs: tuple[str, ...] = ()
+    """Archs that the user asks for; all of each kernel's when empty."""
+
+    @property
+    def toolkit(self) -> Version | None:
+        """The variant's CUDA, ROCm or oneAPI release."""
+        return self.choice.variant.backend_version
+
+    @property
+    def floor(self) -> Version | None:
+        """The stable-ABI floor; None for the full ABI."""
+        torch = self.project.file.torch
+        return torch.stable_abi_for(self.backend.name) if torch else None

@@ -1,0 +1,45 @@
+"""Which of the project's files are shipped, and which name the build when git does not."""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import PurePosixPath
+
+from kbuild.frameworks import FRAMEWORKS
+from kbuild.plan import PackagedFile
+from kbuild.planning.desk import Desk
+from kbuild.project import BUILD_FILE, Project
+from kbuild.sourcetree import SourceTree
+
+GENERATED_OPS = "_ops.py"
+_PYTHON_SUFFIXES = ("py", "pyi")
+
+
+def content(project: Project, tree: SourceTree) -> tuple[str, ...]:
+    """The project's own sources: what names the build when git does not."""
+    file = project.file
+    sections = [*file.kernel.values(), *(t for t in (file.torch, file.tvm_ffi) if t is not None)]
+    listed = [path for section in sections for path in section.src]
+    folders = [folder for section in sections for folder in section.include]
+    roots = {framework.package_root for framework in FRAMEWORKS}
+    walked = [
+        path
+        for folder in {*folders, *roots}
+        if tree.is_dir(folder)
+        for path in tree.walk(folder, skip=("build",))
+    ]
+    paths = {posixpath.normpath(path) for path in (BUILD_FILE, *listed, *walked)}
+    return tuple(sorted(path for path in paths if PurePosixPath(path).name != GENERATED_OPS))
+
+
+def packaged(desk: Desk) -> tuple[PackagedFile, ...]:
+    """The Python package's files by extension, all but `_ops.py`, which is generated."""
+    root = f"{desk.framework.package_root}/{desk.project.python_name}"
+    table = desk.project.file.framework_table(desk.project.file.framework_key)
+    suffixes = {*_PYTHON_SUFFIXES, *(ext.lstrip(".") for ext in (table.pyext if table else ()))}
+    files = []
+    for path in desk.tree.walk(root) if desk.tree.is_dir(root) else ():
+        target = posixpath.relpath(path, root)
+        if PurePosixPath(path).suffix.lstrip(".") in suffixes and target != GENERATED_OPS:
+            files.append(PackagedFile(path, target))
+    return tuple(files)
