@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    import _signal  # signal itself loads enum
+    import _signal  # type: ignore[import-not-found]  # signal itself loads enum
 
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     sys.exit(main(sys.argv[1:]))

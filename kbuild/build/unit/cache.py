@@ -6,8 +6,8 @@
 
 The key covers compiler, flags and source, without the places of headers. An entry fits when every
 header, looked for in this build's folders, has the content that it had: so a unit whose headers are
-the same is shared by all Torch releases and variants. Entries are complete when their `.d` is there,
-and it is renamed into place last.
+the same is shared by all Torch releases and variants. An entry is complete when its `.d` is there,
+which is renamed into place last.
 """
 
 from __future__ import annotations

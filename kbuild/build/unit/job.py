@@ -115,9 +115,7 @@ class Job:
         if ended.status == 0 and self._settings.cache:
             try:
                 outcome, why = self._stored(ended)
-                self._history.record(
-                    unit_key(self._command), ended.peak, time.time() - ended.start
-                )
+                self._history.record(unit_key(self._command), ended.peak, time.time() - ended.start)
             except Exception as error:  # noqa: BLE001 - a failing cache is a warning
                 self._warn(f"the object cache cannot be written: {error}")
         self._record |= {"user": ended.user, "system": ended.system, "peak": ended.peak, "why": why}
@@ -152,7 +150,7 @@ class Job:
     def _log(self, status: int, outcome: str) -> None:
         headers = self._unit.headers if self._unit else []
         torch = sum(1 for header in headers if header.startswith(_TORCH))
-        known = {
+        known: dict[str, Value] = {
             "unit": self._name,
             "variant": self._settings.variant,
             "language": self._command.language,

@@ -49,7 +49,9 @@ def _identity(command: Command) -> tuple[str, ...]:
 def _compilers(command: Command, environ: Mapping[str, str]) -> list[str]:
     programs = [command.argv[0]]
     if command.language == "CUDA":
-        asked = [word for word in command.words if word.startswith(("-ccbin=", "--compiler-bindir="))]
+        asked = [
+            word for word in command.words if word.startswith(("-ccbin=", "--compiler-bindir="))
+        ]
         programs.append(asked[-1].partition("=")[2] if asked else environ.get("NVCC_CCBIN", "g++"))
     if COMPILER_ID in environ:
         return programs
