@@ -69,6 +69,8 @@ class Run:
     """`ccache` or `sccache`, when the user wants that instead of kbuild's object cache."""
     keeps: bool = True
     """False when no object is to be kept: `KBUILD_CACHE=off`."""
+    limit: int = 0
+    """Bytes that the cached objects may take."""
     stopped: Event = field(default_factory=Event)
 
     @property
@@ -103,15 +105,16 @@ def opened(budget: Budget, cache: Path, environ: Mapping[str, str] = os.environ)
     """A run in a folder of its own, which is gone afterwards.
 
     Raises:
-        UsageError: `KBUILD_COMPILER_LAUNCHER` names a program that is not there.
+        UsageError: `KBUILD_COMPILER_LAUNCHER` names a program that is not there, or
+            `KBUILD_CACHE_SIZE` no amount.
     """
     tool = other_launcher(environ)
-    keeps = objectcache.is_enabled(environ)
+    keeps, limit = objectcache.is_enabled(environ), objectcache.limit_of(environ)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kbuild-"))
         can_serve = hasattr(os, "mkfifo")
         server = stack.enter_context(serve(Path(folder), budget.jobs)) if can_serve else None
-        yield Run(budget, Path(folder), cache, server, tool, keeps)
+        yield Run(budget, Path(folder), cache, server, tool, keeps, limit)
 
 
 def other_launcher(environ: Mapping[str, str]) -> str:
@@ -139,4 +142,5 @@ def launcher_entries(languages: Iterable[str]) -> tuple[tuple[str, str], ...]:
     script = Path(__file__).with_name("launcher.py")
     command = f"{sys.executable};-I;-S;{script}"
     wanted = [language for language in LAUNCHED if language in set(languages)]
-    return tuple((f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted)
+    entries = [(f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted]
+    return (*entries, *([("KBUILD_JOBSERVER", "ON")] if "CUDA" in wanted else []))

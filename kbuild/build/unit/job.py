@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from kbuild.build.unit import hashes, process
+from kbuild.build.unit import OVER, hashes, process
 from kbuild.build.unit.cache import Unit
 from kbuild.build.unit.command import Command
 from kbuild.build.unit.key import unit_key
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from kbuild.build.unit.process import Ended
     from kbuild.build.unit.settings import Settings
 
-OVER = 75
-"""Exit status of a unit that was not started because time is over; `EX_TEMPFAIL` of sysexits.h."""
 _TORCH = "/torch/"
 """Name of Torch's headers in generated projects, given by `-ffile-prefix-map`."""
 
