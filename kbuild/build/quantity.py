@@ -47,7 +47,9 @@ def memory_text(mib: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """`0.4 s`, `42 s`, `3 min 5 s` or `5 h 45 min`."""
+    """`12 ms`, `0.4 s`, `42 s`, `3 min 5 s` or `5 h 45 min`."""
+    if 0 < seconds < 0.1:  # noqa: PLR2004
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 60:  # noqa: PLR2004
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004
     minutes, rest = divmod(round(seconds), 60)

@@ -136,8 +136,8 @@ def _heaviness(heavy: Sequence[Unit], log: UnitLog) -> str:
     noun = "unit sees" if len(heavy) == 1 else "units see"
     return (
         f"{len(heavy)} {noun} more than {_MANY_HEADERS} of Torch's headers and took {share:.0%} of "
-        "the CPU time. Kernels in files without Torch, and the stable ABI's headers in the "
-        "bindings, compile many times faster and are shared by all Torch releases."
+        "the CPU time. A kernel in a file without Torch compiles many times faster, and once for "
+        "all Torch releases; the stable ABI's headers make a binding cheap."
     )
 
 

@@ -1,4 +1,4 @@
-"""Content hashes of files, remembered by size, time and inode so that headers are read once.
+"""Content hashes of files, remembered by size, times and inode so that headers are read once.
 
 Torch has thousands of headers and every unit asks for most of them: a memory file per folder keeps
 the answer. A file that changed a moment ago is not remembered, because its next change could leave
@@ -23,7 +23,8 @@ _SIZE = 16
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a file's time tells a later change apart."""
 
-Stamp = tuple[str, str, str]
+Stamp = tuple[str, str, str, str]
+"""Size, both times and inode."""
 
 
 def digest(data: bytes) -> str:
@@ -84,14 +85,15 @@ class FileHashes:
 
     def _ask(self, path: str) -> str:
         status = os.stat(path)
-        stamp = (str(status.st_size), str(status.st_mtime_ns), str(status.st_ino))
+        facts = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        stamp = (str(facts[0]), str(facts[1]), str(facts[2]), str(facts[3]))
         folder, _, name = path.rpartition("/")
         memory = self._recall(folder)
         found = memory.get(name)
         if found is not None and found[0] == stamp:
             return found[1]
         known = digest(read(path))
-        if status.st_mtime_ns < self._now - _SETTLED:
+        if max(facts[1], facts[2]) < self._now - _SETTLED:
             memory[name] = (stamp, known)
             self._changed.add(folder)
         return known
@@ -104,9 +106,9 @@ class FileHashes:
                 text = ""
             rows = (line.split("\t") for line in text.split("\n"))
             self._remembered[folder] = {
-                row[4]: ((row[0], row[1], row[2]), row[3])
+                row[5]: ((row[0], row[1], row[2], row[3]), row[4])
                 for row in rows
-                if len(row) == 5  # noqa: PLR2004 - size, time, inode, hash, name
+                if len(row) == 6  # noqa: PLR2004 - the stamp, the hash, the name
             }
         return self._remembered[folder]
 

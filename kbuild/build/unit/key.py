@@ -69,7 +69,7 @@ def _fingerprint(program: str, environ: Mapping[str, str]) -> str:
         status = os.stat(real)
     except OSError:
         return real
-    return f"{found} {real} {status.st_size} {status.st_mtime_ns}"
+    return f"{os.path.basename(found)} {real} {status.st_size} {status.st_mtime_ns}"
 
 
 def _digest(*parts: str) -> str:
