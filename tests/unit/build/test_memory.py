@@ -21,7 +21,6 @@ from kbuild.build.units import Unit
 
 
 def most_at_once(units: tuple[Unit, ...], cost: Callable[[Unit], float]) -> float:
-    changes = [(unit.start + unit.waited, cost(unit)) for unit in units]
     changes = [(unit.start, cost(unit)) for unit in units]
     changes += [(unit.end, -cost(unit)) for unit in units]
     total = most = 0.0
@@ -58,9 +57,7 @@ def test_a_killed_unit_is_retried_alone_and_that_is_said(tmp_path: Path) -> None
     bench = Bench(tmp_path)
     bench.write("a.cpp", f"//! allocate 40\n//! die-once {tmp_path}/died\n")
     said = bench.compile("a.cpp")
-    assert said.startswith("kbuild: the system killed the compiler of a.cpp (peak 0.0 GB)") or (
-        "the system killed the compiler of a.cpp" in said
-    )
+    assert "kbuild: the system killed the compiler of a.cpp (peak 0." in said
     (unit,) = bench.log.units
     assert "it was retried alone" in unit.killed
     assert (unit.status, unit.cache, bench.starts) == (0, "miss", 2)
@@ -132,7 +129,7 @@ def test_a_unit_heavier_than_the_budget_runs_alone(tmp_path: Path) -> None:
 def test_a_light_unit_overtakes_but_not_forever(tmp_path: Path) -> None:
     path, now, me = tmp_path / "ledger", time.time(), os.getppid()
     for since, expected in ((now - 1, True), (now - 60, False)):
-        path.write_text(f"{me} r 60 {now - 90}\n{os.getpid() * 0 + 1} w 90 {since}")
+        path.write_text(f"{me} r 60 {now - 90}\n1 w 90 {since}")
         until = time.time() + 0.4
         took = Ledger(str(path), 100).take(30, lambda until=until: time.time() > until)
         assert (took is not None) is expected
