@@ -61,14 +61,14 @@ def test_gcc_shares_an_object_over_torch_releases(tmp_path: Path) -> None:
     source.write_text(SOURCE)
     for tree in two_releases(tmp_path):
         launch(
-            tmp_path, "CXX", "c++", f"-isystem{tree}", f"-ffile-prefix-map={tree}=/torch",
-            f"-ffile-prefix-map={tmp_path}=/kernel", "-fPIC", "-MD", "-MT", "a.o",
+            tmp_path, "CXX", "c++", f"-isystem{tree}", f"-ffile-prefix-map={tmp_path}=/kernel",
+            f"-ffile-prefix-map={tree}=/torch", "-fPIC", "-MD", "-MT", "a.o",
             "-MF", f"{tree}/a.d", "-o", f"{tree}/a.o", "-c", str(source),
         )  # fmt: skip
     assert outcomes(tmp_path) == ["miss", "hit"]
     made = (tmp_path / "2.14" / "a.o").read_bytes()
     assert made == (tmp_path / "2.13" / "a.o").read_bytes()
-    assert b"/torch/torch/api.h" in made or b"/kernel/" in made
+    assert b"/kernel/a.cpp" in made
     assert f"{tmp_path}/2.14/torch/api.h" in (tmp_path / "2.14" / "a.d").read_text()
 
 
@@ -151,8 +151,6 @@ def test_ctrl_c_leaves_a_workspace_that_goes_on(example: Callable[[str], Bench])
 @pytest.mark.parametrize(
     ("option", "value"), [("--memory", "lots"), ("--time-budget", "soon"), ("--jobs", "0")]
 )
-def test_bad_budgets_are_refused(
-    example: Callable[[str], Bench], option: str, value: str
-) -> None:
+def test_bad_budgets_are_refused(example: Callable[[str], Bench], option: str, value: str) -> None:
     done = example("relu-noarch").kbuild("build", option, value, expect=2)
     assert option in done.stderr

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 _ENTRIES = 16
 """Entries of one key; the oldest makes way."""
-_SEARCHED, _FIXED = "s", "x"
-"""How a header was found: first in the search order, or in some other way."""
+_FIRST, _LATER, _ELSEWHERE = "first", "later", "elsewhere"
+"""Where a header is: in the first searched folder that has its relative path, in a later one (it
+was found beside its includer), or in none (the compiler's own)."""
 
 
 class Unit:
@@ -84,11 +85,9 @@ class Unit:
             return None
         paths, names = [], []
         for line in lines[2:]:
-            found, known, name = line.split("\t")
+            found, relative, known, name = line.split("\t")
             path = self._command.place(name)
-            if self._files.of(path) != known:
-                return None
-            if found == _SEARCHED and not self._is_first(path):
+            if self._files.of(path) != known or self._find(path) != (found, relative):
                 return None
             paths.append(path)
             names.append(name)
@@ -110,19 +109,20 @@ class Unit:
         hashes.write(target, text.encode("utf-8", "surrogateescape"))
         hashes.write(command.absolute(command.object), data)
 
-    def _is_first(self, path: str) -> bool:
-        """True when a search for the header ends at this path and at no earlier folder's."""
+    def _find(self, path: str) -> tuple[str, str]:
+        """Where a search meets the header, and the path that is relative to its folder.
+
+        The same in two builds: what was included by that relative path is this header in both.
+        """
         owner = max((f for f in self._folders if path.startswith(f"{f}/")), key=len, default="")
         if not owner:
-            return False
+            return _ELSEWHERE, ""
         relative = path[len(owner) + 1 :]
         top = relative.partition("/")[0]
-        for folder in self._folders:
-            if folder == owner:
-                return True
+        for folder in self._folders[: self._folders.index(owner)]:
             if self._has(f"{folder}/{top}") and self._has(f"{folder}/{relative}"):
-                return False
-        return False
+                return _LATER, relative
+        return _FIRST, relative
 
     def _has(self, path: str) -> bool:
         if path not in self._exists:
@@ -145,8 +145,8 @@ class Unit:
         command = self._command
         rows = []
         for path in paths:
-            found = _SEARCHED if self._is_first(path) else _FIXED
-            rows.append(f"{found}\t{self._files.of(path)}\t{command.name(path)}")
+            found, relative = self._find(path)
+            rows.append(f"{found}\t{relative}\t{self._files.of(path)}\t{command.name(path)}")
         data = hashes.read(command.absolute(command.object))
         text = "\n".join((FORMAT, hashes.digest(data), *rows)).encode("utf-8", "surrogateescape")
         entry = f"{self._folder}/{hashes.digest(chr(10).join(rows).encode())}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kbuild.build.unit.command import Command
 
-FORMAT = "kbuild-object 1"
+FORMAT = "kbuild-object 2"
 CLOCKS = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 """Macros whose value is another one each time."""
 COMPILER_ID = "KBUILD_COMPILER_ID"

@@ -73,7 +73,10 @@ class Bench:
 
     def command(self, source: str, *flags: str, tree: str = "tree") -> tuple[str, ...]:
         """As CMake writes it."""
-        maps = (f"-ffile-prefix-map={self.project}=/kernel", f"-ffile-prefix-map={self.root / tree}=/build")
+        maps = (
+            f"-ffile-prefix-map={self.project}=/kernel",
+            f"-ffile-prefix-map={self.root / tree}=/build",
+        )
         target = f"{Path(source).name}.o"
         outputs = ("-MD", "-MT", target, "-MF", f"{target}.d", "-o", target)
         return (str(self.compiler), *maps, *flags, *outputs, "-c", str(self.project / source))

@@ -48,7 +48,13 @@ def test_names_and_places_are_each_others_inverse() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["a.o -o b", "-E -c a.cpp -o a.o", "@file -c a.cpp -o a.o", "-c a.cpp -o a.o", "-gsplit-dwarf -c a -o b"],
+    [
+        "a.o -o b",
+        "-E -c a.cpp -o a.o",
+        "@file -c a.cpp -o a.o",
+        "-c a.cpp -o a.o",
+        "-gsplit-dwarf -c a -o b",
+    ],
 )
 def test_commands_that_no_cache_serves(arguments: str) -> None:
     assert Command(["c++", *arguments.split()], "CXX", "/").refusal

@@ -101,6 +101,17 @@ def test_a_header_in_an_earlier_folder_is_seen(bench: Bench) -> None:
     assert "x is 7" in bench.object_of("a.cpp")
 
 
+def test_two_versions_of_a_library_inside_the_project(bench: Bench) -> None:
+    """Both lie below the folder of the source, which is searched as well."""
+    bench.write("a.cpp", '#include "lib.h"\n')
+    for version in ("1", "2"):
+        bench.write(f"lib{version}/lib.h", f"version {version}\n")
+    for version in ("1", "2", "1"):
+        bench.compile("a.cpp", f"-isystem{bench.project}/lib{version}")
+        assert f"version {version}" in bench.object_of("a.cpp")
+    assert bench.outcomes == ["miss", "miss", "hit"]
+
+
 def test_without_prefix_maps_places_are_content(bench: Bench) -> None:
     bench.write("a.cpp", '#include "stable.h"\n')
     for release in ("2.13", "2.14"):
@@ -159,7 +170,7 @@ def test_a_damaged_object_is_made_again(bench: Bench) -> None:
     assert "garbage" not in bench.object_of("a.cpp")
 
 
-@pytest.mark.parametrize("damage", ["", "kbuild-object 1\nxx\nnonsense", "\0\xff"])
+@pytest.mark.parametrize("damage", ["", "kbuild-object 2\nxx\nnonsense", "\0\xff"])
 def test_a_damaged_record_is_a_miss(bench: Bench, damage: str) -> None:
     bench.compile("a.cpp", include(bench))
     (record,) = (bench.root / "cache/objects").glob("*/*/*.d")

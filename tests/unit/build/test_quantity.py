@@ -9,7 +9,14 @@ from kbuild.errors import UsageError
 
 @pytest.mark.parametrize(
     ("text", "mib"),
-    [("1.5G", 1536), ("4096M", 4096), ("24 GiB", 24576), ("1t", 1 << 20), ("2048k", 2), ("3GB", 3072)],
+    [
+        ("1.5G", 1536),
+        ("4096M", 4096),
+        ("24 GiB", 24576),
+        ("1t", 1 << 20),
+        ("2048k", 2),
+        ("3GB", 3072),
+    ],
 )
 def test_memory(text: str, mib: int) -> None:
     assert parse_memory(text) == mib

@@ -25,9 +25,7 @@ rule unit
 """
 
 
-def run_of(
-    folder: Path, jobs: int, deadline: float | None = None
-) -> AbstractContextManager[Run]:
+def run_of(folder: Path, jobs: int, deadline: float | None = None) -> AbstractContextManager[Run]:
     return opened(Budget(jobs, 1000, deadline), folder / "cache", {})
 
 
