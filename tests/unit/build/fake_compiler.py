@@ -1,60 +1,75 @@
 """A compiler for tests: fast, and as hungry or as unlucky as its source says.
 
-Lines of the source: `#include "x"` is looked up in the -I folders; `//! sleep S`, `//! allocate MIB`,
-`//! say TEXT`, `//! exit CODE`, `//! die-once FILE` (killed unless FILE exists) are done. The object
-holds everything that was read, and `__FILE__` after the prefix maps. Each start is a line in
-$FAKE_STARTS.
+Lines of the source: `#include "x"` is looked up in the -I folders; `//! sleep S`,
+`//! allocate MIB`, `//! say TEXT`, `//! exit CODE`, `//! die-once FILE` (killed unless FILE exists)
+are done. The object holds everything that was read, and the source's name after the prefix maps.
+Each start is a line in $FAKE_STARTS.
 """
 
 import os
 import sys
 import time
+from pathlib import Path
+
+MAP = "-ffile-prefix-map="
+
+
+def after(flag):
+    """The word after `flag`, or nothing."""
+    return sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else ""
+
+
+def found(name):
+    """The header in the first folder that has it."""
+    flags = ("-isystem", "-I")
+    folders = [word[len(f) :] for word in sys.argv for f in flags if word.startswith(f)]
+    return next(path for path in (Path(folder, name) for folder in folders) if path.exists())
+
+
+def allocate(mib):
+    """Touch every page, and stay for a while."""
+    hungry = bytearray(int(mib) << 20)
+    hungry[::4096] = b"x" * len(hungry[::4096])
+    time.sleep(0.4)
+
+
+def die_once(mark):
+    """As the OOM killer does it."""
+    if not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), 9)
+
+
+VERBS = {
+    "sleep": lambda seconds: time.sleep(float(seconds)),
+    "allocate": allocate,
+    "say": lambda text: print(text.replace("{source}", after("-c")), file=sys.stderr),
+    "exit": lambda code: sys.exit(int(code)),
+    "die-once": die_once,
+}
 
 
 def main():
-    words = sys.argv[1:]
-    folders, maps, target, source, depfile = [], [], "", "", ""
-    for word, following in zip(words, [*words[1:], ""]):
-        if word.startswith(("-I", "-isystem")):
-            folders.append(word.removeprefix("-isystem").removeprefix("-I"))
-        elif word.startswith("-ffile-prefix-map="):
-            maps.append(word.partition("=")[2].rpartition("=")[::2])
-        target = following if word == "-o" else target
-        source = following if word == "-c" else source
-        depfile = following if word == "-MF" else depfile
-    with open(os.environ["FAKE_STARTS"], "a") as starts:
+    """Compile."""
+    source, depfile = Path(after("-c")), after("-MF")
+    with Path(os.environ["FAKE_STARTS"]).open("a") as starts:
         starts.write(f"{source} {time.time()}\n")
-    name = source
-    for place, mapped in maps:
-        name = name.replace(place, mapped)
-    read, text = [source], open(source).read()
-    output = f"object of {name}\n{text}"
-    for line in text.splitlines():
+    name = str(source)
+    for word in sys.argv:
+        if word.startswith(MAP):
+            name = name.replace(*word[len(MAP) :].rsplit("=", 1))
+    read = [source]
+    for line in source.read_text().splitlines():
         verb, _, value = line.removeprefix("//! ").partition(" ")
         if line.startswith("#include"):
-            wanted = line.split('"')[1]
-            header = next(p for p in (f"{f}/{wanted}" for f in folders) if os.path.exists(p))
-            read.append(header)
-            output += open(header).read()
-        elif verb == "sleep":
-            time.sleep(float(value))
-        elif verb == "allocate":
-            hungry = bytearray(int(value) << 20)
-            hungry[::4096] = b"x" * len(hungry[::4096])
-            time.sleep(0.4)
-        elif verb == "say":
-            print(value.replace("{source}", source), file=sys.stderr)
-        elif verb == "exit":
-            return int(value)
-        elif verb == "die-once" and not os.path.exists(value):
-            open(value, "w").close()
-            os.kill(os.getpid(), 9)
-    with open(target, "w") as file:
-        file.write(output)
+            read.append(found(line.split('"')[1]))
+        elif line.startswith("//! "):
+            VERBS[verb](value)
+    texts = "".join(path.read_text() for path in read)
+    Path(after("-o")).write_text(f"object of {name}\n{texts}")
     if depfile:
-        with open(depfile, "w") as file:
-            file.write(f"{target}: " + " \\\n ".join(p.replace(" ", "\\ ") for p in read) + "\n")
-    return 0
+        listed = " \\\n ".join(str(path).replace(" ", "\\ ") for path in read)
+        Path(depfile).write_text(f"{after('-o')}: {listed}\n")
 
 
-sys.exit(main())
+main()

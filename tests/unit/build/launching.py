@@ -8,11 +8,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from kbuild.build import launcher
 from kbuild.build.unit.settings import Settings
 from kbuild.build.units import UnitLog, read_log
 
+Process: TypeAlias = "subprocess.Popen[str]"  # noqa: TID251
 FAKE = Path(__file__).with_name("fake_compiler.py")
 
 
@@ -47,7 +49,7 @@ class Bench:
         os.utime(path, (1e9, 1e9))  # settled: hashes of files that just changed are not kept
         return path
 
-    def start(self, *arguments: str, tree: str = "tree", language: str = "CXX") -> subprocess.Popen:
+    def start(self, *arguments: str, tree: str = "tree", language: str = "CXX") -> Process:
         """Launch a command in the build tree `tree`."""
         folder = self.root / tree
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from kbuild.build.unit import depfile
 from kbuild.build.unit.command import Command
 from kbuild.build.unit.key import object_key, unit_key
 
-GCC = (
+GCC = shlex.split(
     "c++ -DX=1 -I/p/a -isystem /t/include -isystem/t/api -ffile-prefix-map=/p=/kernel "
     "-ffile-prefix-map=/p/tree=/build -O3 -MD -MT o/a.o -MF o/a.o.d -o o/a.o -c /p/a.cpp"
-).split()
-NVCC = (
+)
+NVCC = shlex.split(
     "nvcc -DX --threads=4 -isystem=/t/include -Xcompiler=-ffile-prefix-map=/p=/kernel "
     "-gencode=arch=compute_80,code=sm_80 -MD -MT a.o -MF a.o.d -x cu -c /p/a.cu -o a.o"
-).split()
+)
 
 
 def test_what_gcc_is_told() -> None:

@@ -24,7 +24,7 @@ def test_memory(text: str, mib: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "12", "G", "-1G", "1.5.2G", "4096", "0G", "1X", "100K"])
 def test_what_is_no_memory(text: str) -> None:
-    with pytest.raises(UsageError, match="--memory: .*is not an amount of memory") as caught:
+    with pytest.raises(UsageError, match=r"--memory: .*is not an amount of memory") as caught:
         parse_memory(text)
     assert caught.value.hint == "write it like 4096M or 1.5G"
 
@@ -39,7 +39,7 @@ def test_durations(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "0h", "45m5h", "1.5h", "h", "-1h", "5 h 3 x"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(UsageError, match="--time-budget: .*is not a duration"):
+    with pytest.raises(UsageError, match=r"--time-budget: .*is not a duration"):
         parse_duration(text)
 
 
