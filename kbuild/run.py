@@ -132,7 +132,8 @@ class LocalRunner:
                 process.terminate()
                 raise
             finally:
-                self._running.discard(process)
+                with self._lock:
+                    self._running.discard(process)
 
     def _start(
         self,
