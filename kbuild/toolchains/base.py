@@ -58,6 +58,10 @@ class ToolchainSource:
         """Why this source cannot serve the requirements, in one sentence; None when it can."""
         raise NotImplementedError
 
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """What `provision` would provide; fetches nothing."""
+        return self.provision(requires).summary
+
     def provision(self, requires: Requirements) -> Toolchain:
         """The toolchain.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.matrix.selection import host_system
-from kbuild.plan import Requirements
+from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.run import Runner
 from kbuild.store import Entry, Store
 from kbuild.toolchains import build_tools
@@ -92,6 +92,19 @@ class Wheels(ToolchainSource):
         at_least = "" if exact else " or newer"
         return f"needs Torch {requires.torch}{at_least}; pinned are {', '.join(self.lock.torch)}"
 
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`: the pinned versions."""
+        versions = [("c++", self._cxx_version(find_cxx()))]
+        if requires.toolkit:
+            versions.append(("cuda", requires.toolkit))
+        if requires.torch:
+            pinned = self.lock.torch_for(requires.torch, exact=requires.torch_exact)
+            versions.append(("torch", pinned.version if pinned else requires.torch))
+        return ToolchainSummary(self.name, tuple(versions), "")
+
+    def _cxx_version(self, cxx: Path) -> str:
+        return str(compiler(cxx, FactCache(self.cache), self.runner)["version"])
+
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`; fetches what the store does not have."""
         reason = self.refuses(requires)
@@ -135,8 +148,7 @@ class Wheels(ToolchainSource):
     def _versions(
         self, requires: Requirements, cxx: Path, toolkit: Entry | None, torch: Entry | None
     ) -> tuple[tuple[str, str], ...]:
-        version = compiler(cxx, FactCache(self.cache), self.runner)["version"]
-        versions = [("c++", version)]
+        versions = [("c++", self._cxx_version(cxx))]
         if toolkit is not None and requires.toolkit:
             programs = self.lock.cuda[requires.toolkit].programs
             nvcc = next(wheel for wheel in programs if wheel.project == "nvidia-cuda-nvcc")
