@@ -17,6 +17,7 @@ from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import FactCache, Facts, compiler
 from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
+from kbuild.toolchains.manylinux import portability
 from kbuild.toolchains.wheels import cuda
 from kbuild.toolchains.wheels.installer import Installer, Say, store_of
 from kbuild.toolchains.wheels.lock import Lock, packaged_lock
@@ -113,6 +114,7 @@ class Wheels(ToolchainSource):
         cxx = find_cxx()
         toolkit = self.installer.cuda(requires.toolkit) if requires.toolkit else None
         torch = self._torch(requires)
+        links = portability(requires.system, cxx, self.cache, self.runner)
         return Toolchain(
             source=self.name,
             cmake=build_tools.cmake(),
@@ -122,10 +124,13 @@ class Wheels(ToolchainSource):
                 ("CMAKE_CXX_COMPILER", str(cxx)),
                 *(_cuda_entries(toolkit, cxx) if toolkit else ()),
                 *cmake_facts(self._facts(torch), requires),
+                *links.cache_entries,
             ),
-            versions=self._versions(requires, cxx, toolkit, torch),
+            versions=(*self._versions(requires, cxx, toolkit, torch), *links.versions),
             env=_environment(os.environ, toolkit),
             store=self.store.root,
+            redistributable=links.promised,
+            notes=links.notes,
         )
 
     def _torch(self, requires: Requirements) -> Entry | None:
