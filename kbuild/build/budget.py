@@ -104,6 +104,8 @@ class Run:
 def opened(budget: Budget, cache: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Run]:
     """A run in a folder of its own, which is gone afterwards.
 
+    Without a jobserver, every ninja gets `--jobs` of its own.
+
     Raises:
         UsageError: `KBUILD_COMPILER_LAUNCHER` names a program that is not there, or
             `KBUILD_CACHE_SIZE` no amount.
@@ -112,7 +114,8 @@ def opened(budget: Budget, cache: Path, environ: Mapping[str, str] = os.environ)
     keeps, limit = objectcache.is_enabled(environ), objectcache.limit_of(environ)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kbuild-"))
-        can_serve = hasattr(os, "mkfifo")
+        # MAKEFLAGS cannot hold a path with white space.
+        can_serve = hasattr(os, "mkfifo") and len(folder.split()) == 1
         server = stack.enter_context(serve(Path(folder), budget.jobs)) if can_serve else None
         yield Run(budget, Path(folder), cache, server, tool, keeps, limit)
 

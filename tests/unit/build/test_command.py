@@ -32,7 +32,10 @@ def test_what_gcc_is_told() -> None:
 def test_what_nvcc_is_told() -> None:
     command = Command(NVCC, "CUDA", "/p/tree")
     assert command.folders == ["/p", "/t/include"]
-    assert command.threads == 4
+    assert command.threads == 1  # one architecture is all that there is
+    archs = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 86, 89, 90, 100)]
+    assert Command([*NVCC, *archs], "CUDA", "/p").threads == 4
+    assert Command(["nvcc", *archs, "--threads", "3"], "CUDA", "/p").threads == 3
     assert command.refusal == ""
     assert "-Xcompiler=-ffile-prefix-map=/kernel" in command.words
 
