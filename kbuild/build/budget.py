@@ -76,19 +76,25 @@ class Run:
     @property
     def log(self) -> Path:
         """One JSON object per unit."""
-        return Path(self._settings("", Path()).log)
+        return Path(self._settings("", Path(), "").log)
 
     @property
     def is_ending(self) -> bool:
         """True when no new work may start."""
         return self.stopped.is_set() or self.budget.is_over
 
-    def environment(self, variant: str, root: Path) -> dict[str, str]:
-        """For the build of one variant of the project at `root`, on top of its toolchain's."""
-        client = self.server.environment if self.server else {}
-        return {**self._settings(variant, root).to_environment(), **client}
+    def environment(
+        self, variant: str, root: Path, compilers: Iterable[tuple[str, str]] = ()
+    ) -> dict[str, str]:
+        """For the build of one variant of the project at `root`, on top of its toolchain's.
 
-    def _settings(self, variant: str, root: Path) -> Settings:
+        `compilers` are names and versions of what compiles.
+        """
+        client = self.server.environment if self.server else {}
+        versions = ";".join(f"{name}={version}" for name, version in compilers)
+        return {**self._settings(variant, root, versions).to_environment(), **client}
+
+    def _settings(self, variant: str, root: Path, compilers: str) -> Settings:
         return Settings(
             run=str(self.folder),
             cache=str(self.cache) if self.keeps else "",
@@ -97,6 +103,7 @@ class Run:
             deadline=self.budget.deadline or 0.0,
             variant=variant,
             root=str(root),
+            compilers=compilers,
         )
 
 

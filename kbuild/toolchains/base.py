@@ -11,6 +11,8 @@ from typing import ClassVar
 
 from kbuild.plan import Requirements, ToolchainSummary
 
+_FRAMEWORKS = {"torch", "apache-tvm-ffi"}
+
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -28,6 +30,11 @@ class Toolchain:
     """What was found, e.g. `("g++", "12.2.0")`, `("torch", "2.13.0+cpu")`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The whole environment of the build's processes."""
+
+    @property
+    def compilers(self) -> tuple[tuple[str, str], ...]:
+        """The versions of what compiles, without the frameworks that are compiled against."""
+        return tuple(entry for entry in self.versions if entry[0] not in _FRAMEWORKS)
 
     @property
     def fingerprint(self) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kbuild.build.unit.command import Command
+    from kbuild.build.unit.settings import Settings
 
 _ENTRIES = 16
 """Entries of one key; the oldest makes way."""
@@ -34,14 +35,18 @@ class Unit:
     """One command's part of the cache."""
 
     def __init__(
-        self, folder: str, command: Command, environ: Mapping[str, str], files: hashes.FileHashes
+        self,
+        settings: Settings,
+        command: Command,
+        environ: Mapping[str, str],
+        files: hashes.FileHashes,
     ) -> None:
         self._command = command
         self._files = files
         source = hashes.read(command.absolute(command.source))
         self.refusal = command.refusal or _clock_in(source)
-        key = object_key(command, environ, source)
-        self._folder = f"{folder}/objects/{key[:2]}/{key[2:]}"
+        key = object_key(command, environ, source, settings.compilers)
+        self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
         self._folders = command.folders
         self._exists: dict[str, bool] = {}
         self.headers: list[str] = []

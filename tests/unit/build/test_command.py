@@ -78,6 +78,15 @@ def test_the_key_knows_flags_and_language_but_not_places() -> None:
     assert unit_key(Command(moved, "CXX", "/p")) == unit_key(Command(GCC, "CXX", "/p"))
 
 
+def test_versions_tell_what_a_wrapper_hides() -> None:
+    def key(language: str, versions: str) -> str:
+        return object_key(Command(GCC, language, "/p/tree"), {}, b"source", versions)
+
+    assert key("CXX", "c++=12") != key("CXX", "c++=13")
+    assert key("CXX", "c++=12;cuda=13.0") == key("CXX", "c++=12;cuda=13.2")
+    assert key("CUDA", "c++=12;cuda=13.0") != key("CUDA", "c++=12;cuda=13.2")
+
+
 @pytest.mark.parametrize(
     ("text", "paths"),
     [
