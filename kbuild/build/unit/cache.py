@@ -55,14 +55,26 @@ class Unit:
     def fetch(self) -> bytes | None:
         """Deliver object and depfile; the compiler's words, or None when there is no entry."""
         for entry in self._entries():
-            paths = self._fitting(entry)
-            data = self._object(entry) if paths is not None else None
-            if paths is not None and data is not None:
-                said = hashes.read(f"{entry}.err")
-                self._deliver(data, paths)
-                os.utime(f"{entry}.d")
-                return self._placed(said)
+            try:
+                said = self._fetch_from(entry)
+            except FileNotFoundError:  # pruned by another process
+                continue
+            except (ValueError, IndexError):  # damaged
+                os.unlink(f"{entry}.d")
+                continue
+            if said is not None:
+                return said
         return None
+
+    def _fetch_from(self, entry: str) -> bytes | None:
+        paths = self._fitting(entry)
+        data = self._object(entry) if paths is not None else None
+        if paths is None or data is None:
+            return None
+        said = hashes.read(f"{entry}.err")
+        self._deliver(data, paths)
+        os.utime(f"{entry}.d")
+        return self._placed(said)
 
     def store(self, said: bytes, started_ns: int) -> str:
         """Keep what the compiler just made; the reason when it cannot be kept."""
