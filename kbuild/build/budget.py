@@ -76,19 +76,25 @@ class Run:
     @property
     def log(self) -> Path:
         """One JSON object per unit."""
-        return Path(self._settings("", Path()).log)
+        return Path(self._settings("", Path(), "").log)
 
     @property
     def is_ending(self) -> bool:
         """True when no new work may start."""
         return self.stopped.is_set() or self.budget.is_over
 
-    def environment(self, variant: str, root: Path) -> dict[str, str]:
-        """For the build of one variant of the project at `root`, on top of its toolchain's."""
-        client = self.server.environment if self.server else {}
-        return {**self._settings(variant, root).to_environment(), **client}
+    def environment(
+        self, variant: str, root: Path, compilers: Iterable[tuple[str, str]] = ()
+    ) -> dict[str, str]:
+        """For the build of one variant of the project at `root`, on top of its toolchain's.
 
-    def _settings(self, variant: str, root: Path) -> Settings:
+        `compilers` are names and versions of what compiles.
+        """
+        client = self.server.environment if self.server else {}
+        versions = ";".join(f"{name}={version}" for name, version in compilers)
+        return {**self._settings(variant, root, versions).to_environment(), **client}
+
+    def _settings(self, variant: str, root: Path, compilers: str) -> Settings:
         return Settings(
             run=str(self.folder),
             cache=str(self.cache) if self.keeps else "",
@@ -97,12 +103,15 @@ class Run:
             deadline=self.budget.deadline or 0.0,
             variant=variant,
             root=str(root),
+            compilers=compilers,
         )
 
 
 @contextmanager
 def opened(budget: Budget, cache: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Run]:
     """A run in a folder of its own, which is gone afterwards.
+
+    Without a jobserver, every ninja gets `--jobs` of its own.
 
     Raises:
         UsageError: `KBUILD_COMPILER_LAUNCHER` names a program that is not there, or
@@ -112,7 +121,8 @@ def opened(budget: Budget, cache: Path, environ: Mapping[str, str] = os.environ)
     keeps, limit = objectcache.is_enabled(environ), objectcache.limit_of(environ)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kbuild-"))
-        can_serve = hasattr(os, "mkfifo")
+        # MAKEFLAGS cannot hold a path with white space.
+        can_serve = hasattr(os, "mkfifo") and len(folder.split()) == 1
         server = stack.enter_context(serve(Path(folder), budget.jobs)) if can_serve else None
         yield Run(budget, Path(folder), cache, server, tool, keeps, limit)
 

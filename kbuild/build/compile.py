@@ -118,13 +118,14 @@ class Compilation:
             self.space.tree,
             root=self.space.project,
             jobs=None if self.run.server else self.run.budget.jobs,
-            env={
-                **self.toolchain.env,
-                **self.run.environment(self.plan.variant, self.space.project),
-            },
+            env={**self.toolchain.env, **self._environment},
             log=self.space.logs / "build.log",
             tell=self.tell,
         )
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return self.run.environment(self.plan.variant, self.space.project, self.toolchain.compilers)
 
     def _install(self) -> None:
         log = self.space.logs / "install.log"

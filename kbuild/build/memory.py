@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 _SHARE = 0.9
 _FALLBACK = 4096
-"""MiB, where neither the kernel nor a control group tells."""
+"""MiB, where nothing tells."""
 _KIB, _MIB = 1 << 10, 1 << 20
 
 
@@ -17,7 +18,15 @@ def memory_budget(root: Path = Path("/")) -> int:
     `root` is where `proc` and `sys` are found.
     """
     rooms = [room for room in (available(root), *control_group_rooms(root)) if room is not None]
-    return max(1, int(min(rooms, default=_FALLBACK) * _SHARE))
+    return max(1, int(min(rooms, default=_half_of_all()) * _SHARE))
+
+
+def _half_of_all() -> int:
+    """MiB, where the kernel does not tell what is free: macOS."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB // 2
+    except (AttributeError, ValueError, OSError):
+        return _FALLBACK
 
 
 def available(root: Path = Path("/")) -> int | None:

@@ -11,6 +11,8 @@ from typing import ClassVar
 
 from kbuild.plan import Requirements, ToolchainSummary
 
+_FRAMEWORKS = {"torch", "apache-tvm-ffi"}
+
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -34,6 +36,11 @@ class Toolchain:
     """True when what it makes runs on every system of the manylinux policy."""
     notes: tuple[str, ...] = ()
     """What the user should know about it, e.g. why its results are not redistributable."""
+
+    @property
+    def compilers(self) -> tuple[tuple[str, str], ...]:
+        """The versions of what compiles, without the frameworks that are compiled against."""
+        return tuple(entry for entry in self.versions if entry[0] not in _FRAMEWORKS)
 
     @property
     def fingerprint(self) -> str:

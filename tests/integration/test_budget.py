@@ -23,6 +23,13 @@ pytestmark = pytest.mark.compile
 STABLE = "relu-stable-abi"
 SOURCE = '#include "torch/api.h"\n#include <vector>\nconst char* where() { return WHERE; }\n'
 HEADER = "#pragma once\n#define WHERE __FILE__\n"
+LOADED_BY_NOTHING_TO_DO = """
+import contextlib, io, sys
+from kbuild.__main__ import main
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["build", {root!r}, "--backend", "cpu"])
+print(*sorted(name for name in sys.modules if name.startswith("kbuild.build")))
+"""
 needs_cxx = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 
@@ -39,6 +46,10 @@ def launch(folder: Path, language: str, *command: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stderr
+
+
+def cache_of(bench: Bench) -> dict[str, str]:
+    return {"KBUILD_CACHE_DIR": str(bench.cache), "NO_COLOR": "1"}
 
 
 def outcomes(folder: Path) -> list[str]:
@@ -105,6 +116,8 @@ def test_a_new_workspace_takes_its_objects_from_the_cache(
     page = bench.root / ".kbuild" / "report" / "build.html"
     assert "relu_cpu/relu_cpu.cpp" in page.read_text()
     assert next(Path(first["path"]).glob("*.so")).read_bytes() == library
+    loaded = bench.python(LOADED_BY_NOTHING_TO_DO.format(root=str(bench.root)), cache_of(bench))
+    assert loaded.split() == ["kbuild.build", "kbuild.build.state", "kbuild.build.workspace"]
     shutil.rmtree(bench.root / ".kbuild")
     done = bench.kbuild("build", "--backend", "cpu", "--json", env={"KBUILD_CACHE": "off"})
     (entry,) = [one for one in json.loads(done.stdout)["variants"] if one["path"]]
@@ -134,7 +147,7 @@ def test_ctrl_c_leaves_a_workspace_that_goes_on(example: Callable[[str], Bench])
     process = subprocess.Popen(  # noqa: TID251
         (sys.executable, "-m", "kbuild", "build", "--backend", "cpu"),
         cwd=bench.root,
-        env={**os.environ, "KBUILD_CACHE_DIR": str(bench.cache), "NO_COLOR": "1"},
+        env={**os.environ, **cache_of(bench)},
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kbuild.build.unit.command import Command
+    from kbuild.build.unit.settings import Settings
 
 _ENTRIES = 16
 """Entries of one key; the oldest makes way."""
@@ -34,14 +35,18 @@ class Unit:
     """One command's part of the cache."""
 
     def __init__(
-        self, folder: str, command: Command, environ: Mapping[str, str], files: hashes.FileHashes
+        self,
+        settings: Settings,
+        command: Command,
+        environ: Mapping[str, str],
+        files: hashes.FileHashes,
     ) -> None:
         self._command = command
         self._files = files
         source = hashes.read(command.absolute(command.source))
         self.refusal = command.refusal or _clock_in(source)
-        key = object_key(command, environ, source)
-        self._folder = f"{folder}/objects/{key[:2]}/{key[2:]}"
+        key = object_key(command, environ, source, settings.compilers)
+        self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
         self._folders = command.folders
         self._exists: dict[str, bool] = {}
         self.headers: list[str] = []
@@ -50,14 +55,26 @@ class Unit:
     def fetch(self) -> bytes | None:
         """Deliver object and depfile; the compiler's words, or None when there is no entry."""
         for entry in self._entries():
-            paths = self._fitting(entry)
-            data = self._object(entry) if paths is not None else None
-            if paths is not None and data is not None:
-                said = hashes.read(f"{entry}.err")
-                self._deliver(data, paths)
-                os.utime(f"{entry}.d")
-                return self._placed(said)
+            try:
+                said = self._fetch_from(entry)
+            except FileNotFoundError:  # pruned by another process
+                continue
+            except (ValueError, IndexError):  # damaged
+                os.unlink(f"{entry}.d")
+                continue
+            if said is not None:
+                return said
         return None
+
+    def _fetch_from(self, entry: str) -> bytes | None:
+        paths = self._fitting(entry)
+        data = self._object(entry) if paths is not None else None
+        if paths is None or data is None:
+            return None
+        said = hashes.read(f"{entry}.err")
+        self._deliver(data, paths)
+        os.utime(f"{entry}.d")
+        return self._placed(said)
 
     def store(self, said: bytes, started_ns: int) -> str:
         """Keep what the compiler just made; the reason when it cannot be kept."""

@@ -14,11 +14,16 @@ _OUTPUTS = {"-o": "object", "-MF": "depfile", "-MT": "target", "-MQ": "target"}
 _FILE_MAP = "-ffile-prefix-map="
 _HOST = ("-Xcompiler=", "--compiler-options=")
 _DEPENDENCIES = {"-MD", "--generate-dependencies-with-compile"}
-_BY_PRODUCTS = (
-    "-gsplit-dwarf", "-save-temps", "--save-temps", "--coverage", "-ftest-coverage",
-    "-fprofile", "-MMD", "-MJ", "-fmodules", "-E", "-S", "-M", "-MM",
-    "--options-file", "-optf",
-)  # fmt: skip
+_MORE_OUTPUTS = {"-MMD", "-MJ", "-E", "-S", "-M", "-MM", "--coverage", "--options-file", "-optf"}
+_MORE_OUTPUTS_LIKE = (
+    "@",
+    "-gsplit-dwarf",
+    "-save-temps",
+    "--save-temps",
+    "-fprofile-",
+    "-ftest-cov",
+)
+_ARCHS = ("-gencode", "--generate-code")
 
 
 class Command:
@@ -36,6 +41,7 @@ class Command:
         self.words: list[str] = []
         """What remains: words that change the object, places excluded."""
         self.threads = 1
+        """Architectures that are compiled at the same time."""
         self.refusal = ""
         """Why the object cannot come from a cache; empty when it can."""
         self._has_depends = False
@@ -83,6 +89,8 @@ class Command:
                 self.source = next(words, "")
             elif word in _DEPENDENCIES:
                 self._has_depends = True
+            elif self.language == "CUDA" and word in {"--threads", "-t"}:
+                self._read_other(f"--threads={next(words, '')}")
             elif not self._read_search(word, words) and not self._read_map(word):
                 self._read_other(word)
 
@@ -108,7 +116,7 @@ class Command:
         if word.startswith(("--threads=", "-t=")):
             count = word.rpartition("=")[2]
             self.threads = int(count) if count.isdigit() and count != "0" else os.cpu_count() or 1
-        if word.startswith("@") or word in _BY_PRODUCTS:
+        if word in _MORE_OUTPUTS or word.startswith(_MORE_OUTPUTS_LIKE):
             self.refusal = f"{word} is not understood by the cache"
 
     def _judge(self) -> None:
@@ -116,3 +124,5 @@ class Command:
             self.refusal = "not a compilation of one source"
         elif not self.refusal and not (self._has_depends and self.depfile):
             self.refusal = "the command writes no depfile"
+        archs = sum(1 for word in self.words if word.startswith(_ARCHS))
+        self.threads = min(self.threads, max(1, archs))

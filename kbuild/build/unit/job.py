@@ -57,7 +57,7 @@ class Job:
         if not settings.cache or settings.tool or command.refusal:
             return None
         try:
-            self._unit = Unit(settings.cache, command, os.environ, self._files)
+            self._unit = Unit(settings, command, os.environ, self._files)
             said = None if self._unit.refusal else self._unit.fetch()
             self._files.save()
         except Exception as error:  # noqa: BLE001 - a failing cache is a warning, never a failure

@@ -24,11 +24,17 @@ _ENVIRONMENT = (
 )  # fmt: skip
 
 
-def object_key(command: Command, environ: Mapping[str, str], source: bytes) -> str:
-    """Key of all objects that this command can give; their headers tell them apart."""
+def object_key(
+    command: Command, environ: Mapping[str, str], source: bytes, versions: str = ""
+) -> str:
+    """Key of all objects that this command can give; their headers tell them apart.
+
+    `versions` are the compilers', as in `Settings.compilers`.
+    """
     return _digest(
         FORMAT,
         *_compilers(command, environ),
+        *_versions(command, versions),
         *(f"{name}={environ[name]}" for name in _ENVIRONMENT if name in environ),
         command.name(command.cwd),
         *_identity(command),
@@ -56,6 +62,12 @@ def _compilers(command: Command, environ: Mapping[str, str]) -> list[str]:
     if COMPILER_ID in environ:
         return programs
     return [_fingerprint(program, environ) for program in programs]
+
+
+def _versions(command: Command, versions: str) -> list[str]:
+    """Those that matter: C++ is compiled by the C++ compiler alone."""
+    entries = versions.split(";")
+    return [entry for entry in entries if command.language != "CXX" or entry.startswith("c++=")]
 
 
 def _fingerprint(program: str, environ: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ _PREFIX = "KBUILD_UNIT_"
 _RUN, _CACHE, _TOOL = f"{_PREFIX}RUN", f"{_PREFIX}CACHE", f"{_PREFIX}TOOL"
 _MEMORY, _DEADLINE = f"{_PREFIX}MEMORY", f"{_PREFIX}DEADLINE"
 _VARIANT, _ROOT = f"{_PREFIX}VARIANT", f"{_PREFIX}ROOT"
+_COMPILERS = f"{_PREFIX}COMPILERS"
 
 
 class Settings:
@@ -27,6 +28,7 @@ class Settings:
         deadline: float = 0.0,
         variant: str = "",
         root: str = "",
+        compilers: str = "",
     ) -> None:
         self.run = run
         """The run's folder: ledger, log, scratch files."""
@@ -41,6 +43,8 @@ class Settings:
         self.variant = variant
         self.root = root
         """The project, which units are named relative to."""
+        self.compilers = compilers
+        """Versions of the compilers, `c++=12.2.0;cuda=13.0.88`: a program may be a wrapper."""
 
     @property
     def ledger(self) -> str:
@@ -66,6 +70,7 @@ class Settings:
             _DEADLINE: f"{self.deadline:.3f}",
             _VARIANT: self.variant,
             _ROOT: self.root,
+            _COMPILERS: self.compilers,
         }
 
 
@@ -81,4 +86,5 @@ def settings_of(environ: Mapping[str, str]) -> Settings | None:
         deadline=float(environ.get(_DEADLINE, "0")),
         variant=environ.get(_VARIANT, ""),
         root=environ.get(_ROOT, ""),
+        compilers=environ.get(_COMPILERS, ""),
     )

@@ -32,7 +32,10 @@ def test_what_gcc_is_told() -> None:
 def test_what_nvcc_is_told() -> None:
     command = Command(NVCC, "CUDA", "/p/tree")
     assert command.folders == ["/p", "/t/include"]
-    assert command.threads == 4
+    assert command.threads == 1  # one architecture is all that there is
+    archs = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 86, 89, 90, 100)]
+    assert Command([*NVCC, *archs], "CUDA", "/p").threads == 4
+    assert Command(["nvcc", *archs, "--threads", "3"], "CUDA", "/p").threads == 3
     assert command.refusal == ""
     assert "-Xcompiler=-ffile-prefix-map=/kernel" in command.words
 
@@ -73,6 +76,15 @@ def test_the_key_knows_flags_and_language_but_not_places() -> None:
     assert key(GCC, CPATH="/x") != key(GCC)
     assert key(GCC, KBUILD_COMPILER_ID="1") != key(GCC, KBUILD_COMPILER_ID="2")
     assert unit_key(Command(moved, "CXX", "/p")) == unit_key(Command(GCC, "CXX", "/p"))
+
+
+def test_versions_tell_what_a_wrapper_hides() -> None:
+    def key(language: str, versions: str) -> str:
+        return object_key(Command(GCC, language, "/p/tree"), {}, b"source", versions)
+
+    assert key("CXX", "c++=12") != key("CXX", "c++=13")
+    assert key("CXX", "c++=12;cuda=13.0") == key("CXX", "c++=12;cuda=13.2")
+    assert key("CUDA", "c++=12;cuda=13.0") != key("CUDA", "c++=12;cuda=13.2")
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,18 @@ def test_a_damaged_record_is_a_miss(bench: Bench, damage: str) -> None:
     (record,) = (bench.root / "cache/objects").glob("*/*/*.d")
     record.write_text(damage)
     bench.compile("a.cpp", include(bench))
-    assert bench.starts == 2
+    bench.compile("a.cpp", include(bench))
+    assert bench.outcomes == ["miss", "miss", "hit"]
+    assert bench.log.warnings == ()
+
+
+def test_an_object_that_is_pruned_meanwhile_is_a_miss(bench: Bench) -> None:
+    bench.compile("a.cpp", include(bench))
+    (stored,) = (bench.root / "cache/objects").glob("*/*/*.err")
+    stored.unlink()
+    bench.compile("a.cpp", include(bench))
+    assert bench.outcomes == ["miss", "miss"]
+    assert bench.log.warnings == ()
 
 
 def test_a_cache_that_cannot_be_written_is_a_warning(bench: Bench) -> None:
