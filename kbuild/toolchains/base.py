@@ -11,6 +11,8 @@ from typing import ClassVar
 
 from kbuild.plan import Requirements, ToolchainSummary
 
+_FRAMEWORKS = {"torch", "apache-tvm-ffi"}
+
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -36,6 +38,11 @@ class Toolchain:
     """What the user should know about it, e.g. why its results are not redistributable."""
 
     @property
+    def compilers(self) -> tuple[tuple[str, str], ...]:
+        """The versions of what compiles, without the frameworks that are compiled against."""
+        return tuple(entry for entry in self.versions if entry[0] not in _FRAMEWORKS)
+
+    @property
     def fingerprint(self) -> str:
         """Changes when anything that can change an object file changes."""
         place = "" if self.store is None else str(self.store)
@@ -57,6 +64,10 @@ class ToolchainSource:
     def refuses(self, requires: Requirements) -> str | None:
         """Why this source cannot serve the requirements, in one sentence; None when it can."""
         raise NotImplementedError
+
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """What `provision` would provide; fetches nothing."""
+        return self.provision(requires).summary
 
     def provision(self, requires: Requirements) -> Toolchain:
         """The toolchain.

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.matrix.selection import host_system
-from kbuild.plan import Requirements
+from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.run import Runner
 from kbuild.store import Entry, Store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import FactCache, Facts, compiler
 from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
+from kbuild.toolchains.manylinux import portability
 from kbuild.toolchains.wheels import cuda
 from kbuild.toolchains.wheels.installer import Installer, Say, store_of
 from kbuild.toolchains.wheels.lock import Lock, packaged_lock
@@ -92,6 +93,19 @@ class Wheels(ToolchainSource):
         at_least = "" if exact else " or newer"
         return f"needs Torch {requires.torch}{at_least}; pinned are {', '.join(self.lock.torch)}"
 
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`: the pinned versions."""
+        versions = [("c++", self._cxx_version(find_cxx()))]
+        if requires.toolkit:
+            versions.append(("cuda", requires.toolkit))
+        if requires.torch:
+            pinned = self.lock.torch_for(requires.torch, exact=requires.torch_exact)
+            versions.append(("torch", pinned.version if pinned else requires.torch))
+        return ToolchainSummary(self.name, tuple(versions), "")
+
+    def _cxx_version(self, cxx: Path) -> str:
+        return str(compiler(cxx, FactCache(self.cache), self.runner)["version"])
+
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`; fetches what the store does not have."""
         reason = self.refuses(requires)
@@ -100,6 +114,7 @@ class Wheels(ToolchainSource):
         cxx = find_cxx()
         toolkit = self.installer.cuda(requires.toolkit) if requires.toolkit else None
         torch = self._torch(requires)
+        links = portability(requires.system, cxx, self.cache, self.runner)
         return Toolchain(
             source=self.name,
             cmake=build_tools.cmake(),
@@ -109,10 +124,13 @@ class Wheels(ToolchainSource):
                 ("CMAKE_CXX_COMPILER", str(cxx)),
                 *(_cuda_entries(toolkit, cxx) if toolkit else ()),
                 *cmake_facts(self._facts(torch), requires),
+                *links.cache_entries,
             ),
-            versions=self._versions(requires, cxx, toolkit, torch),
+            versions=(*self._versions(requires, cxx, toolkit, torch), *links.versions),
             env=_environment(os.environ, toolkit),
             store=self.store.root,
+            redistributable=links.promised,
+            notes=links.notes,
         )
 
     def _torch(self, requires: Requirements) -> Entry | None:
@@ -135,8 +153,7 @@ class Wheels(ToolchainSource):
     def _versions(
         self, requires: Requirements, cxx: Path, toolkit: Entry | None, torch: Entry | None
     ) -> tuple[tuple[str, str], ...]:
-        version = compiler(cxx, FactCache(self.cache), self.runner)["version"]
-        versions = [("c++", version)]
+        versions = [("c++", self._cxx_version(cxx))]
         if toolkit is not None and requires.toolkit:
             programs = self.lock.cuda[requires.toolkit].programs
             nvcc = next(wheel for wheel in programs if wheel.project == "nvidia-cuda-nvcc")
