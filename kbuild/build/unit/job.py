@@ -12,6 +12,7 @@ from kbuild.build.unit.command import Command
 from kbuild.build.unit.key import source_key, unit_key
 from kbuild.build.unit.ledger import Ledger
 from kbuild.build.unit.log import append
+from kbuild.build.unit.turn import Turn
 from kbuild.build.unit.weights import History, weight
 
 TYPE_CHECKING = False
@@ -40,9 +41,36 @@ class Job:
         """The exit status that the build system is to see."""
         said = self._fetched()
         if said is not None:
-            self._say(said)
-            self._log("hit", self._began, time.time())
-            return 0
+            return self._hit(said)
+        turn = self._turn()
+        try:
+            said = self._awaited(turn) if turn is not None else None
+            return self._made() if said is None else self._hit(said)
+        finally:
+            if turn is not None:
+                turn.end()
+
+    def _awaited(self, turn: Turn) -> bytes | None:
+        """What another process has made meanwhile; None when this one is to compile."""
+        try:
+            if turn.is_first():
+                return None
+            turn.wait()
+        except OSError as error:
+            self._warn(f"the object cache cannot be locked: {error}")
+            return None
+        return self._fetched()
+
+    def _turn(self) -> Turn | None:
+        unit = self._unit
+        return Turn(unit.turn) if unit and unit.is_shareable and not unit.refusal else None
+
+    def _hit(self, said: bytes) -> int:
+        self._say(said)
+        self._log("hit", self._began, time.time())
+        return 0
+
+    def _made(self) -> int:
         if self._settings.is_over():
             return self._refused()
         ended = self._compiled()

@@ -253,3 +253,25 @@ def test_pruning_keeps_what_was_used_last(bench: Bench) -> None:
     assert gone == found[0].size + found[1].size
     assert kept == {entry.stem for entry in found[2:]}
     assert len(list((bench.root / "cache/objects").glob("*/*/*"))) == 6
+
+
+def test_two_variants_that_want_the_same_object_at_once_compile_it_once(bench: Bench) -> None:
+    bench.write("a.cpp", "//! sleep 1\n")
+    started = [
+        bench.start(*bench.command("a.cpp", tree=tree), tree=tree) for tree in ("one", "two")
+    ]
+    for process in started:
+        process.communicate(timeout=60)
+    assert sorted(bench.outcomes) == ["hit", "miss"]
+    assert bench.starts == 1
+    assert bench.object_of("a.cpp", tree="one") == bench.object_of("a.cpp", tree="two")
+
+
+def test_sources_that_include_torch_do_not_wait_for_each_other(bench: Bench) -> None:
+    bench.write("a.cpp", "//! sleep 1\n// #include <torch/library.h>\n")
+    started = [
+        bench.start(*bench.command("a.cpp", tree=tree), tree=tree) for tree in ("one", "two")
+    ]
+    for process in started:
+        process.communicate(timeout=60)
+    assert bench.outcomes == ["miss", "miss"]
