@@ -22,8 +22,8 @@ CONVERTED = (
     *("ScalarType", "Layout", "Device", "MemoryFormat"),
 )
 HEADER = """\
-# Operators with an overload whose arguments torch/csrc/stable/stableivalue_conversions.h can convert, so
-# that torch_call_dispatcher can call them; from the headers of Torch {version}.
+# Operators with an overload whose arguments torch/csrc/stable/stableivalue_conversions.h can
+# convert, so that torch_call_dispatcher can call them; from the headers of Torch {version}.
 # Made by scripts/refresh_aten_operators.py.
 """
 
@@ -50,8 +50,9 @@ def converted(kind: str) -> bool:
 def main() -> int:
     """Write the file; with `--check`, say whether it is stale."""
     spec = find_spec("torch")
-    assert spec is not None, "this Python has no Torch"
-    assert spec.origin is not None
+    if spec is None or spec.origin is None:
+        print("this Python has no Torch")
+        return 1
     names = sorted({*callable_names(Path(spec.origin).parent / "include")})
     words = textwrap.fill(" ".join(names), 100, break_long_words=False, break_on_hyphens=False)
     text = HEADER.format(version=version("torch").partition("+")[0]) + words + "\n"

@@ -12,6 +12,7 @@ from kbuild.advice.table import Table, table
 from kbuild.advice.tokens import Token, tokens
 from kbuild.advice.vocabulary import qualified, vocabulary
 from kbuild.backends import BACKENDS
+from kbuild.config.model import KernelSection, TorchSection
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.includes import reachable, resolve
 from kbuild.project import Project
@@ -115,7 +116,8 @@ class _Desk:
     def _folders(self, backend: str) -> dict[str, tuple[str, ...]]:
         """Every listed source of a backend -> the include folders that it is compiled with."""
         torch = self._project.file.torch
-        sections = [*([torch] if torch else []), *self._project.kernels_for(backend).values()]
+        kernels = self._project.kernels_for(backend).values()
+        sections: list[TorchSection | KernelSection] = [*([torch] if torch else []), *kernels]
         usual = (_USUAL_INCLUDE,) if self._tree.is_dir(_USUAL_INCLUDE) else ()
         return {
             posixpath.normpath(source): tuple(dict.fromkeys((*section.include, *usual)))

@@ -23,8 +23,9 @@ _PATTERN = re.compile(
       (?: <(?P<angled>[^>\n]+)> | "(?P<quoted>[^"\n]+)" )
     | (?P<prose> ^{_BLANK}\#{_BLANK}(?:error|warning)\b(?:{_SPLICE}|[^\n])* )
     | (?P<raw> (?:u8|[uUL])?R"(?P<fence>[^()\\\s]{{0,16}})\(.*?(?:\)(?P=fence)"|\Z) )
-    | (?P<literal> (?:u8|[uUL])?(?: "(?:{_SPLICE}|\\.|[^"\\\n])*"? | '(?:{_SPLICE}|\\.|[^'\\\n])*'? ) )
-    | (?P<number> \.?\d(?:'?\w|[eEpP][+-]|\.)* )
+    | (?P<string> (?:u8|[uUL])?"(?:{_SPLICE}|\\.|[^"\\\n])*"? )
+    | (?P<character> (?:u8|[uUL])?'(?:{_SPLICE}|\\.|[^'\\\n])*'? )
+    | (?P<number> \.?\d(?:[eEpP][+-]|'?\w|\.)* )
     | (?P<name> [^\W\d]\w* )
     | (?P<sign> ::|->|\S )
     """,

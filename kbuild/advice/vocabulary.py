@@ -23,20 +23,27 @@ def at(words: Sequence[Token], index: int) -> Token:
 
 
 def qualified(found: Iterable[Token]) -> tuple[Token, ...]:
-    """The tokens, with `a::b::c` and `::a::b::c` as one name `a::b::c` each."""
+    """The tokens, with `a::b::c` and `::a::b::c` as one name `a::b::c` each.
+
+    A `::` belongs to the name that it touches: `return ::at::empty(n)` has two names.
+    """
     words: list[Token] = []
-    joins = False
+    before, joins = _END, False
     for token in found:
-        if token.text == "::" and token.kind == "sign":
-            joins = True
-        elif joins and token.kind == "name" and words and words[-1].kind == "name":
-            last = words.pop()
-            words.append(Token("name", f"{last.text}::{token.text}", last.line, last.column))
-            joins = False
+        if token.text == "::":
+            joins = before.kind == "name" and _touch(before, token)
+        elif joins and token.kind == "name":
+            first = words.pop()
+            text = f"{first.text}::{token.text}"
+            words.append(Token("name", text, first.line, first.column))
         else:
             words.append(token)
-            joins = False
+        before, joins = token, joins and token.text == "::"
     return tuple(words)
+
+
+def _touch(left: Token, right: Token) -> bool:
+    return (left.line, left.column + len(left.text)) == (right.line, right.column)
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ def vocabulary(sources: Sequence[Sequence[Token]], table: Table) -> Vocabulary:
 
 
 def is_tensor(words: Sequence[Token], end: int, tensors: frozenset[str], table: Table) -> bool:
-    """Whether the expression that ends at `end` is a tensor: a name of one, or a call that gives one.
+    """Whether the expression that ends at `end` is a tensor: its name, or a call that gives one.
 
     Args:
         words: qualified tokens.
