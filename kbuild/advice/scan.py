@@ -145,6 +145,6 @@ def _passes_function(words: Sequence[Token], index: int) -> bool:
     """`m.impl("name", &function)`, and not `m.impl("name", TORCH_BOX(&function))`."""
     texts = [at(words, index + step) for step in range(1, 5)]
     opening, schema, comma, given = texts
-    if (opening.text, schema.kind, comma.text) != ("(", "literal", ","):
+    if (opening.text, schema.kind, comma.text) != ("(", "string", ","):
         return False
     return given.text == "&" or (given.kind == "name" and given.text != "TORCH_BOX")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["include", "name", "literal", "sign"]
+Kind = Literal["include", "name", "number", "string", "sign"]
 
 _SPLICE = r"\\\r?\n"
 _BLANK = rf"(?:[ \t]|{_SPLICE})*"
@@ -71,4 +71,4 @@ def _classified(match: re.Match[str]) -> tuple[Kind, str, int] | None:
         return None if match["sign"] == "\\" else ("sign", match["sign"], match.start())
     if match["comment"] or match["prose"]:
         return None
-    return "literal", "", match.start()
+    return "number" if match["number"] else "string", "", match.start()

@@ -153,7 +153,7 @@ def _add_deduced(words: Sequence[Token], found: set[str], table: Table) -> None:
         if word.text != "=" or name.kind != "name" or not _is_auto(words, index - 2):
             continue
         end = index
-        while at(words, end + 1).text not in {"", ";"}:
+        while end + 1 < len(words) and words[end + 1].text != ";":
             end += 1
         if is_tensor(words, end, frozenset(found), table):
             found.add(name.text)

@@ -74,7 +74,8 @@ def _say(found: Sequence[BackendAdvice], ctx: Context) -> None:
     for file in dict.fromkeys(use.file for use in everywhere):
         own = [use for use in everywhere if use.file == file]
         ctx.ui.table((file, "instead", "since", "line:column"), _rows(own))
-        ctx.ui.data("\n".join([*_readers(file, found), *_notes(own), " "]))
+        ctx.ui.data("\n".join([*_readers(file, found), *_notes(own)]))
+        ctx.ui.data("\n")
     _say_costs(found, ctx)
     ctx.ui.data("\n".join(_answer(advice) for advice in found))
 
@@ -124,7 +125,8 @@ def _say_costs(found: Sequence[BackendAdvice], ctx: Context) -> None:
     ]
     ctx.ui.table(("unit", "backends", "dearest Torch header", "seconds"), rows)
     lines = [f"  {', '.join(files)}: {text}" for text, files in _cheaper(units).items()]
-    ctx.ui.data("\n".join([f"  {costs().how}", *lines, " "]))
+    ctx.ui.data("\n".join([f"  {costs().how}", *lines]))
+    ctx.ui.data("\n")
 
 
 def _cheaper(units: Iterable[UnitCost]) -> dict[str, list[str]]:

@@ -45,8 +45,8 @@ def lines_with_floor(header: Path) -> Iterator[tuple[str, Version]]:
 
 
 def first_release(header: Path, symbol: str) -> Version | None:
-    """The oldest Torch that has the symbol, by the guards of the header."""
-    pattern = re.compile(rf"(?<!\w){re.escape(symbol)}(?!\w)")
+    """The oldest Torch that has the symbol, by its guards; `x::symbol` is a use and not it."""
+    pattern = re.compile(rf"(?<![\w:]){re.escape(symbol)}(?!\w)")
     return min(
         (floor for line, floor in lines_with_floor(header) if pattern.search(line)), default=None
     )
