@@ -29,7 +29,7 @@ def reachable(tree: SourceTree, source: str, folders: Iterable[str]) -> tuple[st
         found[path] = None
         base = posixpath.dirname(path)
         for name in _INCLUDE.findall(tree.read_text(path)):
-            waiting.extend(_resolve(tree, name, (base, *search)))
+            waiting.extend(resolve(tree, name, (base, *search)))
     return tuple(found)
 
 
@@ -39,7 +39,8 @@ def mentions(tree: SourceTree, paths: Iterable[str], word: str) -> bool:
     return any(pattern.search(tree.read_text(path)) for path in paths)
 
 
-def _resolve(tree: SourceTree, name: str, folders: Iterable[str]) -> tuple[str, ...]:
+def resolve(tree: SourceTree, name: str, folders: Iterable[str]) -> tuple[str, ...]:
+    """The project file that an include means, searched in `folders`; empty when there is none."""
     for folder in folders:
         path = posixpath.normpath(posixpath.join(folder, name))
         if not path.startswith(("..", "/")) and tree.is_file(path):

@@ -39,6 +39,7 @@ VERBS = tuple(
         (_CHECK, "check-config", "Check build.toml and the files that it names"),
         (_CHECK, "plan", "Show what would be built, and how"),
         (_CHECK, "list-variants", "List the variants that the project is built for"),
+        (_CHECK, "abi-advice", "Say what keeps the sources from Torch's stable ABI"),
         (_CHECK, "check-builds", "Check built variants, loading included"),
         (_CHECK, "check-abi", "Check the binaries of built variants"),
         (_FILES, "update-build", "Rewrite build.toml to the current edition"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from projects import BINDING, kernel, write_project
 
 from kbuild.__main__ import main
 from kbuild.cli.generate_docs import page
@@ -34,6 +35,26 @@ def test_words(golden, capsys, tmp_path, name, argv):
     out, err = capsys.readouterr()
     text = f"$ kbuild {' '.join(argv)}\n-- exit code {code}\n-- stdout\n{out}-- stderr\n{err}"
     golden(f"cli/{name}.txt", text.replace(str(tmp_path), "<folder>"))
+
+
+SOURCE = """\
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+
+void scale(torch::Tensor x, const at::Tensor &by) { // not an at::Half
+  TORCH_CHECK(x.is_cuda() && by.is_contiguous(), "at::Tensor");
+  auto stream = at::cuda::getCurrentCUDAStream();
+  auto y = x.contiguous().mul_(by);
+  launch(y.data_ptr<float>(), by.data_ptr<float>(), stream);
+}
+"""
+
+
+def test_abi_advice(golden, capsys, tmp_path):
+    project = write_project(tmp_path, BINDING, kernel("cuda"), backends=("cuda",))
+    (project / "src/k.cu").write_text(SOURCE)
+    assert main(["abi-advice", str(project)]) == 0
+    golden("cli/abi_advice.txt", capsys.readouterr().out)
 
 
 def test_the_reference_is_fresh():

@@ -14,7 +14,7 @@ LAYERS = (
     ("__main__",),
     ("cli",),
     ("pipeline", "diagnosis"),
-    ("build", "checks", "hub", "languages", "package", "card", "toolchains"),
+    ("advice", "build", "checks", "hub", "languages", "package", "card", "toolchains"),
     ("generate", "scaffold", "metadata", "digest"),
     ("planning", "plan"),
     ("backends", "frameworks", "matrix", "identity", "project"),

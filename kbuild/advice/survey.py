@@ -1,0 +1,166 @@
+"""A project's way to the stable ABI, backend by backend, and what its units' headers cost."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kbuild.advice.costs import UnitCost, unit_cost
+from kbuild.advice.scan import Demand, Source, Use, demands, uses
+from kbuild.advice.table import Table, table
+from kbuild.advice.tokens import Token, tokens
+from kbuild.advice.vocabulary import qualified, vocabulary
+from kbuild.backends import BACKENDS
+from kbuild.config.model import KernelSection, TorchSection
+from kbuild.frameworks import FRAMEWORKS
+from kbuild.includes import reachable, resolve
+from kbuild.project import Project
+from kbuild.sourcetree import SourceTree
+from kbuild.version import Version
+
+_USUAL_INCLUDE = "csrc"
+
+
+@dataclass(frozen=True)
+class BackendAdvice:
+    """What one backend's sources need to leave Torch's C++ API."""
+
+    backend: str
+    declared: Version | None
+    """`stable-abi` of `build.toml` for this backend."""
+    files: tuple[str, ...]
+    """The sources and project headers that were read."""
+    uses: tuple[Use, ...]
+    demands: tuple[Demand, ...]
+    units: tuple[UnitCost, ...]
+
+    @property
+    def without(self) -> tuple[Use, ...]:
+        """The uses that the table has no replacement for."""
+        return tuple(use for use in self.uses if use.entry.stable is None)
+
+    @property
+    def floor(self) -> Version:
+        """The oldest Torch that the backend runs on once every use is replaced."""
+        replaced = [use.entry.since for use in self.uses if use.entry.since]
+        needed = [demand.since for demand in self.demands]
+        return max([table().base, *replaced, *needed])
+
+    @property
+    def raised_by(self) -> tuple[str, ...]:
+        """What the floor is due to, as written, when it is above the oldest one."""
+        if self.floor == table().base:
+            return ()
+        replaced = (use.text for use in self.uses if use.entry.since == self.floor)
+        needed = (demand.text for demand in self.demands if demand.since == self.floor)
+        return tuple(dict.fromkeys([*replaced, *needed]))
+
+    def to_json(self) -> dict[str, object]:
+        """The advice as a JSON object."""
+        return {
+            "backend": self.backend,
+            "stable-abi": str(self.declared) if self.declared else None,
+            "stable": not self.uses,
+            "replaceable": not self.without,
+            "floor": str(self.floor),
+            "floor-due-to": list(self.raised_by),
+            "files": list(self.files),
+            "uses": [use.to_json() for use in self.uses],
+            "units": [unit.to_json() for unit in self.units],
+        }
+
+
+def survey(
+    project: Project, tree: SourceTree, backends: Iterable[str]
+) -> tuple[BackendAdvice, ...]:
+    """The advice for these backends, in their order.
+
+    Args:
+        project: a project with a `[torch]` table.
+        tree: its files.
+        backends: compiled backends of the project.
+    """
+    desk = _Desk(project, tree)
+    return tuple(desk.advise(backend) for backend in backends)
+
+
+class _Desk:
+    """Reads each file once, whatever number of backends share it."""
+
+    def __init__(self, project: Project, tree: SourceTree) -> None:
+        self._project = project
+        self._tree = tree
+        self._table: Table = table()
+        self._words: dict[str, tuple[Token, ...]] = {}
+        self._sources: dict[tuple[str, tuple[str, ...]], Source] = {}
+        self._own = {name for framework in FRAMEWORKS for name in framework.support_files}
+
+    def advise(self, backend: str) -> BackendAdvice:
+        """The advice for one backend."""
+        folders = self._folders(backend)
+        files = {
+            path: where for listed, where in folders.items() for path in self._reach(listed, where)
+        }
+        sources = [self._source(path, where) for path, where in files.items()]
+        torch = self._project.file.torch
+        return BackendAdvice(
+            backend=backend,
+            declared=torch.stable_abi_for(backend) if torch else None,
+            files=tuple(files),
+            uses=tuple(use for source in sources for use in uses(source, self._table)),
+            demands=tuple(found for source in sources for found in demands(source, self._table)),
+            units=tuple(self._units(backend, folders)),
+        )
+
+    def _folders(self, backend: str) -> dict[str, tuple[str, ...]]:
+        """Every listed source of a backend -> the include folders that it is compiled with."""
+        torch = self._project.file.torch
+        kernels = self._project.kernels_for(backend).values()
+        sections: list[TorchSection | KernelSection] = [*([torch] if torch else []), *kernels]
+        usual = (_USUAL_INCLUDE,) if self._tree.is_dir(_USUAL_INCLUDE) else ()
+        return {
+            posixpath.normpath(source): tuple(dict.fromkeys((*section.include, *usual)))
+            for section in sections
+            for source in section.src
+        }
+
+    def _reach(self, path: str, folders: Sequence[str]) -> tuple[str, ...]:
+        """The file and the project headers that it reads, without those that kbuild writes."""
+        found = reachable(self._tree, path, folders)
+        return tuple(file for file in found if posixpath.basename(file) not in self._own)
+
+    def _read(self, path: str) -> tuple[Token, ...]:
+        if path not in self._words:
+            self._words[path] = qualified(tokens(self._tree.read_text(path)))
+        return self._words[path]
+
+    def _source(self, path: str, folders: tuple[str, ...]) -> Source:
+        key = (path, folders)
+        if key not in self._sources:
+            reached = [self._read(file) for file in self._reach(path, folders)]
+            self._sources[key] = Source(
+                path,
+                self._read(path),
+                vocabulary(reached, self._table),
+                lambda name: self._resolves(name, path, folders),
+            )
+        return self._sources[key]
+
+    def _resolves(self, name: str, path: str, folders: Sequence[str]) -> bool:
+        return bool(resolve(self._tree, name, (posixpath.dirname(path), *folders)))
+
+    def _units(self, backend: str, folders: Mapping[str, tuple[str, ...]]) -> Iterator[UnitCost]:
+        for path, where in folders.items():
+            language = BACKENDS.get(backend).language_of(path)
+            if language is not None:
+                yield unit_cost(path, language, self._outside(path, where))
+
+    def _outside(self, path: str, folders: tuple[str, ...]) -> dict[str, str]:
+        """The headers that a unit reads from outside the project -> the file that includes it."""
+        return {
+            word.text: file
+            for file in reversed(self._reach(path, folders))
+            for word in self._read(file)
+            if word.kind == "include" and not self._resolves(word.text, file, folders)
+        }

@@ -1,0 +1,178 @@
+"""`kbuild abi-advice`: the way to Torch's stable ABI, and what Torch's headers cost."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kbuild.cli.context import Context
+from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from kbuild.advice.costs import UnitCost
+    from kbuild.advice.scan import Use
+    from kbuild.advice.survey import BackendAdvice
+    from kbuild.project import Project
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel_dir(parser)
+    parser.add_argument(
+        "--backend", action="append", default=[], metavar="NAME", help="one backend (repeatable)"
+    )
+    add_json(parser)
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Print every use, its replacement and the costs; always 0, since advice is no verdict."""
+    from kbuild.advice.survey import survey
+    from kbuild.project import open_project
+    from kbuild.sourcetree import SourceTree
+
+    root = ctx.folder(args.kernel_dir)
+    tree = SourceTree(root)
+    project = open_project(root, tree)
+    found = survey(project, tree, _backends(project, args.backend))
+    if args.json:
+        ctx.ui.data_json(_object(found))
+    elif not found:
+        ctx.ui.data(f"{project.name} compiles nothing against Torch")
+    elif not any(advice.uses for advice in found):
+        ctx.ui.data(_praise(project.name, found))
+    else:
+        _say(found, ctx)
+    return 0
+
+
+def _backends(project: Project, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The backends that compile against Torch, and of these the wanted ones."""
+    compiled = [name for name in project.file.general.backends if project.is_compiled(name)]
+    known = tuple(compiled) if project.file.torch else ()
+    for name in wanted:
+        if name not in project.file.general.backends:
+            listed = ", ".join(project.file.general.backends)
+            raise UsageError(f"the project has no backend `{name}`", hint=f"it has {listed}")
+    return tuple(name for name in known if not wanted or name in wanted)
+
+
+def _object(found: Sequence[BackendAdvice]) -> dict[str, object]:
+    from kbuild.advice.costs import costs
+    from kbuild.advice.table import table
+
+    return {
+        "torch-headers": str(table().torch),
+        "seconds": costs().how,
+        "backends": [advice.to_json() for advice in found],
+    }
+
+
+def _say(found: Sequence[BackendAdvice], ctx: Context) -> None:
+    everywhere = {use: None for advice in found for use in advice.uses}
+    for file in dict.fromkeys(use.file for use in everywhere):
+        own = [use for use in everywhere if use.file == file]
+        ctx.ui.table((file, "instead", "since", "line:column"), _rows(own))
+        ctx.ui.data("\n".join([*_readers(file, found), *_notes(own)]))
+        ctx.ui.data("\n")
+    _say_costs(found, ctx)
+    ctx.ui.data("\n".join(_answer(advice) for advice in found))
+
+
+def _rows(uses: Iterable[Use]) -> list[tuple[str, str, str, str]]:
+    """One row for each thing that a file uses, with every place of it."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for use in uses:
+        since = str(use.entry.since) if use.entry.since else "-"
+        row = (use.text, use.entry.stable or "no replacement known", since)
+        places.setdefault(row, []).append(f"{use.line}:{use.column}")
+    return [(*row, " ".join(where)) for row, where in places.items()]
+
+
+def _readers(file: str, found: Sequence[BackendAdvice]) -> Iterator[str]:
+    """Which backends read a file, where not all do."""
+    readers = [advice.backend for advice in found if file in advice.files]
+    if len(readers) < len(found):
+        yield f"  only for {', '.join(readers)}"
+
+
+def _notes(uses: Iterable[Use]) -> Iterator[str]:
+    for note, texts in _by_note(uses).items():
+        yield f"  {', '.join(texts)}: {note}"
+
+
+def _by_note(uses: Iterable[Use]) -> dict[str, list[str]]:
+    notes: dict[str, list[str]] = {}
+    for use in uses:
+        texts = notes.setdefault(use.entry.note, [])
+        if use.text not in texts:
+            texts.append(use.text)
+    notes.pop("", None)
+    return notes
+
+
+def _say_costs(found: Sequence[BackendAdvice], ctx: Context) -> None:
+    from kbuild.advice.costs import costs
+
+    units: dict[UnitCost, list[str]] = {}
+    for advice in found:
+        for unit in advice.units:
+            units.setdefault(unit, []).append(advice.backend)
+    rows = [
+        (unit.file, ", ".join(backends), unit.header or "no Torch header", _seconds(unit))
+        for unit, backends in units.items()
+    ]
+    ctx.ui.table(("unit", "backends", "dearest Torch header", "seconds"), rows)
+    lines = [f"  {', '.join(files)}: {text}" for text, files in _cheaper(units).items()]
+    ctx.ui.data("\n".join([f"  {costs().how}", *lines]))
+    ctx.ui.data("\n")
+
+
+def _cheaper(units: Iterable[UnitCost]) -> dict[str, list[str]]:
+    """What would make units cheaper -> those units."""
+    files: dict[str, list[str]] = {}
+    for unit in units:
+        if unit.cheaper and unit.file not in files.setdefault(unit.cheaper, []):
+            files[unit.cheaper].append(unit.file)
+    return files
+
+
+def _seconds(unit: UnitCost) -> str:
+    if unit.kind is None:
+        return "0"
+    return f"{unit.kind.seconds:g}" if unit.kind.seconds is not None else "not measured"
+
+
+def _answer(advice: BackendAdvice) -> str:
+    if not advice.uses:
+        return f"{advice.backend}: only the stable ABI is used, from Torch {advice.floor} on"
+    files = len({use.file for use in advice.uses})
+    count = f"{_count(len(advice.uses), 'use')} in {_count(files, 'file')}"
+    return f"{advice.backend}: {count}; {_verdict(advice)}"
+
+
+def _verdict(advice: BackendAdvice) -> str:
+    """Whether the stable ABI has everything, and from which Torch on."""
+    due = f" ({', '.join(advice.raised_by)})" if advice.raised_by else ""
+    has = f"a stable replacement from Torch {advice.floor} on{due}"
+    if not advice.without:
+        return f"every one has {has}"
+    kinds = ", ".join(dict.fromkeys(use.text for use in advice.without))
+    return f"{len(advice.uses) - len(advice.without)} have {has}; none is known for {kinds}"
+
+
+def _praise(name: str, found: Sequence[BackendAdvice]) -> str:
+    """One line for a project that uses the stable ABI only."""
+    floor = max(advice.floor for advice in found)
+    text = f"{name}: well done, only the stable ABI is used; it runs on Torch {floor} and later"
+    asked = [advice.declared for advice in found if advice.declared]
+    if len(asked) < len(found):
+        return f'{text}: say so with `stable-abi = "{floor}"` in [torch]'
+    if min(asked) < floor:
+        return f"{text}, but build.toml promises {min(asked)}"
+    return f"{text}, build.toml asks for {min(asked)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"

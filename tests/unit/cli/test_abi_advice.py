@@ -1,0 +1,128 @@
+"""`kbuild abi-advice`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+RELU, STABLE, NOARCH = (EXAMPLES / f"relu{tail}" for tail in ("", "-stable-abi", "-noarch"))
+
+
+@pytest.fixture
+def migrated(here):
+    """relu-stable-abi's sources in a project that does not say `stable-abi` yet."""
+    folder = here / "kernel"
+    for source in STABLE.rglob("*"):
+        if source.suffix in {".cpp", ".h", ".cu", ".toml"}:
+            target = folder / source.relative_to(STABLE)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(source.read_text())
+    (folder / "torch-ext/relu_stable_abi").mkdir()
+    (folder / "torch-ext/relu_stable_abi/__init__.py").write_text("")
+    return folder
+
+
+def rewrite(folder, old, new):
+    path = folder / "build.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_relu(kbuild):
+    answer = kbuild("abi-advice", RELU)
+    assert (answer.code, answer.err) == (0, "")
+    assert "47:9 53:9" in answer.out
+    assert "torch::stable::accelerator::DeviceGuard" in answer.out
+    assert "only for cuda, rocm" in answer.out
+    last = answer.out.splitlines()[-5:]
+    assert [line.partition(":")[0] for line in last] == ["cpu", "cuda", "rocm", "xpu", "metal"]
+    assert "3 files" in last[1]
+    assert "a stable replacement from Torch 2.12 on (at::Tag::pt2_compliant_tag)" in last[1]
+    assert last[1].endswith("at::assert_no_partial_overlap")
+
+
+def test_one_backend(kbuild):
+    out = kbuild("abi-advice", RELU, "--backend", "cpu").out
+    assert "relu_cpu.cpp" in out
+    assert "relu_cuda" not in out
+    assert "only for" not in out
+
+
+def test_an_unknown_backend(kbuild):
+    answer = kbuild("abi-advice", STABLE, "--backend", "metal")
+    assert answer.code == 2
+    assert "no backend `metal`" in answer.err
+    assert "hint: it has cpu, cuda" in answer.err
+
+
+def test_json(kbuild):
+    found = kbuild("abi-advice", RELU, "--backend", "cuda", "--json").json
+    assert set(found) == {"torch-headers", "seconds", "backends"}
+    (cuda,) = found["backends"]
+    assert {key: cuda[key] for key in ("backend", "stable-abi", "stable", "replaceable")} == {
+        "backend": "cuda",
+        "stable-abi": None,
+        "stable": False,
+        "replaceable": False,
+    }
+    assert (cuda["floor"], cuda["floor-due-to"]) == ("2.12", ["at::Tag::pt2_compliant_tag"])
+    assert cuda["uses"][0] == {
+        "file": "torch-ext/torch_binding.cpp",
+        "line": 1,
+        "column": 10,
+        "use": "<torch/library.h>",
+        "kind": "header",
+        "stable": "<torch/csrc/stable/library.h>",
+        "since": "2.9",
+        "header": "torch/csrc/stable/library.h",
+        "note": None,
+    }
+    assert cuda["units"][0] == {
+        "file": "torch-ext/torch_binding.cpp",
+        "language": "CXX",
+        "header": "torch/library.h",
+        "included-by": "torch-ext/torch_binding.cpp",
+        "class": "registration",
+        "seconds": 7.9,
+        "cheaper": "<torch/csrc/stable/library.h> takes 2.3 s",
+    }
+
+
+def test_praise(kbuild):
+    answer = kbuild("abi-advice", STABLE)
+    assert answer.code == 0
+    assert answer.out == (
+        "relu-stable-abi: well done, only the stable ABI is used; it runs on Torch 2.10 and later, "
+        "build.toml asks for 2.11\n"
+    )
+
+
+def test_praise_with_a_wish(kbuild, migrated):
+    rewrite(migrated, 'stable-abi = "2.11"', 'stable-abi = { cpu = "2.11" }')
+    assert kbuild("abi-advice", migrated).out.endswith(
+        'say so with `stable-abi = "2.10"` in [torch]\n'
+    )
+
+
+def test_a_promise_that_is_too_old(kbuild, migrated):
+    rewrite(migrated, 'stable-abi = "2.11"', 'stable-abi = "2.9"')
+    assert kbuild("abi-advice", migrated).out.endswith("but build.toml promises 2.9\n")
+
+
+def test_backends_may_differ(kbuild, migrated):
+    path = migrated / "relu_cpu/relu_cpu.cpp"
+    path.write_text(path.read_text().replace("STD_TORCH_CHECK", "TORCH_CHECK"))
+    lines = kbuild("abi-advice", migrated).out.splitlines()
+    assert lines[-2].startswith(
+        "cpu: 2 uses in 1 file; every one has a stable replacement from Torch"
+    )
+    assert lines[-1] == "cuda: only the stable ABI is used, from Torch 2.10 on"
+
+
+def test_nothing_is_compiled(kbuild):
+    answer = kbuild("abi-advice", NOARCH)
+    assert (answer.code, answer.out) == (0, "relu-noarch compiles nothing against Torch\n")
+    assert kbuild("abi-advice", NOARCH, "--json").json["backends"] == []
