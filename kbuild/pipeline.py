@@ -6,7 +6,7 @@ Each function here only names stages; what a stage does is in its own module.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,8 +26,10 @@ from kbuild.planning import make_plans
 from kbuild.project import Project
 from kbuild.run import Runner
 from kbuild.sourcetree import SourceTree
+from kbuild.toolchains import ToolchainSource
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import Host
+from kbuild.toolchains.sources import HeaderSources, WithHeaders
 from kbuild.ui import Ui
 
 Status = Literal["built", "up-to-date", "skipped", "failed"]
@@ -54,6 +56,8 @@ class BuildOptions:
     jobs: int | None = None
     identity: Identity | None = None
     """The state of the source, where the caller knows better than git."""
+    sources: Mapping[str, Path] = field(default_factory=dict)
+    """Folders with the headers of dependencies, by dependency."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,17 @@ def plan(
     return make_plans(project, chosen, SourceTree(project.root), runner, identity=identity)
 
 
-def with_host(
-    plans: Sequence[VariantPlan], runner: Runner, cache: Path, python: Path | None
-) -> tuple[VariantPlan, ...]:
-    """The plans with this machine's toolchain, where it fits."""
+def toolchains(
+    runner: Runner, cache: Path, python: Path | None, sources: Mapping[str, Path]
+) -> WithHeaders:
+    """What this machine can build with; `sources` are folders of headers by dependency."""
     host = Host(runner, FactCache(cache), python)
+    return WithHeaders(host, HeaderSources(sources, cache, runner))
+
+
+def with_host(plans: Sequence[VariantPlan], host: WithHeaders) -> tuple[VariantPlan, ...]:
+    """The plans with this machine's toolchain, where it fits; no headers are fetched."""
+    host = replace(host, fetch=False)
     return tuple(
         made.with_toolchain(host.provision(made.requires).summary)
         if host.refuses(made.requires) is None
@@ -106,10 +116,9 @@ def with_host(
 
 
 def refusals(
-    project: Project, choices: Sequence[Choice], runner: Runner, cache: Path, python: Path | None
+    project: Project, choices: Sequence[Choice], runner: Runner, host: ToolchainSource
 ) -> dict[str, str | None]:
     """Per variant: why this machine cannot build it, or None."""
-    host = Host(runner, FactCache(cache), python)
     plans = make_plans(project, choices, SourceTree(project.root), runner)
     return {made.variant: host.refuses(made.requires) for made in plans}
 
@@ -120,7 +129,7 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
     Raises:
         ToolchainError: nothing that was asked for can be built here.
     """
-    host = Host(doors.runner, FactCache(doors.cache), options.python)
+    host = toolchains(doors.runner, doors.cache, options.python, options.sources)
     plans = plan(project, options.selection, doors.runner, options.identity)
     refusals = {made.variant: host.refuses(made.requires) for made in plans}
     buildable = [made for made in plans if refusals[made.variant] is None]
@@ -134,7 +143,7 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
 
 
 def _beyond_default(
-    project: Project, options: BuildOptions, host: Host, doors: Doors
+    project: Project, options: BuildOptions, host: ToolchainSource, doors: Doors
 ) -> list[VariantPlan]:
     """Variants outside a plain build that this machine's Torch happens to fit."""
     wanted = options.selection.backends or project.file.general.backends
@@ -155,25 +164,26 @@ def _nothing_to_build(project: Project, skipped: Sequence[Built]) -> ToolchainEr
 
 
 def _attempt(
-    project: Project, made: VariantPlan, host: Host, options: BuildOptions, doors: Doors
+    project: Project, made: VariantPlan, host: ToolchainSource, options: BuildOptions, doors: Doors
 ) -> Built:
     began = time.monotonic()
     try:
         result = build_variant(project, made, host, options, doors)
-    except (BuildError, CheckError) as error:
+    except (BuildError, CheckError, ToolchainError) as error:
         doors.ui.error(error)
         result = Built(made.variant, "failed", error.message, error=error)
     return replace(result, seconds=time.monotonic() - began)
 
 
 def build_variant(
-    project: Project, made: VariantPlan, host: Host, options: BuildOptions, doors: Doors
+    project: Project, made: VariantPlan, host: ToolchainSource, options: BuildOptions, doors: Doors
 ) -> Built:
     """One variant: up to date, or generated, compiled, checked and moved into place.
 
     Raises:
         BuildError: a process failed; the variant directory is as it was.
         CheckError: the result breaks a promise; the variant directory is as it was.
+        ToolchainError: something that the toolchain lacks could not be fetched.
     """
     toolchain = host.provision(made.requires)
     made = made.with_toolchain(toolchain.summary)

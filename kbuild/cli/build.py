@@ -21,6 +21,7 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
+    from kbuild.cli.sources import add_sources
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
@@ -33,6 +34,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--python", type=Path, metavar="PROGRAM", help="build against this interpreter's Torch"
     )
+    add_sources(parser)
     parser.add_argument(
         "-j", "--jobs", type=int, metavar="N", help="compiler processes to run at once"
     )
@@ -48,6 +50,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     """What `build` and `build-and-copy` share."""
     from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
+    from kbuild.cli.sources import sources_of
     from kbuild.pipeline import BuildOptions, Doors, build
     from kbuild.project import open_project
 
@@ -58,7 +61,14 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     project = open_project(ctx.folder(args.kernel_dir))
     for warning in project.warnings:
         ctx.ui.warn(warning)
-    options = BuildOptions(selection_of(args), output, args.python, args.jobs, identity_of(args))
+    options = BuildOptions(
+        selection=selection_of(args),
+        output=output,
+        python=args.python,
+        jobs=args.jobs,
+        identity=identity_of(args),
+        sources=sources_of(args, ctx, project),
+    )
     results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
     if args.json:
         ctx.ui.data_json({"project": project.name, "variants": [r.to_json() for r in results]})

@@ -11,6 +11,7 @@ from kbuild.cli.context import Context
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from kbuild.cli.selection import add_selection
+    from kbuild.cli.sources import add_sources
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
@@ -28,6 +29,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--python", type=Path, metavar="PROGRAM", help="judge by this interpreter's Torch"
     )
+    add_sources(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -46,9 +48,12 @@ def execute(args: Namespace, ctx: Context) -> int:
     choices = (environment_variants if args.arch else select)(project, selection)
     reasons: dict[str, str | None] = {}
     if args.json or args.reasons:
-        from kbuild.pipeline import refusals
+        from kbuild.cli.sources import sources_of
+        from kbuild.pipeline import refusals, toolchains
 
-        reasons = refusals(project, choices, ctx.runner, ctx.cache, args.python)
+        sources = sources_of(args, ctx, project)
+        host = toolchains(ctx.runner, ctx.cache, args.python, sources)
+        reasons = refusals(project, choices, ctx.runner, host)
     if args.json:
         ctx.ui.data_json([_object(choice, reasons) for choice in choices])
     elif args.reasons:

@@ -17,6 +17,7 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
+    from kbuild.cli.sources import add_sources
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
@@ -26,6 +27,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--python", type=Path, metavar="PROGRAM", help="plan for this interpreter's Torch"
     )
+    add_sources(parser)
     parser.add_argument(
         "--no-toolchain",
         action="store_true",
@@ -38,13 +40,15 @@ def execute(args: Namespace, ctx: Context) -> int:
     """Print the plans of the selected variants."""
     from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
-    from kbuild.pipeline import plan, with_host
+    from kbuild.cli.sources import sources_of
+    from kbuild.pipeline import plan, toolchains, with_host
     from kbuild.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
     plans = plan(project, selection_of(args), ctx.runner, identity_of(args))
     if not args.no_toolchain:
-        plans = with_host(plans, ctx.runner, ctx.cache, args.python)
+        sources = sources_of(args, ctx, project)
+        plans = with_host(plans, toolchains(ctx.runner, ctx.cache, args.python, sources))
     if args.json:
         ctx.ui.data_json([made.to_json() | {"digest": made.digest} for made in plans])
     else:
