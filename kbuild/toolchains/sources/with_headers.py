@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kbuild.plan import Requirements
 from kbuild.toolchains.base import Toolchain, ToolchainSource
-from kbuild.toolchains.sources.resolve import HeaderSources
+from kbuild.toolchains.sources.search import HeaderSources
 from kbuild.toolchains.sources.tree import HeaderSource
 from kbuild.version import Version
 

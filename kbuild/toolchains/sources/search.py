@@ -7,7 +7,7 @@ wheel that holds exactly the release, a clone of the release's tag.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from kbuild.toolchains.sources.wheel import WAY, from_wheel
 from kbuild.toolchains.wheels.installer import store_of
 from kbuild.version import Version
 
+PinOf = Callable[[str, "Version | None"], Pin]
+
 
 @dataclass(frozen=True)
 class HeaderSources:
@@ -35,6 +37,8 @@ class HeaderSources:
     """kbuild's cache folder."""
     runner: Runner
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    pin_of: PinOf = pin_of
+    """What is known of a dependency."""
     _here: dict[str, HeaderSource | dict[str, str]] = field(default_factory=dict)
     _fetched: dict[str, HeaderSource | ToolchainError] = field(default_factory=dict)
 
@@ -53,7 +57,7 @@ class HeaderSources:
         """
         for name in names:
             try:
-                pin = pin_of(name, compiler)
+                pin = self.pin_of(name, compiler)
             except ToolchainError as error:
                 return error.message
             if not isinstance(self._at_hand(pin), HeaderSource) and not self._downloads(pin):
@@ -68,7 +72,7 @@ class HeaderSources:
         Raises:
             ToolchainError: there is no way to any of the headers.
         """
-        return tuple(self._expected(pin_of(name, compiler)) for name in names)
+        return tuple(self._expected(self.pin_of(name, compiler)) for name in names)
 
     def resolve(
         self, names: Iterable[str], compiler: Version | None = None
@@ -78,7 +82,7 @@ class HeaderSources:
         Raises:
             ToolchainError: with everything that was tried, and how to supply them.
         """
-        return tuple(self._resolved(pin_of(name, compiler)) for name in names)
+        return tuple(self._resolved(self.pin_of(name, compiler)) for name in names)
 
     def _expected(self, pin: Pin) -> HeaderSource:
         found = self._at_hand(pin)
