@@ -40,7 +40,7 @@ def tree_files(root: Path) -> set[str]:
 
 @dataclass
 class FakeGit:
-    """`git ls-remote`, `git clone` and `git rev-parse`. There is no pip: the environment is asked."""
+    """`git ls-remote`, `git clone` and `git rev-parse`. There is no pip."""
 
     tree: Path | None = None
     """What a clone is a copy of; without it the server cannot be reached."""
