@@ -1,4 +1,4 @@
-"""Building `examples/relu` for the CPU: cold, unchanged, and after touching one file.
+"""Building `examples/relu` for the CPU: cold, from the cache, unchanged, and one file touched.
 
 The comparison is `torch.utils.cpp_extension.load` on the same sources with `torch/extension.h`
 included, as its users write them. Both run as whole processes, in turn, in one run of this
@@ -51,13 +51,13 @@ def timed(argv: list[str], **options: object) -> float:
     return seconds
 
 
-def kbuild(project: Path, cache: Path, *options: str) -> tuple[float, dict[str, object]]:
-    """Seconds and outcome of one `kbuild build`."""
+def kbuild(project: Path, cache: Path, *, objects: bool = True) -> tuple[float, dict[str, object]]:
+    """Seconds and outcome of one `kbuild build`, with or without its object cache."""
     argv = [sys.executable, "-m", "kbuild", "build", str(project), "--backend", "cpu", "--json"]
-    env = {**os.environ, "KBUILD_CACHE_DIR": str(cache)}
+    env = {**os.environ, "KBUILD_CACHE_DIR": str(cache), "KBUILD_CACHE": "on" if objects else "off"}
     began = time.perf_counter()
     done = subprocess.run(  # noqa: TID251
-        [*argv, *options], capture_output=True, text=True, check=False, env=env
+        argv, capture_output=True, text=True, check=False, env=env
     )
     seconds = time.perf_counter() - began
     if done.returncode:
@@ -111,9 +111,14 @@ def once() -> dict[str, float]:
             sys.exit(f"expected a build, got {outcome}")
         unchanged = statistics.median(kbuild(project, folder / "cache")[0] for _ in range(5))
         (project / SOURCES[1]).touch()
-        touched, again = kbuild(project, folder / "cache")
+        touched, again = kbuild(project, folder / "cache", objects=False)
+        shutil.rmtree(project / ".kbuild")
+        warm, cached = kbuild(project, folder / "cache")
+        if cached["from_cache"] != cached["objects"]:
+            sys.exit(f"expected all objects from the cache, got {cached}")
         return {
             "kbuild cold": cold,
+            "kbuild new workspace, warm cache": warm,
             "cpp_extension cold": cpp_extension(folder),
             "kbuild unchanged": unchanged,
             "kbuild one .cpp touched": touched,

@@ -169,3 +169,10 @@ class TestFailureError(KbuildError):
     code = 8
     kind = "tests"
     __test__ = False  # its name must not make pytest collect it
+
+
+class IncompleteError(KbuildError):
+    """The time budget was over before everything was built; the next run continues."""
+
+    code = 9
+    kind = "incomplete"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 Listener = Callable[[str], None]
+_Process: TypeAlias = "subprocess.Popen[str]"  # noqa: TID251
+NOT_STARTED = 127
+"""Exit code of a program that could not be started, as shells count."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,25 @@ class Runner(Protocol):
         """
         ...
 
+    def stop(self) -> None:
+        """End every process that runs, and start no other. Called from another thread."""
+        ...
+
 
 class LocalRunner:
     """Processes on this machine."""
+
+    def __init__(self) -> None:
+        self._running: set[_Process] = set()
+        self._lock = threading.Lock()
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """See `Runner.stop`."""
+        with self._lock:
+            self._is_stopped = True
+            for process in self._running:
+                process.terminate()
 
     def run(
         self,
@@ -79,46 +100,63 @@ class LocalRunner:
             if listen is not None:
                 listen(line.rstrip("\n"))
 
-        code = _stream(command, cwd, env, stdin, take)
+        code = self._stream(command, cwd, env, stdin, take)
         done = Done(command, code, "".join(lines), time.monotonic() - began)
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(_log_text(done, cwd, env))
         return done
 
-
-def _stream(
-    argv: tuple[str, ...],
-    cwd: Path | None,
-    env: Mapping[str, str] | None,
-    stdin: str | None,
-    take: Listener,
-) -> int:
-    try:
-        process = subprocess.Popen(  # noqa: TID251 - this is the door
-            argv,
-            cwd=cwd,
-            env=None if env is None else dict(env),
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-    except OSError as error:
-        take(f"{argv[0]}: {error.strerror}\n")
-        return 127
-    with process:
+    def _stream(
+        self,
+        argv: tuple[str, ...],
+        cwd: Path | None,
+        env: Mapping[str, str] | None,
+        stdin: str | None,
+        take: Listener,
+    ) -> int:
         try:
-            if stdin is not None and process.stdin is not None:
-                process.stdin.write(stdin)
-                process.stdin.close()
-            for line in process.stdout or ():
-                take(line)
-            return process.wait()
-        except BaseException:
-            process.terminate()
-            raise
+            process = self._start(argv, cwd, env, stdin)
+        except OSError as error:
+            take(f"{argv[0]}: {error.strerror}\n")
+            return NOT_STARTED
+        with process:
+            try:
+                if stdin is not None and process.stdin is not None:
+                    process.stdin.write(stdin)
+                    process.stdin.close()
+                for line in process.stdout or ():
+                    take(line)
+                return process.wait()
+            except BaseException:
+                process.terminate()
+                raise
+            finally:
+                with self._lock:
+                    self._running.discard(process)
+
+    def _start(
+        self,
+        argv: tuple[str, ...],
+        cwd: Path | None,
+        env: Mapping[str, str] | None,
+        stdin: str | None,
+    ) -> _Process:
+        with self._lock:
+            if self._is_stopped:
+                raise InterruptedError(errno.EINTR, "not started, kbuild is stopping")
+            process = subprocess.Popen(  # noqa: TID251 - this is the door
+                argv,
+                cwd=cwd,
+                env=None if env is None else dict(env),
+                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            self._running.add(process)
+            return process
 
 
 def _log_text(done: Done, cwd: Path | None, env: Mapping[str, str] | None) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,13 +23,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kbuild import frozen
 from kbuild.fileset import replace_atomically
 
 Make = Callable[[Path], Mapping[str, Any]]
 """Fills an empty folder; returns facts worth keeping, e.g. where the files came from."""
 
 _DAY = 86400.0
-_BLOCK = 1 << 20
 _ENTRY, _MEMBERS, _ROOT = "entry.json", "members.json", "root"
 
 
@@ -78,7 +77,7 @@ class Entry:
 
     @cached_property
     def members(self) -> Mapping[str, str]:
-        """POSIX path -> `sha256:<hex>` of a file (`:x` when it runs), `link:<target>` of a link."""
+        """`members.json`: what `frozen.contents` said when it was installed."""
         members: dict[str, str] = json.loads((self.folder / _MEMBERS).read_text())
         return members
 
@@ -95,7 +94,7 @@ class Entry:
 
     def differences(self) -> tuple[str, ...]:
         """What is not as it was installed, one sentence each; empty when nothing is."""
-        recorded, actual = self.members, dict(_members(self.root))
+        recorded, actual = self.members, frozen.contents(self.root)
         missing = [f"`{path}` is gone" for path in recorded if path not in actual]
         unknown = [f"`{path}` was added" for path in actual if path not in recorded]
         changed = [
@@ -159,33 +158,33 @@ class Store:
 
     def _install(self, recipe: Recipe, make: Make) -> Entry:
         partial = self.root / ".partial" / recipe.name
-        _remove_tree(partial)  # of an installation that was killed
+        frozen.remove(partial)  # of an installation that was killed
         try:
             root = partial / _ROOT
             root.mkdir(parents=True)
             facts = make(root)
             _record(partial, recipe, facts)
-            _freeze(root)
+            frozen.freeze(root)
             partial.rename(self.root / recipe.name)
         finally:
-            _remove_tree(partial)
+            frozen.remove(partial)
         return Entry(self.root / recipe.name)
 
     def _remove(self, entry: Entry) -> None:
         """Out of sight in one step, then file by file."""
         with self._lock(entry.name):
             aside = self.root / ".partial" / f"{entry.name}.removed"
-            _remove_tree(aside)
+            frozen.remove(aside)
             aside.parent.mkdir(exist_ok=True)
             entry.folder.rename(aside)
-            _remove_tree(aside)
+            frozen.remove(aside)
 
     def _clear_partial(self) -> None:
         from filelock import Timeout
 
         for left in sorted(self.root.glob(".partial/*")):
             with suppress(Timeout), self._lock(left.name.removesuffix(".removed"), timeout=0):
-                _remove_tree(left)
+                frozen.remove(left)
 
     @contextmanager
     def _lock(self, name: str, timeout: float = -1) -> Iterator[None]:
@@ -198,50 +197,7 @@ class Store:
 
 
 def _record(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
-    members = dict(sorted(_members(folder / _ROOT)))
-    size = sum(path.lstat().st_size for path in _walk(folder / _ROOT))
+    members, size = frozen.contents(folder / _ROOT), frozen.size(folder / _ROOT)
     entry = {"recipe": recipe.to_json(), "size": size, "files": len(members), **facts}
     replace_atomically(folder / _MEMBERS, json.dumps(members, indent=0).encode(), mode=0o444)
     replace_atomically(folder / _ENTRY, (json.dumps(entry, indent=1) + "\n").encode())
-
-
-def _walk(root: Path) -> Iterator[Path]:
-    """Files, and links of any kind."""
-    for base, folders, files in os.walk(root):
-        for name in (*files, *folders):
-            path = Path(base, name)
-            if name in files or path.is_symlink():
-                yield path
-
-
-def _members(root: Path) -> Iterator[tuple[str, str]]:
-    for path in _walk(root):
-        yield path.relative_to(root).as_posix(), _mark(path)
-
-
-def _mark(path: Path) -> str:
-    if path.is_symlink():
-        return f"link:{path.readlink().as_posix()}"
-    with path.open("rb") as file:
-        found = hashlib.sha256()
-        while block := file.read(_BLOCK):
-            found.update(block)
-    runs = ":x" if path.stat().st_mode & 0o100 else ""
-    return f"sha256:{found.hexdigest()}{runs}"
-
-
-def _freeze(root: Path) -> None:
-    """Take the write permission from every file and folder, the top one last."""
-    for base, _, files in os.walk(root, topdown=False):
-        for path in (*(Path(base, name) for name in files), Path(base)):
-            if not path.is_symlink():
-                path.chmod(path.stat().st_mode & ~0o222)
-
-
-def _remove_tree(folder: Path) -> None:
-    for base, folders, _ in os.walk(folder):
-        for path in (Path(base), *(Path(base, name) for name in folders)):
-            if not path.is_symlink():
-                path.chmod(0o755)
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder)

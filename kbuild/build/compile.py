@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.build import ninja
+from kbuild.build.budget import Run, launcher_entries
 from kbuild.build.workspace import Workspace
 from kbuild.errors import BuildError
 from kbuild.fileset import replace_atomically
@@ -19,8 +19,6 @@ from kbuild.run import Runner
 from kbuild.toolchains import Toolchain
 
 _KEY = "kbuild-configured"
-_GIB_PER_JOB = 2
-"""Memory that one C++ unit with Torch's headers may take."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +34,21 @@ class Staged:
 
 @dataclass(frozen=True)
 class Compilation:
-    """One plan, one toolchain, one workspace."""
+    """One plan, one toolchain, one workspace, as a part of one run."""
 
     plan: VariantPlan
     toolchain: Toolchain
     space: Workspace
     runner: Runner
-    jobs: int
+    run: Run
     tell: ninja.Tell
 
-    def run(self) -> Staged:
+    def perform(self) -> Staged:
         """Make the staged directory.
 
         Raises:
             BuildError: a process failed.
+            IncompleteError: the run's time was over before everything was compiled.
         """
         generate(self.plan).write(self.space.source, force=True)
         shutil.rmtree(self.space.stage.parent, ignore_errors=True)
@@ -91,6 +90,7 @@ class Compilation:
             ("CMAKE_MAKE_PROGRAM", str(self.toolchain.ninja)),
             ("KBUILD_SOURCE_DIR", str(self.space.project)),
             ("KBUILD_VARIANT", self.plan.variant),
+            *launcher_entries(self._languages),
             *self.toolchain.cache,
         )
         return (
@@ -106,17 +106,26 @@ class Compilation:
         facts = [self._cmake_command(), self.toolchain.fingerprint]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
+    @property
+    def _languages(self) -> set[str]:
+        sources = (source for part in self.plan.components for source in part.compiled)
+        return {"CXX", *(source.language for source in sources if source.language)}
+
     def _compile(self) -> int:
         return ninja.build(
             self.runner,
             self.toolchain.ninja,
             self.space.tree,
             root=self.space.project,
-            jobs=self.jobs,
-            env=self.toolchain.env,
+            jobs=None if self.run.server else self.run.budget.jobs,
+            env={**self.toolchain.env, **self._environment},
             log=self.space.logs / "build.log",
             tell=self.tell,
         )
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return self.run.environment(self.plan.variant, self.space.project, self.toolchain.compilers)
 
     def _install(self) -> None:
         log = self.space.logs / "install.log"
@@ -130,21 +139,3 @@ class Compilation:
         if not done.ok:
             excerpt = ninja.first_errors(done.output.splitlines())
             raise BuildError("install failed", excerpt=excerpt, command=done.command, log=log)
-
-
-def default_jobs() -> int:
-    """Processes that this machine can run at once: processors, bounded by free memory."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    count = processors or os.cpu_count() or 1
-    free = _available_gib()
-    return max(1, count if free is None else min(count, int(free / _GIB_PER_JOB)))
-
-
-def _available_gib() -> float | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    kib = fields.get("MemAvailable", "").split()
-    return int(kib[0]) / 2**20 if kib else None

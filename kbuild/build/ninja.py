@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbuild.errors import BuildError
+from kbuild.build.unit import OVER
+from kbuild.errors import BuildError, IncompleteError
 from kbuild.run import Runner
 
 STATUS = "[kbuild %f/%t] "
 _STATUS_LINE = re.compile(r"\[kbuild (\d+)/(\d+)\] (.*)")
-_FAILED = re.compile(r"FAILED:\s+(?:\[code=-?\d+\]\s+)?(\S+)")
+_FAILED = re.compile(r"FAILED:\s+(?:\[code=(-?\d+)\]\s+)?(\S+)")
 _ERROR = re.compile(
     r"(\berror\b\s*:|\bfatal error\b|undefined reference|ld: |ptxas fatal|Error \d+|"
     r"cannot find|Killed|internal compiler error|CMake Error)"
@@ -36,6 +37,8 @@ class NinjaOutput:
     failed: list[str] = field(default_factory=list)
     """Output of the first failing edge: its command, then what it printed."""
     unit: str = ""
+    code: int = 0
+    """Exit status of the first failing edge."""
     _recording: bool = False
 
     def listen(self, line: str) -> None:
@@ -48,7 +51,7 @@ class NinjaOutput:
             return
         failure = _FAILED.match(line)
         if failure is not None and not self.unit:
-            self.unit, self._recording = failure[1], True
+            self.code, self.unit, self._recording = int(failure[1] or 1), failure[2], True
         elif failure is not None or line.startswith("ninja: "):
             self._recording = False
         elif self._recording:
@@ -78,19 +81,22 @@ def build(
     tree: Path,
     *,
     root: Path,
-    jobs: int,
+    jobs: int | None,
     env: Mapping[str, str],
     log: Path,
     tell: Tell,
 ) -> int:
     """Build everything; returns the number of units that ran.
 
+    `jobs` is None for a ninja that is a jobserver's client, through `env`.
+
     Raises:
+        IncompleteError: units were not started because the time budget is over.
         BuildError: with the first error lines of the first failing unit.
     """
     output = NinjaOutput(tell, root)
     done = runner.run(
-        (str(ninja), "-j", str(jobs)),
+        (str(ninja),) if jobs is None else (str(ninja), "-j", str(jobs)),
         cwd=tree,
         env={**env, "NINJA_STATUS": STATUS},
         log=log,
@@ -98,6 +104,8 @@ def build(
     )
     if done.ok:
         return output.done
+    if output.code == OVER:
+        raise IncompleteError(f"{output.total - output.done} steps were not started in time")
     if not output.failed:
         raise BuildError("ninja failed", excerpt=first_errors(done.output.splitlines()), log=log)
     command, *printed = output.failed

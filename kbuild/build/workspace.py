@@ -51,6 +51,11 @@ class Workspace:
         """What the last good build was made from."""
         return self.root / "state.json"
 
+    @staticmethod
+    def report_of(project: Path) -> Path:
+        """Folder of what the project's last build took, all variants together."""
+        return project / FOLDER / "report"
+
     def prepare(self) -> None:
         """Make the folders, tagged so that backups and `kbuild clean` know them."""
         self.root.mkdir(parents=True, exist_ok=True)

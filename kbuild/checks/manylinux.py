@@ -33,7 +33,7 @@ class Manylinux(Check):
         for where, elf in elf_libraries(output):
             for version, symbols in sorted(_too_new(elf, allowed).items()):
                 what = f"{_subject(symbols)} {version}, {_ceiling(version, allowed)}"
-                yield Finding(self.name, severity, where, what, _hint(version))
+                yield Finding(self.name, severity, where, what, _hint(version, output))
 
 
 def _too_new(elf: ElfFile, allowed: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -66,7 +66,11 @@ def _ceiling(version: str, allowed: Mapping[str, list[str]]) -> str:
     return f"{load('manylinux')['policy']} ends at {family}_{newest}"
 
 
-def _hint(version: str) -> str:
+def _hint(version: str, output: Output) -> str:
     if version == "GLIBC_ABI_DT_RELR":
         return "link with `-Wl,-z,nopack-relative-relocs`"
+    if output.redistributable:
+        return (
+            "the toolchain leaves such symbols out: a library or flag of the project brings it in"
+        )
     return "build with a portable toolchain: this one's libraries are newer than the policy"

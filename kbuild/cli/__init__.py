@@ -46,7 +46,7 @@ VERBS = tuple(
         (_FILES, "clean-pyproject", "Remove what create-pyproject wrote"),
         (_FILES, "hash", "Record the digest of its files in each variant"),
         (_FILES, "fill-card", "Fill in CARD.md from the project's facts"),
-        (_ITSELF, "toolchain", "List, install, check and pin compilers and libraries from wheels"),
+        (_ITSELF, "toolchain", "Install, check and pin toolchains from wheels"),
         (_ITSELF, "schema", "Print the JSON Schema of build.toml"),
         (_ITSELF, "completions", "Print the completion script of a shell"),
         (_ITSELF, "generate-docs", "Write the reference of the commands"),

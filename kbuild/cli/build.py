@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kbuild.cli.context import Context
 
 if TYPE_CHECKING:
-    from kbuild.pipeline import Built
+    from kbuild.pipeline.outcome import Built
 
 EXIT_OK = 0
 _MANY_SKIPPED = 4
@@ -22,6 +22,7 @@ def configure(parser: ArgumentParser) -> None:
     from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
     from kbuild.cli.sources import add_sources
+    from kbuild.cli.tools import add_archs, add_tools
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
@@ -31,12 +32,24 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="folder that gets the variant directories"
     )
-    parser.add_argument(
-        "--python", type=Path, metavar="PROGRAM", help="build against this interpreter's Torch"
-    )
+    add_tools(parser)
     add_sources(parser)
+    add_archs(parser)
     parser.add_argument(
-        "-j", "--jobs", type=int, metavar="N", help="compiler processes to run at once"
+        "-j",
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="compiler processes to run at once, all variants together",
+    )
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="memory for all compilers together, e.g. 12G"
+    )
+    parser.add_argument(
+        "--time-budget", metavar="TIME", help="start nothing after this long, e.g. 5h45m"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="say where the report of times and memory is"
     )
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
@@ -48,9 +61,11 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     """What `build` and `build-and-copy` share."""
+    from kbuild.build.workspace import Workspace
     from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
     from kbuild.cli.sources import sources_of
+    from kbuild.cli.tools import archs_of
     from kbuild.pipeline import BuildOptions, Doors, build
     from kbuild.project import open_project
 
@@ -65,16 +80,52 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         selection=selection_of(args),
         output=output,
         python=args.python,
-        jobs=args.jobs,
-        identity=identity_of(args),
+        toolchain=args.toolchain,
         sources=sources_of(args, ctx, project),
+        archs=archs_of(args, project, ctx.runner),
+        identity=identity_of(args),
+        jobs=args.jobs,
+        memory=_memory(args),
+        seconds=_seconds(args),
     )
     results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
     if args.json:
         ctx.ui.data_json({"project": project.name, "variants": [r.to_json() for r in results]})
     else:
         report(results, ctx)
-    return next((result.error.code for result in results if result.error), EXIT_OK)
+    if args.report:
+        _show_report(Workspace.report_of(project.root) / "build.html", ctx)
+    return exit_code(results)
+
+
+def exit_code(results: Sequence[Built]) -> int:
+    """The first failure's; that of an incomplete build only when nothing failed."""
+    errors = [result.error for result in results if result.error]
+    errors.sort(key=lambda error: error.kind == "incomplete")
+    return errors[0].code if errors else EXIT_OK
+
+
+def _memory(args: Namespace) -> int | None:
+    if args.memory is None:
+        return None
+    from kbuild.build.quantity import parse_memory
+
+    return parse_memory(args.memory)
+
+
+def _seconds(args: Namespace) -> int | None:
+    if args.time_budget is None:
+        return None
+    from kbuild.build.quantity import parse_duration
+
+    return parse_duration(args.time_budget)
+
+
+def _show_report(page: Path, ctx: Context) -> None:
+    if page.is_file():
+        ctx.ui.say(f"report: {page}")
+    else:
+        ctx.ui.say("report: nothing was compiled yet")
 
 
 def report(results: Sequence[Built], ctx: Context) -> None:
@@ -86,8 +137,14 @@ def report(results: Sequence[Built], ctx: Context) -> None:
     for result in results:
         if result.status in {"built", "up-to-date"}:
             steps = f", {result.units} steps" if result.units else ""
+            steps += f", {result.from_cache} of {result.objects} objects from cache" * bool(
+                result.objects
+            )
             ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}")
             ctx.ui.data(str(result.path))
+    for result in results:
+        if result.status == "incomplete":
+            ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
     skipped = [result for result in results if result.status == "skipped"]
     if len(skipped) <= _MANY_SKIPPED:
         for result in skipped:

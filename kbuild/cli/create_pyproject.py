@@ -36,7 +36,9 @@ def execute(args: Namespace, ctx: Context) -> int:
     project = open_project(ctx.folder(args.kernel_dir))
     target = ctx.folder(args.target_dir) if args.target_dir else project.root
     files = generate_project(
-        plan(project, selection_of(args), ctx.runner, identity_of(args)), project.root, target
+        plan(project, selection_of(args), ctx.runner, identity=identity_of(args)),
+        project.root,
+        target,
     )
     written = files.write(target, force=args.force)
     if args.json:

@@ -12,6 +12,7 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from kbuild.cli.selection import add_selection
     from kbuild.cli.sources import add_sources
+    from kbuild.cli.tools import add_tools
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
@@ -26,9 +27,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--reasons", action="store_true", help="say for each whether this machine can build it"
     )
-    parser.add_argument(
-        "--python", type=Path, metavar="PROGRAM", help="judge by this interpreter's Torch"
-    )
+    add_tools(parser)
     add_sources(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -49,11 +48,12 @@ def execute(args: Namespace, ctx: Context) -> int:
     reasons: dict[str, str | None] = {}
     if args.json or args.reasons:
         from kbuild.cli.sources import sources_of
-        from kbuild.pipeline import refusals, toolchains
+        from kbuild.pipeline import refusals
+        from kbuild.pipeline.tools import tools_of
 
         sources = sources_of(args, ctx, project)
-        host = toolchains(ctx.runner, ctx.cache, args.python, sources)
-        reasons = refusals(project, choices, ctx.runner, host)
+        tools = tools_of(args.toolchain, ctx.runner, ctx.cache, args.python, sources)
+        reasons = refusals(project, choices, ctx.runner, tools)
     if args.json:
         ctx.ui.data_json([_object(choice, reasons) for choice in choices])
     elif args.reasons:

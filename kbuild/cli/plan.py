@@ -18,16 +18,16 @@ def configure(parser: ArgumentParser) -> None:
     from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
     from kbuild.cli.sources import add_sources
+    from kbuild.cli.tools import add_archs, add_tools
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
     )
     add_selection(parser)
     add_identity(parser)
-    parser.add_argument(
-        "--python", type=Path, metavar="PROGRAM", help="plan for this interpreter's Torch"
-    )
+    add_tools(parser)
     add_sources(parser)
+    add_archs(parser)
     parser.add_argument(
         "--no-toolchain",
         action="store_true",
@@ -41,14 +41,23 @@ def execute(args: Namespace, ctx: Context) -> int:
     from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
     from kbuild.cli.sources import sources_of
-    from kbuild.pipeline import plan, toolchains, with_host
+    from kbuild.cli.tools import archs_of
+    from kbuild.pipeline import plan, with_toolchains
+    from kbuild.pipeline.tools import tools_of
     from kbuild.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
-    plans = plan(project, selection_of(args), ctx.runner, identity_of(args))
+    plans = plan(
+        project,
+        selection_of(args),
+        ctx.runner,
+        identity=identity_of(args),
+        archs=archs_of(args, project, ctx.runner),
+    )
     if not args.no_toolchain:
         sources = sources_of(args, ctx, project)
-        plans = with_host(plans, toolchains(ctx.runner, ctx.cache, args.python, sources))
+        tools = tools_of(args.toolchain, ctx.runner, ctx.cache, args.python, sources)
+        plans = with_toolchains(plans, tools)
     if args.json:
         ctx.ui.data_json([made.to_json() | {"digest": made.digest} for made in plans])
     else:

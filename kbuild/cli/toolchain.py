@@ -71,7 +71,7 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 def _list(args: Namespace, ctx: Context) -> int:
     lock, entries = _pins(args, ctx), _installer(args, ctx).store.entries()
-    pinned = _pinned(lock)
+    pinned = lock.pinned
     if args.json:
         installed = [entry.to_json() for entry in entries]
         ctx.ui.data_json({"pinned": pinned, "installed": installed})
@@ -86,7 +86,7 @@ def _list(args: Namespace, ctx: Context) -> int:
 def _install(args: Namespace, ctx: Context) -> int:
     installer = _installer(args, ctx)
     names = args.name or _default_names(installer.lock)
-    entries = [_install_one(installer, name) for name in dict.fromkeys(names)]
+    entries = [installer.install(name) for name in dict.fromkeys(names)]
     _answer(args, ctx, {"installed": [entry.to_json() for entry in entries]})
     if not args.json:
         ctx.ui.data("\n".join(str(entry.root) for entry in entries))
@@ -141,7 +141,7 @@ def _lock(args: Namespace, ctx: Context) -> int:
         replace_atomically(target, new.dumps().encode())
     except OSError as error:
         raise UsageError(f"`{target}` cannot be written: {error.strerror}") from None
-    _answer(args, ctx, {"file": str(target), "changed": new != old, "pinned": _pinned(new)})
+    _answer(args, ctx, {"file": str(target), "changed": new != old, "pinned": new.pinned})
     if not args.json:
         ctx.ui.say(f"{target} is {'new' if new != old else 'as it was'}")
     return 0
@@ -159,29 +159,14 @@ def _pins(args: Namespace, ctx: Context) -> Lock:
     return read_lock(ctx.path(args.lock_file)) if args.lock_file else packaged_lock()
 
 
-def _pinned(lock: Lock) -> dict[str, str]:
-    """`cuda-13.0` -> the version that is pinned."""
-    cuda = {f"cuda-{release}": locked.version for release, locked in lock.cuda.items()}
-    return cuda | {f"torch-{release}": locked.version for release, locked in lock.torch.items()}
-
-
 def _default_names(lock: Lock) -> list[str]:
     """What the default variants of this system need and the lock has."""
     from kbuild.matrix.data import entries
     from kbuild.matrix.selection import host_system
 
-    wanted = [e for e in entries() if e.default and e.system == host_system()]
-    names = {f"cuda-{e.backend_version}" for e in wanted if e.backend == "cuda"}
-    return sorted((names | {f"torch-{e.torch}" for e in wanted}) & set(_pinned(lock)))
-
-
-def _install_one(installer: Installer, name: str) -> Entry:
-    kind, _, release = name.partition("-")
-    if kind == "cuda":
-        return installer.cuda(release)
-    if kind == "torch":
-        return installer.torch(release)
-    raise UsageError(f"`{name}` cannot be installed", hint="write cuda-13.0 or torch-2.14")
+    wanted = [entry for entry in entries() if entry.default and entry.system == host_system()]
+    toolkits = {f"{entry.backend}-{entry.backend_version}" for entry in wanted}
+    return sorted((toolkits | {f"torch-{entry.torch}" for entry in wanted}) & set(lock.pinned))
 
 
 def _where(version: str, name: str, entries: tuple[Entry, ...]) -> str:

@@ -11,6 +11,8 @@ from typing import ClassVar
 
 from kbuild.plan import Requirements, ToolchainSummary
 
+_FRAMEWORKS = {"torch", "apache-tvm-ffi"}
+
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -26,23 +28,34 @@ class Toolchain:
     """CMake cache entries: the facts that generated projects need (`KBUILD_TORCH_ROOT`, ...)."""
     versions: tuple[tuple[str, str], ...] = ()
     """What was found, e.g. `("g++", "12.2.0")`, `("torch", "2.13.0+cpu")`."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Header dependencies: release, and where it came from."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The whole environment of the build's processes."""
     store: Path | None = None
     """Folder of kbuild's own installations: their names count in the fingerprint, not its place."""
+    redistributable: bool = False
+    """True when what it makes runs on every system of the manylinux policy."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about it, e.g. why its results are not redistributable."""
+
+    @property
+    def compilers(self) -> tuple[tuple[str, str], ...]:
+        """The versions of what compiles, without the frameworks that are compiled against."""
+        return tuple(entry for entry in self.versions if entry[0] not in _FRAMEWORKS)
 
     @property
     def fingerprint(self) -> str:
         """Changes when anything that can change an object file changes."""
         place = "" if self.store is None else str(self.store)
         cache = [(name, value.replace(place, "") if place else value) for name, value in self.cache]
-        text = json.dumps([self.source, cache, self.versions], sort_keys=True)
+        text = json.dumps([self.source, cache, self.versions, self.headers], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def summary(self) -> ToolchainSummary:
         """For the plan and for provenance."""
-        return ToolchainSummary(self.source, self.versions, self.fingerprint)
+        return ToolchainSummary(self.source, (*self.versions, *self.headers), self.fingerprint)
 
 
 class ToolchainSource:
@@ -53,6 +66,10 @@ class ToolchainSource:
     def refuses(self, requires: Requirements) -> str | None:
         """Why this source cannot serve the requirements, in one sentence; None when it can."""
         raise NotImplementedError
+
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """What `provision` would provide; fetches nothing."""
+        return self.provision(requires).summary
 
     def provision(self, requires: Requirements) -> Toolchain:
         """The toolchain.

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -17,10 +17,15 @@ from kbuild.plan import Requirements
 from kbuild.run import Runner
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.devices import FINDERS, DeviceCompiler, Finder
 from kbuild.toolchains.facts import FactCache, Facts, compiler, interpreter
+from kbuild.toolchains.manylinux import portability
 from kbuild.version import Version
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
+_CXX_ONLY = ("cpu", "cann", "neuron", "tpu")
+# Where Torch's version file says which device it was built for, by backend.
+_FLAVOURS = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
 # Flags from the environment would get into objects without the plan knowing.
 _LEAKING = (
@@ -38,6 +43,8 @@ class Host(ToolchainSource):
     cache: FactCache
     python: Path | None = None
     """Interpreter whose Torch is built against; found when None, see `choose_python`."""
+    finders: Mapping[str, Finder] = field(default_factory=lambda: FINDERS)
+    """Which device compilers are looked for."""
 
     name = "host"
 
@@ -56,12 +63,29 @@ class Host(ToolchainSource):
         """See `ToolchainSource.refuses`."""
         if requires.system is not None and requires.system != str(host_system()):
             return f"needs {requires.system}; this machine is {host_system()}"
-        if requires.toolkit is not None or requires.backend == "metal":
-            wanted = " ".join(part for part in (requires.backend, requires.toolkit) if part)
-            return f"needs a {wanted} toolchain; the host toolchain compiles C++ for the CPU"
         if requires.libraries:
             return f"needs the headers of {', '.join(requires.libraries)}"
-        return self._refuses_torch(requires) or self._refuses_tvm_ffi(requires)
+        return (
+            self._refuses_device(requires)
+            or self._refuses_torch(requires)
+            or self._refuses_tvm_ffi(requires)
+        )
+
+    def _device(self, requires: Requirements) -> DeviceCompiler | None:
+        finder = self.finders.get(requires.backend)
+        return finder(self.cache, self.runner) if finder and requires.toolkit else None
+
+    def _refuses_device(self, requires: Requirements) -> str | None:
+        """A backend is compiled for when its compiler is here, in the variant's release."""
+        if requires.backend in _CXX_ONLY:
+            return None
+        wanted = " ".join(part for part in (requires.backend, requires.toolkit) if part)
+        found = self._device(requires)
+        if found is None:
+            return f"needs a compiler for {wanted}; none was found on this machine"
+        if not requires.toolkit or not found.fits(requires.toolkit):
+            return f"needs a compiler for {wanted}; `{found.program}` is {found.version}"
+        return None
 
     def _refuses_torch(self, requires: Requirements) -> str | None:
         if requires.torch is None:
@@ -72,7 +96,12 @@ class Host(ToolchainSource):
         fits = self.torch == wanted if requires.torch_exact else self.torch >= wanted
         at_least = "" if requires.torch_exact else " or newer"
         have = self.facts["torch"]["version"]
-        return None if fits else f"needs Torch {wanted}{at_least}; {python} has {have}"
+        if not fits:
+            return f"needs Torch {wanted}{at_least}; {python} has {have}"
+        flavour = _FLAVOURS.get(requires.backend)
+        if requires.torch_exact and flavour and not self.facts["torch"][flavour]:
+            return f"needs a {requires.backend} build of Torch {wanted}; {python} has {have}"
+        return None
 
     def _refuses_tvm_ffi(self, requires: Requirements) -> str | None:
         if requires.tvm_ffi is None:
@@ -90,7 +119,11 @@ class Host(ToolchainSource):
             raise ToolchainError(f"the host toolchain does not fit: {reason}")
         cxx = find_cxx()
         found = compiler(cxx, self.cache, self.runner)
-        versions = [("c++", found["version"])]
+        links = portability(requires.system, cxx, self.cache.folder, self.runner)
+        device = self._device(requires)
+        versions = [("c++", found["version"]), *links.versions]
+        if device is not None:
+            versions.append((requires.backend, str(device.version)))
         if requires.torch:
             versions.append(("torch", self.facts["torch"]["version"]))
         if requires.tvm_ffi:
@@ -100,9 +133,16 @@ class Host(ToolchainSource):
             cmake=build_tools.cmake(),
             ninja=build_tools.ninja(),
             python=Path(self.facts["python"]["executable"]),
-            cache=(("CMAKE_CXX_COMPILER", str(cxx)), *cmake_facts(self.facts, requires)),
+            cache=(
+                ("CMAKE_CXX_COMPILER", str(cxx)),
+                *(device.entries if device else ()),
+                *cmake_facts(self.facts, requires),
+                *links.cache_entries,
+            ),
             versions=tuple(versions),
-            env=clean_environment(os.environ),
+            env=clean_environment(os.environ) | dict(device.env if device else ()),
+            redistributable=links.promised,
+            notes=links.notes,
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kbuild.errors import ToolchainError
-from kbuild.plan import Requirements
+from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 
 
@@ -20,19 +20,26 @@ class Toolbox(ToolchainSource):
 
     def refuses(self, requires: Requirements) -> str | None:
         """See `ToolchainSource.refuses`: every source's reason when all of them refuse."""
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[str, str] = {}
         for source in self.sources:
             reason = source.refuses(requires)
             if reason is None:
                 return None
-            reasons.setdefault(reason, []).append(source.name)
-        if len(reasons) == 1:
-            return next(iter(reasons))
-        return "; ".join(f"{'/'.join(names)}: {reason}" for reason, names in reasons.items())
+            reasons[source.name] = reason
+        if len(set(reasons.values())) == 1:
+            return next(iter(reasons.values()))
+        return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`."""
+        return self._first(requires).preview(requires)
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
+        return self._first(requires).provision(requires)
+
+    def _first(self, requires: Requirements) -> ToolchainSource:
         for source in self.sources:
             if source.refuses(requires) is None:
-                return source.provision(requires)
+                return source
         raise ToolchainError(f"no toolchain fits: {self.refuses(requires)}")

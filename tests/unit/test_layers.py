@@ -19,7 +19,18 @@ LAYERS = (
     ("planning", "plan"),
     ("backends", "frameworks", "matrix", "identity", "project"),
     ("config",),
-    ("errors", "version", "variant", "registry", "fileset", "run", "sourcetree", "includes"),
+    (
+        "errors",
+        "version",
+        "variant",
+        "registry",
+        "fileset",
+        "run",
+        "sourcetree",
+        "includes",
+        "store",
+        "frozen",
+    ),
     ("ui", "terminal", "progress", "__init__"),
 )
 RANK = {name: len(LAYERS) - at for at, names in enumerate(LAYERS) for name in names}

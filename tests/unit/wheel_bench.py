@@ -64,6 +64,8 @@ class Served:
     url: str
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     """Path and Range header of each GET."""
+    drops: int = 0
+    """Connections to break off in the middle of the next answers with ranges."""
 
     @property
     def settings(self) -> IndexSettings:
@@ -116,8 +118,14 @@ class Handler(BaseHTTPRequestHandler):
         match = re.fullmatch(r"bytes=(\d+)-(\d+)", asked)
         assert match
         first, last = int(match[1]), int(match[2])
-        place = f"bytes {first}-{last}/{len(data)}"
-        self._send(206, data[first : last + 1], {"Content-Range": place})
+        part = data[first : last + 1]
+        headers = {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
+        if self.served.drops > 0:
+            self.served.drops -= 1
+            self.close_connection = True
+            self._send(206, part[: len(part) // 2], {**headers, "Content-Length": str(len(part))})
+        else:
+            self._send(206, part, headers)
 
     def _send(
         self, code: int, data: bytes, headers: Mapping[str, str] | None = None, *, body: bool = True

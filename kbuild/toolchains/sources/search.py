@@ -7,6 +7,7 @@ wheel that holds exactly the release, a clone of the release's tag.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ PinOf = Callable[[str, "Version | None"], Pin]
 
 @dataclass(frozen=True)
 class HeaderSources:
-    """Answers for one command; what was found, or failed, is not tried again."""
+    """Answers for one command; what was found, or failed, is not tried again. Thread-safe."""
 
     given: Mapping[str, Path]
     """Folders of the command line by dependency."""
@@ -40,6 +41,7 @@ class HeaderSources:
     pin_of: PinOf = pin_of
     """What is known of a dependency."""
     _here: dict[str, HeaderSource | dict[str, str]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _fetched: dict[str, HeaderSource | ToolchainError] = field(default_factory=dict)
 
     @property
@@ -96,8 +98,9 @@ class HeaderSources:
         found = self._at_hand(pin)
         if isinstance(found, HeaderSource):
             return found
-        if pin.title not in self._fetched:
-            self._fetched[pin.title] = self._fetch(pin, found)
+        with self._lock:
+            if pin.title not in self._fetched:
+                self._fetched[pin.title] = self._fetch(pin, found)
         answer = self._fetched[pin.title]
         if isinstance(answer, ToolchainError):
             raise answer

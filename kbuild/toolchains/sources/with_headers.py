@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kbuild.plan import Requirements
+from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.sources.search import HeaderSources
 from kbuild.toolchains.sources.tree import HeaderSource
@@ -18,8 +18,6 @@ class WithHeaders(ToolchainSource):
 
     inner: ToolchainSource
     headers: HeaderSources
-    fetch: bool = True
-    """False: say what would be used, without fetching what is not here."""
 
     name = "headers"
 
@@ -30,17 +28,24 @@ class WithHeaders(ToolchainSource):
             self.headers.refuses(names, compiler) if names else None
         )
 
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`; without a fingerprint where there are headers."""
+        summary = self.inner.preview(_compilers_only(requires))
+        if not requires.libraries:
+            return summary
+        found = self.headers.expected(requires.libraries, _compiler(requires))
+        return replace(summary, versions=(*summary.versions, *versions(found)), fingerprint="")
+
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
         toolchain = self.inner.provision(_compilers_only(requires))
         if not requires.libraries:
             return toolchain
-        find = self.headers.resolve if self.fetch else self.headers.expected
-        found = find(requires.libraries, _compiler(requires))
+        found = self.headers.resolve(requires.libraries, _compiler(requires))
         return replace(
             toolchain,
             cache=(*toolchain.cache, *cache_entries(found)),
-            versions=(*toolchain.versions, *versions(found)),
+            headers=versions(found),
             store=toolchain.store or self.headers.store.root,
         )
 

@@ -18,6 +18,7 @@ from kbuild.store import Recipe
 from kbuild.toolchains.wheels.fetch import Fetched, Fetcher
 from kbuild.toolchains.wheels.lock import LockedToolkit, LockedWheel
 from kbuild.toolchains.wheels.stubs import StubMaker, declared, link_name, shared_out
+from kbuild.version import Version
 
 FIRST_MAJOR = 13
 PROGRAMS = (
@@ -48,6 +49,13 @@ _NVVM = "nvvm/lib64/libnvvm.so"
 _DRIVER = ("lib/stubs/libcuda.so", "libcuda.so.1")
 _DRIVER_NAME = re.compile(r"cu[A-Z]\w*")
 _THREADS = 4
+
+
+def refuses(release: str) -> str | None:
+    """Why no wheels make that CUDA release, whatever is pinned."""
+    if Version.parse(release).major >= FIRST_MAJOR:
+        return None
+    return f"the wheels of CUDA {release} have no nvcc; install that toolkit and set CUDA_HOME"
 
 
 def cuda_recipe(locked: LockedToolkit) -> Recipe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from kbuild.errors import ToolchainError
 from kbuild.run import Runner
 from kbuild.store import Entry, Make, Recipe, Store
 from kbuild.toolchains.host import find_cxx
-from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe
+from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, refuses
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.index import Index
 from kbuild.toolchains.wheels.lock import Lock, packaged_lock
@@ -24,6 +25,7 @@ from kbuild.toolchains.wheels.torch import TorchMaker, torch_recipes
 
 Say = Callable[[str], None]
 _MEGABYTE = 1e6
+_RELEASE = re.compile(r"\d+\.\d+")
 
 
 def store_of(cache: Path) -> Store:
@@ -49,6 +51,21 @@ class Installer:
         with Index(self.settings or pip_settings(self.runner, os.environ)) as index:
             yield Fetcher(index)
 
+    def install(self, name: str) -> Entry:
+        """What a name such as `cuda-13.0` or `torch-2.14` stands for.
+
+        Raises:
+            ToolchainError: it stands for nothing, is not pinned, or cannot be fetched.
+        """
+        kind, _, release = name.partition("-")
+        makers: dict[str, Callable[[str], Entry]] = {"cuda": self.cuda, "torch": self.torch}
+        if kind not in makers or not _RELEASE.fullmatch(release):
+            raise ToolchainError(
+                f"`{name}` cannot be installed from wheels",
+                hint=f"pinned are {', '.join(self.lock.pinned)}",
+            )
+        return makers[kind](release)
+
     def cuda(self, release: str) -> Entry:
         """The prefix of CUDA `13.0`.
 
@@ -57,7 +74,8 @@ class Installer:
         """
         locked = self.lock.toolkit(release)
         if locked is None:
-            raise _unpinned("CUDA", release, self.lock.cuda)
+            reason = refuses(release)
+            raise ToolchainError(reason) if reason else _unpinned("CUDA", release, self.lock.cuda)
         recipe = cuda_recipe(locked)
         there = self.store.find(recipe)
         if there is not None:

@@ -70,6 +70,12 @@ class Lock:
     cuda: Mapping[str, LockedToolkit]
     torch: Mapping[str, LockedTorch]
 
+    @property
+    def pinned(self) -> dict[str, str]:
+        """`cuda-13.0`, `torch-2.14` -> the version that is pinned."""
+        cuda = {f"cuda-{release}": locked.version for release, locked in self.cuda.items()}
+        return cuda | {f"torch-{release}": locked.version for release, locked in self.torch.items()}
+
     def toolkit(self, release: str) -> LockedToolkit | None:
         """The CUDA release `major.minor`."""
         return self.cuda.get(release)

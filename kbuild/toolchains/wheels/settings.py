@@ -12,6 +12,15 @@ from kbuild.run import Runner
 
 # Later ones win, as in pip: https://pip.pypa.io/en/stable/topics/configuration/
 _SECTIONS = ("global", "install", "download", ":env:")
+# https://docs.astral.sh/uv/reference/environment/
+_UV = {
+    "UV_INDEX_URL": "index-url",
+    "UV_DEFAULT_INDEX": "index-url",
+    "UV_EXTRA_INDEX_URL": "extra-index-url",
+    "UV_INDEX": "extra-index-url",
+    "UV_FIND_LINKS": "find-links",
+    "UV_NO_INDEX": "no-index",
+}
 _TRUE = {"1", "true", "yes", "on", "y", "t"}
 _TIMEOUT = 30.0
 
@@ -34,7 +43,7 @@ class IndexSettings:
 
 
 def pip_settings(runner: Runner, environ: Mapping[str, str] = os.environ) -> IndexSettings:
-    """What `pip config list` says; without pip, what its environment variables say."""
+    """What `pip config list` says; without pip, what its and uv's environment variables say."""
     done = runner.run((sys.executable, "-m", "pip", "config", "list"), env=environ)
     return settings_from(done.output if done.ok else _as_listed(environ))
 
@@ -50,8 +59,8 @@ def settings_from(listing: str) -> IndexSettings:
         trusted_hosts=tuple(found.get("trusted-host", "").split()),
         cert=found.get("cert"),
         client_cert=found.get("client-cert"),
-        proxy=found.get("proxy"),
-        timeout=max(float(found.get("default-timeout") or found.get("timeout") or 0), _TIMEOUT),
+        proxy=_with_scheme(found.get("proxy")),
+        timeout=_seconds(found.get("timeout") or found.get("default-timeout")),
     )
 
 
@@ -77,9 +86,31 @@ def _unquoted(value: str) -> str:
         return value
 
 
+def _with_scheme(proxy: str | None) -> str | None:
+    """pip takes `host:port` as well."""
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+
+
+def _seconds(text: str | None) -> float:
+    """A large file needs more patience than pip's 15 s for a page."""
+    try:
+        return max(float(text or 0), _TIMEOUT)
+    except ValueError:
+        return _TIMEOUT
+
+
 def _as_listed(environ: Mapping[str, str]) -> str:
-    return "\n".join(
-        f":env:.{name.removeprefix('PIP_').lower().replace('_', '-')}={value!r}"
+    """The environment as pip would list it. An environment of uv's has no pip: uv's names too."""
+    known = {uv: pip for uv, pip in _UV.items() if environ.get(uv)}
+    known |= {
+        name: name.removeprefix("PIP_").lower()
         for name, value in environ.items()
         if name.startswith("PIP_") and value
-    )
+    }
+    return "\n".join(f":env:.{option}={_plain(environ[name])!r}" for name, option in known.items())
+
+
+def _plain(value: str) -> str:
+    """uv separates by commas as well, and allows `name=url`."""
+    parts = value.replace(",", " ").split()
+    return " ".join(part.partition("=")[2] if "=http" in part else part for part in parts)

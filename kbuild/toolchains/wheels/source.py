@@ -10,19 +10,19 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.matrix.selection import host_system
-from kbuild.plan import Requirements
+from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.run import Runner
 from kbuild.store import Entry, Store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import FactCache, Facts, compiler
 from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
-from kbuild.toolchains.wheels.cuda import FIRST_MAJOR
+from kbuild.toolchains.manylinux import portability
+from kbuild.toolchains.wheels import cuda
 from kbuild.toolchains.wheels.installer import Installer, Say, store_of
 from kbuild.toolchains.wheels.lock import Lock, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
 from kbuild.toolchains.wheels.torch import LINK_FOLDER, include_folders
-from kbuild.version import Version
 
 SYSTEM = "x86_64-linux"
 BACKENDS = ("cpu", "cuda")
@@ -80,14 +80,11 @@ class Wheels(ToolchainSource):
         return self._refuses_toolkit(requires) or self._refuses_torch(requires)
 
     def _refuses_toolkit(self, requires: Requirements) -> str | None:
-        if requires.toolkit is None or self.lock.toolkit(requires.toolkit):
+        release = requires.toolkit
+        if release is None or self.lock.toolkit(release):
             return None
-        if Version.parse(requires.toolkit).major < FIRST_MAJOR:
-            return (
-                f"needs CUDA {requires.toolkit}, whose wheels have no nvcc; "
-                f"install that toolkit and set CUDA_HOME to it"
-            )
-        return f"needs CUDA {requires.toolkit}; pinned are {', '.join(self.lock.cuda)}"
+        reason = cuda.refuses(release) or f"pinned are {', '.join(self.lock.cuda)}"
+        return f"needs CUDA {release}: {reason}"
 
     def _refuses_torch(self, requires: Requirements) -> str | None:
         exact = requires.torch_exact
@@ -96,14 +93,28 @@ class Wheels(ToolchainSource):
         at_least = "" if exact else " or newer"
         return f"needs Torch {requires.torch}{at_least}; pinned are {', '.join(self.lock.torch)}"
 
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`: the pinned versions."""
+        versions = [("c++", self._cxx_version(find_cxx()))]
+        if requires.toolkit:
+            versions.append(("cuda", requires.toolkit))
+        if requires.torch:
+            pinned = self.lock.torch_for(requires.torch, exact=requires.torch_exact)
+            versions.append(("torch", pinned.version if pinned else requires.torch))
+        return ToolchainSummary(self.name, tuple(versions), "")
+
+    def _cxx_version(self, cxx: Path) -> str:
+        return str(compiler(cxx, FactCache(self.cache), self.runner)["version"])
+
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`; fetches what the store does not have."""
         reason = self.refuses(requires)
         if reason is not None:
             raise ToolchainError(f"the toolchain from wheels does not fit: {reason}")
         cxx = find_cxx()
-        cuda = self.installer.cuda(requires.toolkit) if requires.toolkit else None
+        toolkit = self.installer.cuda(requires.toolkit) if requires.toolkit else None
         torch = self._torch(requires)
+        links = portability(requires.system, cxx, self.cache, self.runner)
         return Toolchain(
             source=self.name,
             cmake=build_tools.cmake(),
@@ -111,12 +122,15 @@ class Wheels(ToolchainSource):
             python=Path(self.facts["python"]["executable"]),
             cache=(
                 ("CMAKE_CXX_COMPILER", str(cxx)),
-                *(_cuda_entries(cuda, cxx) if cuda else ()),
+                *(_cuda_entries(toolkit, cxx) if toolkit else ()),
                 *cmake_facts(self._facts(torch), requires),
+                *links.cache_entries,
             ),
-            versions=self._versions(requires, cxx, cuda, torch),
-            env=_environment(os.environ, cuda),
+            versions=(*self._versions(requires, cxx, toolkit, torch), *links.versions),
+            env=_environment(os.environ, toolkit),
             store=self.store.root,
+            redistributable=links.promised,
+            notes=links.notes,
         )
 
     def _torch(self, requires: Requirements) -> Entry | None:
@@ -137,30 +151,29 @@ class Wheels(ToolchainSource):
         return {"python": self.facts["python"], "torch": found, "tvm_ffi": None}
 
     def _versions(
-        self, requires: Requirements, cxx: Path, cuda: Entry | None, torch: Entry | None
+        self, requires: Requirements, cxx: Path, toolkit: Entry | None, torch: Entry | None
     ) -> tuple[tuple[str, str], ...]:
-        version = compiler(cxx, FactCache(self.cache), self.runner)["version"]
-        versions = [("c++", version)]
-        if cuda is not None and requires.toolkit:
+        versions = [("c++", self._cxx_version(cxx))]
+        if toolkit is not None and requires.toolkit:
             programs = self.lock.cuda[requires.toolkit].programs
             nvcc = next(wheel for wheel in programs if wheel.project == "nvidia-cuda-nvcc")
-            versions += [("cuda", _version(cuda)), ("nvcc", nvcc.version)]
+            versions += [("cuda", _version(toolkit)), ("nvcc", nvcc.version)]
         if torch is not None:
             versions.append(("torch", _version(torch)))
         return tuple(versions)
 
 
-def _cuda_entries(cuda: Entry, cxx: Path) -> tuple[tuple[str, str], ...]:
+def _cuda_entries(toolkit: Entry, cxx: Path) -> tuple[tuple[str, str], ...]:
     return (
-        ("CMAKE_CUDA_COMPILER", str(cuda.root / "bin" / "nvcc")),
+        ("CMAKE_CUDA_COMPILER", str(toolkit.root / "bin" / "nvcc")),
         ("CMAKE_CUDA_HOST_COMPILER", str(cxx)),
-        ("CUDAToolkit_ROOT", str(cuda.root)),
+        ("CUDAToolkit_ROOT", str(toolkit.root)),
     )
 
 
-def _environment(environ: Mapping[str, str], cuda: Entry | None) -> dict[str, str]:
+def _environment(environ: Mapping[str, str], toolkit: Entry | None) -> dict[str, str]:
     kept = {key: value for key, value in environ.items() if key not in _LEAKING}
-    home = {"CUDA_HOME": str(cuda.root), "CUDA_PATH": str(cuda.root)} if cuda else {}
+    home = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(toolkit.root)) if toolkit else {}
     return clean_environment(kept) | home
 
 

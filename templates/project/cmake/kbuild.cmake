@@ -24,6 +24,7 @@ endif()
 if(NOT MSVC)
   # Objects do not depend on where they were built.
   list(APPEND KBUILD_HOST_FLAGS "-ffile-prefix-map=${KBUILD_SOURCE_DIR}=/kernel"
+       "-ffile-prefix-map=${KBUILD_GENERATED_DIR}=/generated"
        "-ffile-prefix-map=${CMAKE_CURRENT_BINARY_DIR}=/build")
 endif()
 

@@ -25,6 +25,7 @@ EXPECTED = (
     "ops",
     "python-abi",
     "rpath",
+    "undefined",
     "unique",
 )
 

@@ -7,6 +7,7 @@ Every bad library is tried stripped as well: the checks read what the dynamic li
 
 from __future__ import annotations
 
+import platform
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,16 +22,26 @@ from kbuild.checks.needed import Needed
 from kbuild.checks.python_abi import PythonAbi
 from kbuild.checks.readers.elf import UnreadableBinaryError, read_elf
 from kbuild.checks.rpath import Rpath
+from kbuild.checks.undefined import Undefined
 from kbuild.checks.unique import Unique
 
 pytestmark = pytest.mark.compile
 
+CPU = platform.machine()
 ID = "_relu_cpu_0a1b2c3"
 EXTENSION = f"extern void *PyModule_Create2(void *, int);\nvoid *PyInit_{ID}(void) {{ return PyModule_Create2(0, 3); }}\n"
 Compiled = Callable[..., Output]
 Make = Callable[..., Output]
 Run = Callable[[Check, Output], list[Finding]]
-BINARY_CHECKS = [Binary(), Rpath(), Needed(), PythonAbi(), Manylinux(), Unique()]
+BINARY_CHECKS = [
+    Binary(),
+    Rpath(),
+    Needed(),
+    PythonAbi(),
+    Manylinux(),
+    Undefined(),
+    Unique(),
+]
 stripped = pytest.mark.parametrize("strip", [False, True], ids=["unstripped", "stripped"])
 
 
@@ -65,10 +76,10 @@ def test_text_relocations(compiled: Compiled, run: Run, strip: bool) -> None:
 def needing(compiled: Compiled, library: Callable[..., bytes], tmp_path: Path) -> Compiled:
     """A variant whose extension needs a library of the given name."""
 
-    def made(name: str, **how: object) -> Output:
+    def made(name: str, source: str = EXTENSION, **how: object) -> Output:
         library("int other(void) { return 1; }", soname=name)
         flags = ["-Wl,--no-as-needed", str(tmp_path / "objects" / name)]
-        return compiled(EXTENSION, *flags, **how)
+        return compiled(source, *flags, **how)
 
     return made
 
@@ -276,3 +287,69 @@ def test_mach_o_is_said_to_be_unchecked(make: Make, run: Run) -> None:
     output = make({f"{ID}.abi3.so": data}, variant="torch213-metal-aarch64-darwin")
     found = run(Binary(), output)
     assert [f.severity for f in found] == ["info"]
+
+
+def calling(*symbols: str) -> str:
+    calls = "".join(f"extern void {s}(void);\nvoid call_{s}(void) {{ {s}(); }}\n" for s in symbols)
+    return EXTENSION + calls
+
+
+@stripped
+@pytest.mark.parametrize(
+    ("symbol", "known"),
+    [
+        ("_ZN2at4_ops4relu4callERKNS_6TensorE", True),
+        ("_ZNK3c1010TensorImpl5sizesEv", True),
+        ("_ZTIN3c105ErrorE", True),
+        ("_ZThn16_N5torch8autograd4NodeD1Ev", True),
+        ("_ZZN3c106detail4makeEvE4once", True),
+        ("aoti_torch_empty_strided", True),
+        ("PyModule_AddObjectRef", True),
+        ("_Z9relu_cudaRN2at6TensorERKS0_", False),
+        ("_ZN4mine4reluERKN2at6TensorE", False),
+        ("relu_launch", False),
+        ("_ZGVbN2v_tan", False),
+        ("cudaMalloc", False),
+        ("atexit_of_an_old_libc", False),
+    ],
+)
+def test_undefined(compiled: Compiled, run: Run, symbol: str, known: bool, strip: bool) -> None:
+    found = run(Undefined(), compiled(calling(symbol), strip=strip))
+    what = f"nobody is known to define `{symbol}`"
+    assert [(f.severity, f.what) for f in found] == ([] if known else [("error", what)])
+
+
+@pytest.mark.parametrize(
+    ("variant", "symbol", "known"),
+    [
+        (f"torch213-cxx11-cu130-{CPU}-linux", "cudaMalloc", True),
+        (f"torch213-cxx11-cu130-{CPU}-linux", "__cudaRegisterLinkedBinary_0a1b", False),
+        (f"torch213-cxx11-cu130-{CPU}-linux", "hipMalloc", False),
+        (f"torch213-cxx11-rocm72-{CPU}-linux", "hipMalloc", True),
+        (f"torch213-cxx11-xpu20260-{CPU}-linux", "_ZN4sycl3_V15queue4waitEv", True),
+        (f"torch-stable-abi211-cpu-{CPU}-linux", "_ZN2at4_ops4relu4callERKNS_6TensorE", False),
+        (f"tvm-ffi01-cpu-{CPU}-linux", "TVMFFIErrorSetRaised", True),
+        (f"tvm-ffi01-cpu-{CPU}-linux", "aoti_torch_empty_strided", False),
+    ],
+)
+def test_who_defines_what_depends_on_the_variant(
+    compiled: Compiled, run: Run, variant: str, symbol: str, known: bool
+) -> None:
+    found = run(Undefined(), compiled(calling(symbol), output={"variant": variant}))
+    assert (found == []) is known
+
+
+def test_a_weak_symbol_may_stay_undefined(compiled: Compiled, run: Run) -> None:
+    source = EXTENSION + "extern void maybe(void) __attribute__((weak));\n"
+    source += "void call(void) { if (maybe) maybe(); }\n"
+    assert run(Undefined(), compiled(source)) == []
+
+
+def test_a_library_beside_it_may_define_it(make: Callable[..., Output], library, run: Run) -> None:
+    files = {f"{ID}.abi3.so": library(calling("helper")), "libown.so": library("void helper() {}")}
+    assert run(Undefined(), make(files)) == []
+
+
+def test_an_unknown_library_may_define_it(needing: Callable[..., Output], run: Run) -> None:
+    output = needing("libfoo.so.1", source=calling("foo_call"))
+    assert [f.severity for f in run(Undefined(), output)] == ["warning"]

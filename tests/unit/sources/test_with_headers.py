@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from source_bench import FakeGit, make_tree
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
+from kbuild.store import Store
 from kbuild.toolchains import Toolchain, ToolchainSource
 from kbuild.toolchains.sources import HeaderSources, WithHeaders
 
@@ -42,7 +44,8 @@ def test_headers_are_facts_and_versions(tmp_path: Path) -> None:
     made = both.provision(NEEDS)
     folders = f"{tree}/include;{tree}/tools/util/include"
     assert made.cache == (("A", "1"), ("KBUILD_CUTLASS_3_8_INCLUDE_DIRS", folders))
-    (compiler, (name, version)) = made.versions
+    assert made.compilers == (("c++", "12"),)
+    (compiler, (name, version)) = made.summary.versions
     assert (compiler, name) == (("c++", "12"), "cutlass_3_8")
     assert version.startswith(f"3.8.0 ({tree}, sha256 ")
 
@@ -62,6 +65,7 @@ def test_without_headers_nothing_is_added(tmp_path: Path) -> None:
     both = WithHeaders(Compilers(), sources(tmp_path))
     assert both.refuses(plain) is None
     assert both.provision(plain) == Compilers().provision(plain)
+    assert both.preview(plain) == Compilers().preview(plain)
 
 
 def test_the_compilers_speak_first(tmp_path: Path) -> None:
@@ -72,23 +76,30 @@ def test_the_compilers_speak_first(tmp_path: Path) -> None:
 
 
 def test_planning_fetches_nothing(tmp_path: Path) -> None:
-    both = WithHeaders(Compilers(), sources(tmp_path), fetch=False)
-    version = dict(both.provision(NEEDS).versions)["cutlass_3_8"]
+    both = WithHeaders(Compilers(), sources(tmp_path))
+    summary = both.preview(NEEDS)
+    version = dict(summary.versions)["cutlass_3_8"]
+    assert (summary.versions[0], summary.fingerprint) == (("c++", "12"), "")
     assert version == "3.8.0 (nvidia-cutlass 3.8.0.0 of the package index, sha256 013147221a63)"
     assert not (tmp_path / "cache").exists()
 
 
-def test_the_fingerprint_does_not_tell_where_the_store_is(tmp_path: Path) -> None:
-    prints = {
-        WithHeaders(Compilers(), sources(tmp_path / name), fetch=False).provision(NEEDS).fingerprint
-        for name in ("one", "two")
-    }
-    assert len(prints) == 1
-
-
 def test_the_release_may_depend_on_the_compiler(tmp_path: Path) -> None:
     needs = Requirements("xpu", toolkit="2025.3", libraries=("sycl_tla",))
-    both = WithHeaders(Compilers(), sources(tmp_path), fetch=False)
-    assert dict(both.provision(needs).versions)["sycl_tla"].startswith("0.8 (sycl-tla 0.8.0 ")
+    both = WithHeaders(Compilers(), sources(tmp_path))
+    assert dict(both.preview(needs).versions)["sycl_tla"].startswith("0.8 (sycl-tla 0.8.0 ")
     with pytest.raises(ToolchainError, match="no release"):
-        both.provision(replace(needs, toolkit=None))
+        both.preview(replace(needs, toolkit=None))
+
+
+def test_the_fingerprint_does_not_tell_where_the_store_is(tmp_path: Path) -> None:
+    git = FakeGit(make_tree(tmp_path / "remote"), ("v3.8.0",))
+    env = {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1"}
+    made = [
+        WithHeaders(Compilers(), HeaderSources({}, tmp_path / name, git, env)).provision(NEEDS)
+        for name in ("one", "two")
+    ]
+    assert made[0].cache != made[1].cache
+    assert made[0].fingerprint == made[1].fingerprint
+    for name in ("one", "two"):
+        Store(tmp_path / name / "store").prune(0)

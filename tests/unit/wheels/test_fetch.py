@@ -67,6 +67,19 @@ def test_only_the_ranges_that_are_needed(shelf: Path, folder: Path) -> None:
     assert list(folder.parent.iterdir()) == [folder]
 
 
+@pytest.mark.parametrize("drops", [2, 3])
+def test_broken_connection_is_tried_again(shelf: Path, folder: Path, drops: int) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    with serve(shelf) as served:
+        served.drops = drops
+        if drops < 3:
+            assert unpack(served.settings, (wheel,), folder).how == "ranges"
+            assert written(folder) == WANTED
+        else:
+            with pytest.raises(ToolchainError, match="cannot be fetched"):
+                unpack(served.settings, (wheel,), folder)
+
+
 def test_whole_wheel_from_an_index_without_ranges(shelf: Path, folder: Path) -> None:
     wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
     with serve(shelf, ranges=False) as served:

@@ -67,3 +67,22 @@ def test_environment_without_pip() -> None:
 def test_what_pip_says() -> None:
     found = pip_settings(Pip("global.proxy='http://proxy.example.invalid:3128'\n"), {})
     assert found == IndexSettings(proxy="http://proxy.example.invalid:3128")
+
+
+def test_environment_of_uv_without_pip() -> None:
+    environ: Mapping[str, str] = {
+        "UV_DEFAULT_INDEX": "https://a.example.invalid/simple",
+        "UV_INDEX": "own=https://b.example.invalid/simple https://c.example.invalid/simple",
+        "UV_FIND_LINKS": "/srv/wheels,/srv/more",
+    }
+    assert pip_settings(Pip("No module named pip\n", 1), environ) == IndexSettings(
+        index_url="https://a.example.invalid/simple",
+        extra_index_urls=("https://b.example.invalid/simple", "https://c.example.invalid/simple"),
+        find_links=("/srv/wheels", "/srv/more"),
+    )
+
+
+def test_proxy_without_scheme_and_odd_time_limit() -> None:
+    found = settings_from("global.proxy='user:pw@proxy.example.invalid:3128'\nglobal.timeout='x'\n")
+    assert found == IndexSettings(proxy="http://user:pw@proxy.example.invalid:3128")
+    assert settings_from("global.timeout='90'\n").timeout == 90.0

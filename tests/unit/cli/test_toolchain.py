@@ -94,8 +94,9 @@ def test_lock_keeps_what_is_unchanged(toolchain: Toolchain, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("install", "rocm-7.1"), 2),
+        (("install", "rocm-7.1"), 4),
         (("install", "cuda-12.6"), 4),
+        (("install", "cuda-"), 4),
         (("verify", "nothing"), 2),
         (("list", "cuda-13.0"), 2),
     ],

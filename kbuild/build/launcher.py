@@ -1,0 +1,32 @@
+"""The compiler launcher of every build: `python -I -S launcher.py LANGUAGE COMPILER ARGUMENT...`.
+
+CMake puts it before each compiler command (`CMAKE_<LANG>_COMPILER_LAUNCHER`). It looks the object
+up in the cache, waits for memory, runs the compiler, logs what it took and stores the object.
+Outside a run of kbuild, e.g. when ninja is started by hand, it becomes the compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main(argv: list[str]) -> int:
+    """Run one unit; returns its exit status."""
+    language, *command = argv
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    from kbuild.build.unit.settings import settings_of
+
+    settings = settings_of(os.environ)
+    if settings is None:
+        os.execvp(command[0], command)  # noqa: S606 - this process becomes the compiler
+    from kbuild.build.unit.job import Job
+
+    return Job(settings, language, command).run()
+
+
+if __name__ == "__main__":
+    import _signal  # type: ignore[import-not-found]  # signal itself loads enum
+
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    sys.exit(main(sys.argv[1:]))

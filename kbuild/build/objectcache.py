@@ -1,0 +1,91 @@
+"""The object cache from outside: how large it is, and keeping it within its bounds.
+
+`kbuild.build.unit.cache` is what units see of it. Whoever deletes here deletes an entry's record
+first, so that a unit sees a whole entry or none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbuild.build.quantity import parse_memory
+
+SWITCH = "KBUILD_CACHE"
+SIZE = "KBUILD_CACHE_SIZE"
+_DEFAULT = "5G"
+_MIB = 1 << 20
+_FORGET = 90 * 86400
+"""Seconds after which hashes and peaks of units that nobody builds any more go."""
+_KEPT = 0.9
+"""Share of the limit that pruning leaves, so that it does not happen at every build."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object and its record."""
+
+    stem: Path
+    used: float
+    size: int
+
+    def remove(self) -> None:
+        """Delete the record, then what belongs to it."""
+        for suffix in (".d", ".o", ".err"):
+            with suppress(FileNotFoundError):
+                self.stem.with_name(self.stem.name + suffix).unlink()
+
+
+def limit_of(environ: Mapping[str, str]) -> int:
+    """Bytes that objects may take: `KBUILD_CACHE_SIZE`, else 5 GB.
+
+    Raises:
+        UsageError: the variable holds no amount of memory.
+    """
+    return parse_memory(environ.get(SIZE) or _DEFAULT, SIZE) * _MIB
+
+
+def entries(cache: Path) -> Iterator[Entry]:
+    """All complete entries; what writers are still at is left out."""
+    for record in (cache / "objects").glob("*/*/*.d"):
+        stem = record.with_suffix("")
+        with suppress(FileNotFoundError):
+            status = record.stat()
+            size = sum(stem.with_suffix(suffix).stat().st_size for suffix in (".o", ".err"))
+            yield Entry(stem, status.st_mtime, size + status.st_size)
+
+
+def prune(cache: Path, limit: int) -> int:
+    """Delete what was not used for longest until `limit` bytes are kept; bytes that went."""
+    found = sorted(entries(cache), key=lambda entry: entry.used)
+    size = sum(entry.size for entry in found)
+    gone = 0
+    if size > limit:
+        for entry in found:
+            if size - gone <= limit * _KEPT:
+                break
+            entry.remove()
+            gone += entry.size
+    _forget(cache)
+    return gone
+
+
+def _forget(cache: Path) -> None:
+    """Delete leftovers of killed writers and what was learned of files that are long gone."""
+    oldest = time.time() - _FORGET
+    for folder in ("hashes", "units"):
+        for path in (cache / folder).glob("*/*"):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+    for path in (cache / "objects").glob("*/*"):
+        with suppress(OSError):
+            path.rmdir()  # only when it is empty
+
+
+def is_enabled(environ: Mapping[str, str]) -> bool:
+    """False when the user wants no object kept: `KBUILD_CACHE=off`."""
+    return environ.get(SWITCH, "").lower() not in {"off", "0", "no", "false"}

@@ -1,0 +1,158 @@
+"""The report of a run: one HTML page that needs nothing else, for a browser or a CI artefact."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild import __version__
+from kbuild.build.budget import Budget
+from kbuild.build.quantity import duration_text, memory_text
+from kbuild.build.timeline import Timeline, timeline
+from kbuild.build.units import Unit, UnitLog
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATE = "report/build.html.j2"
+_COLORS = 8
+"""Colours that the page has for variants."""
+_MANY_HEADERS = 500
+"""More of Torch's headers than this: the unit sees the whole of its C++ interface."""
+
+
+@dataclass(frozen=True)
+class VariantOutcome:
+    """What the report says of one variant beside its units."""
+
+    variant: str
+    status: str
+    seconds: float
+    archs: tuple[str, ...] = ()
+    folder: Path | None = None
+    """The variant directory, when there is one."""
+
+
+@dataclass(frozen=True)
+class VariantRow:
+    """One variant with what its units add up to."""
+
+    outcome: VariantOutcome
+    color: int
+    made: int
+    hits: int
+    cpu: float
+    size: int
+    """Bytes of the variant directory."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number worth a large font."""
+
+    value: str
+    label: str
+
+
+def render(name: str, outcomes: Sequence[VariantOutcome], log: UnitLog, budget: Budget) -> str:
+    """The page for the kernel `name`."""
+    colors = {outcome.variant: index % _COLORS for index, outcome in enumerate(outcomes)}
+    layout = timeline(log.units)
+    return (
+        _environment()
+        .get_template(_TEMPLATE)
+        .render(
+            name=name,
+            version=__version__,
+            when=time.strftime("%Y-%m-%d %H:%M"),
+            figures=_figures(log, layout),
+            budget=_budget_text(budget),
+            timeline=layout,
+            colors=colors,
+            variants=[_row(outcome, colors, log) for outcome in outcomes],
+            units=sorted(log.units, key=lambda unit: -unit.cpu),
+            notes=tuple(_notes(log)),
+        )
+    )
+
+
+def _figures(log: UnitLog, layout: Timeline) -> tuple[Figure, ...]:
+    cpu = sum(unit.cpu for unit in log.units)
+    peak = max((unit.peak for unit in log.units), default=0)
+    figures = [
+        Figure(duration_text(layout.seconds), "from first unit to last"),
+        Figure(duration_text(cpu), "compilers' CPU time"),
+        Figure(f"{log.hits} of {len(log.units)}", "objects from cache"),
+    ]
+    if peak:
+        figures.append(Figure(memory_text(peak), "largest compiler"))
+    return tuple(figures)
+
+
+def _budget_text(budget: Budget) -> str:
+    processes = "process" if budget.jobs == 1 else "processes"
+    return f"{budget.jobs} {processes} and {memory_text(budget.memory)} for all variants together"
+
+
+def _row(outcome: VariantOutcome, colors: dict[str, int], log: UnitLog) -> VariantRow:
+    own = [unit for unit in log.units if unit.variant == outcome.variant]
+    return VariantRow(
+        outcome,
+        colors[outcome.variant],
+        made=len(own),
+        hits=sum(1 for unit in own if unit.cache == "hit"),
+        cpu=sum(unit.cpu for unit in own),
+        size=_size_of(outcome.folder),
+    )
+
+
+def _size_of(folder: Path | None) -> int:
+    if folder is None or not folder.is_dir():
+        return 0
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _notes(log: UnitLog) -> list[str]:
+    """What an author could act on."""
+    notes = list(log.warnings)
+    notes += [unit.killed for unit in log.units if unit.killed]
+    notes += [
+        f"{unit.unit} ({unit.variant}) is never cached: {unit.why}"
+        for unit in log.units
+        if unit.cache == "off" and unit.why.startswith("it uses")
+    ]
+    heavy = [unit for unit in log.units if unit.torch > _MANY_HEADERS and unit.cpu]
+    if heavy:
+        notes.append(_heaviness(heavy, log))
+    return list(dict.fromkeys(notes))
+
+
+def _heaviness(heavy: Sequence[Unit], log: UnitLog) -> str:
+    share = sum(unit.cpu for unit in heavy) / sum(unit.cpu for unit in log.units)
+    noun = "unit sees" if len(heavy) == 1 else "units see"
+    return (
+        f"{len(heavy)} {noun} more than {_MANY_HEADERS} of Torch's headers and took {share:.0%} of "
+        "the CPU time. A kernel in a file without Torch compiles many times faster, and once for "
+        "all Torch releases; the stable ABI's headers make a binding cheap."
+    )
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from kbuild.generate.templates import template_root
+
+    environment = Environment(
+        loader=FileSystemLoader(template_root()),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+    )
+    environment.filters |= {"duration": duration_text, "memory": memory_text}
+    return environment

@@ -1,0 +1,8 @@
+"""One compiler command inside the launcher: parsed, looked up, weighed, run, logged and stored.
+
+These modules run once per translation unit in an interpreter without `site`: they import next to
+nothing, and use `os` instead of `pathlib`.
+"""
+
+OVER = 75
+"""Exit status of a unit that was not started because time is over; `EX_TEMPFAIL` of sysexits.h."""

@@ -1,0 +1,190 @@
+"""The object cache as one unit sees it: look up, deliver, store.
+
+    <cache>/objects/<kk>/<key>/<entry>.d     the files that the object was made from, with hashes
+                              <entry>.o     the object
+                              <entry>.err   what the compiler said
+
+The key covers compiler, flags and source, without the places of headers. An entry fits when every
+header, looked for in this build's folders, has the content that it had: so a unit whose headers are
+the same is shared by all Torch releases and variants. An entry is complete when its `.d` is there,
+which is renamed into place last.
+"""
+
+from __future__ import annotations
+
+import os
+
+from kbuild.build.unit import depfile, hashes
+from kbuild.build.unit.key import CLOCKS, FORMAT, object_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kbuild.build.unit.command import Command
+    from kbuild.build.unit.settings import Settings
+
+_ENTRIES = 16
+"""Entries of one key; the oldest makes way."""
+_FIRST, _LATER, _ELSEWHERE = "first", "later", "elsewhere"
+"""Where a header is: in the first searched folder that has its relative path, in a later one (it
+was found beside its includer), or in none (the compiler's own)."""
+
+
+class Unit:
+    """One command's part of the cache."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        command: Command,
+        environ: Mapping[str, str],
+        files: hashes.FileHashes,
+    ) -> None:
+        self._command = command
+        self._files = files
+        source = hashes.read(command.absolute(command.source))
+        self.refusal = command.refusal or _clock_in(source)
+        key = object_key(command, environ, source, settings.compilers)
+        self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
+        self._folders = command.folders
+        self._exists: dict[str, bool] = {}
+        self.headers: list[str] = []
+        """Names of the files that the object was made from, once it is there."""
+
+    def fetch(self) -> bytes | None:
+        """Deliver object and depfile; the compiler's words, or None when there is no entry."""
+        for entry in self._entries():
+            try:
+                said = self._fetch_from(entry)
+            except FileNotFoundError:  # pruned by another process
+                continue
+            except (ValueError, IndexError):  # damaged
+                os.unlink(f"{entry}.d")
+                continue
+            if said is not None:
+                return said
+        return None
+
+    def _fetch_from(self, entry: str) -> bytes | None:
+        paths = self._fitting(entry)
+        data = self._object(entry) if paths is not None else None
+        if paths is None or data is None:
+            return None
+        said = hashes.read(f"{entry}.err")
+        self._deliver(data, paths)
+        os.utime(f"{entry}.d")
+        return self._placed(said)
+
+    def store(self, said: bytes, started_ns: int) -> str:
+        """Keep what the compiler just made; the reason when it cannot be kept."""
+        command = self._command
+        text = hashes.read(command.absolute(command.depfile)).decode("utf-8", "surrogateescape")
+        paths = list(dict.fromkeys(command.absolute(path) for path in depfile.quick(text)))
+        self.headers = [command.name(path) for path in paths]
+        reason = self._unkeepable(paths, started_ns)
+        if not reason:
+            self._write(paths, said)
+        return reason
+
+    def _entries(self) -> list[str]:
+        try:
+            with os.scandir(self._folder) as found:
+                records = [(e.stat().st_mtime_ns, e.path) for e in found if e.name.endswith(".d")]
+        except OSError:
+            return []
+        return [path[: -len(".d")] for _, path in sorted(records, reverse=True)]
+
+    def _fitting(self, entry: str) -> list[str] | None:
+        """This build's paths of the entry's files, when all have the content that they had."""
+        lines = hashes.read(f"{entry}.d").decode("utf-8", "surrogateescape").split("\n")
+        if lines[0] != FORMAT:
+            return None
+        paths, names = [], []
+        for line in lines[2:]:
+            found, relative, known, name = line.split("\t")
+            path = self._command.place(name)
+            if self._files.of(path) != known or self._find(path) != (found, relative):
+                return None
+            paths.append(path)
+            names.append(name)
+        self.headers = names
+        return paths
+
+    def _object(self, entry: str) -> bytes | None:
+        recorded = hashes.read(f"{entry}.d").split(b"\n", 2)[1].decode()
+        data = hashes.read(f"{entry}.o")
+        if hashes.digest(data) == recorded:
+            return data
+        os.unlink(f"{entry}.d")
+        return None
+
+    def _deliver(self, data: bytes, paths: list[str]) -> None:
+        command = self._command
+        text = depfile.render(command.target or command.object, paths)
+        target = command.absolute(command.depfile)
+        hashes.write(target, text.encode("utf-8", "surrogateescape"))
+        hashes.write(command.absolute(command.object), data)
+
+    def _find(self, path: str) -> tuple[str, str]:
+        """Where a search meets the header, and the path that is relative to its folder.
+
+        The same in two builds: what was included by that relative path is this header in both.
+        """
+        owner = max((f for f in self._folders if path.startswith(f"{f}/")), key=len, default="")
+        if not owner:
+            return _ELSEWHERE, ""
+        relative = path[len(owner) + 1 :]
+        top = relative.partition("/")[0]
+        for folder in self._folders[: self._folders.index(owner)]:
+            if self._has(f"{folder}/{top}") and self._has(f"{folder}/{relative}"):
+                return _LATER, relative
+        return _FIRST, relative
+
+    def _has(self, path: str) -> bool:
+        if path not in self._exists:
+            self._exists[path] = os.path.exists(path)
+        return self._exists[path]
+
+    def _unkeepable(self, paths: list[str], started_ns: int) -> str:
+        own = tuple(f"{folder}/" for folder in self._command.own_folders)
+        for path in paths:
+            if any(character in path for character in "\\\t\n"):
+                return f"{path!r} has a character that depfiles cannot hold"
+            if os.stat(path).st_mtime_ns >= started_ns:
+                return f"{path} changed while it was read"
+            clock = _clock_in(hashes.read(path)) if path.startswith(own) else ""
+            if clock:
+                return clock
+        return ""
+
+    def _write(self, paths: list[str], said: bytes) -> None:
+        command = self._command
+        rows = []
+        for path in paths:
+            found, relative = self._find(path)
+            rows.append(f"{found}\t{relative}\t{self._files.of(path)}\t{command.name(path)}")
+        data = hashes.read(command.absolute(command.object))
+        text = "\n".join((FORMAT, hashes.digest(data), *rows)).encode("utf-8", "surrogateescape")
+        entry = f"{self._folder}/{hashes.digest(chr(10).join(rows).encode())}"
+        os.makedirs(self._folder, exist_ok=True)
+        for old in self._entries()[_ENTRIES - 1 :]:
+            os.unlink(f"{old}.d")
+        hashes.write(f"{entry}.o", data)
+        hashes.write(f"{entry}.err", self._named(said))
+        hashes.write(f"{entry}.d", text)
+
+    def _named(self, said: bytes) -> bytes:
+        for place, name in reversed(self._command.maps):
+            said = said.replace(place.encode(), b"\0" + name.encode() + b"\0")
+        return said
+
+    def _placed(self, said: bytes) -> bytes:
+        for place, name in self._command.maps:
+            said = said.replace(b"\0" + name.encode() + b"\0", place.encode())
+        return said
+
+
+def _clock_in(text: bytes) -> str:
+    found = next((clock for clock in CLOCKS if clock in text), b"")
+    return f"it uses {found.decode()}" if found else ""

@@ -1,0 +1,128 @@
+"""A compiler's command line: what it reads and writes, and which of its words change the object."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SEARCH = ("-iquote", "-I", "-isystem", "-idirafter")
+"""Options that name a folder of headers, in the order in which compilers search."""
+_OUTPUTS = {"-o": "object", "-MF": "depfile", "-MT": "target", "-MQ": "target"}
+_FILE_MAP = "-ffile-prefix-map="
+_HOST = ("-Xcompiler=", "--compiler-options=")
+_DEPENDENCIES = {"-MD", "--generate-dependencies-with-compile"}
+_MORE_OUTPUTS = {"-MMD", "-MJ", "-E", "-S", "-M", "-MM", "--coverage", "--options-file", "-optf"}
+_MORE_OUTPUTS_LIKE = (
+    "@",
+    "-gsplit-dwarf",
+    "-save-temps",
+    "--save-temps",
+    "-fprofile-",
+    "-ftest-cov",
+)
+_ARCHS = ("-gencode", "--generate-code")
+
+
+class Command:
+    """One parsed command line."""
+
+    def __init__(self, argv: list[str], language: str, cwd: str) -> None:
+        self.argv = argv
+        self.language = language
+        self.cwd = cwd
+        self.source = self.object = self.depfile = self.target = ""
+        self.maps: list[tuple[str, str]] = []
+        """`-ffile-prefix-map`: (place, name)."""
+        self.search: list[tuple[int, str]] = []
+        """(kind, folder), kinds numbered in search order."""
+        self.words: list[str] = []
+        """What remains: words that change the object, places excluded."""
+        self.threads = 1
+        """Architectures that are compiled at the same time."""
+        self.refusal = ""
+        """Why the object cannot come from a cache; empty when it can."""
+        self._has_depends = False
+        self._read(iter(argv[1:]))
+        self._judge()
+
+    @property
+    def folders(self) -> list[str]:
+        """Absolute folders that are searched for headers, the source's own first."""
+        ordered = [folder for _, folder in sorted(self.search, key=lambda entry: entry[0])]
+        own = os.path.dirname(self.source)
+        return list(dict.fromkeys(self.absolute(folder) for folder in (own, *ordered)))
+
+    @property
+    def own_folders(self) -> list[str]:
+        """The folders of the project's own headers: those that are not `-isystem`."""
+        own = [folder for kind, folder in self.search if kind < _SEARCH.index("-isystem")]
+        return [self.absolute(folder) for folder in (os.path.dirname(self.source), *own)]
+
+    def absolute(self, path: str) -> str:
+        """The path from the root; `..` resolved by name."""
+        return os.path.normpath(os.path.join(self.cwd, path))
+
+    def name(self, path: str) -> str:
+        """What the compiler calls a place: the last map that fits wins."""
+        for place, name in reversed(self.maps):
+            if path.startswith(place):
+                return name + path[len(place) :]
+        return path
+
+    def place(self, name: str) -> str:
+        """Where a name of another build lies in this one."""
+        for place, mapped in reversed(self.maps):
+            if name.startswith(f"{mapped}/"):
+                path = place + name[len(mapped) :]
+                if self.name(path) == name:
+                    return path
+        return name
+
+    def _read(self, words: Iterator[str]) -> None:
+        for word in words:
+            if word in _OUTPUTS:
+                setattr(self, _OUTPUTS[word], next(words, ""))
+            elif word == "-c":
+                self.source = next(words, "")
+            elif word in _DEPENDENCIES:
+                self._has_depends = True
+            elif self.language == "CUDA" and word in {"--threads", "-t"}:
+                self._read_other(f"--threads={next(words, '')}")
+            elif not self._read_search(word, words) and not self._read_map(word):
+                self._read_other(word)
+
+    def _read_search(self, word: str, words: Iterator[str]) -> bool:
+        for kind, flag in enumerate(_SEARCH):
+            if word.startswith(flag):
+                folder = word[len(flag) :].lstrip("=") or next(words, "")
+                self.search.append((kind, folder))
+                return True
+        return False
+
+    def _read_map(self, word: str) -> bool:
+        host = next((prefix for prefix in _HOST if word.startswith(prefix)), "")
+        if not word.startswith(host + _FILE_MAP):
+            return False
+        place, _, name = word[len(host + _FILE_MAP) :].rpartition("=")
+        self.maps.append((place, name))
+        self.words.append(f"{host}{_FILE_MAP}{name}")
+        return True
+
+    def _read_other(self, word: str) -> None:
+        self.words.append(word)
+        if word.startswith(("--threads=", "-t=")):
+            count = word.rpartition("=")[2]
+            self.threads = int(count) if count.isdigit() and count != "0" else os.cpu_count() or 1
+        if word in _MORE_OUTPUTS or word.startswith(_MORE_OUTPUTS_LIKE):
+            self.refusal = f"{word} is not understood by the cache"
+
+    def _judge(self) -> None:
+        if not self.source or not self.object:
+            self.refusal = "not a compilation of one source"
+        elif not self.refusal and not (self._has_depends and self.depfile):
+            self.refusal = "the command writes no depfile"
+        archs = sum(1 for word in self.words if word.startswith(_ARCHS))
+        self.threads = min(self.threads, max(1, archs))

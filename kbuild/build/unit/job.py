@@ -1,0 +1,171 @@
+"""One unit from its command line to its exit status: cache, memory, compiler, log."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from kbuild.build.unit import OVER, hashes, process
+from kbuild.build.unit.cache import Unit
+from kbuild.build.unit.command import Command
+from kbuild.build.unit.key import unit_key
+from kbuild.build.unit.ledger import Ledger
+from kbuild.build.unit.log import append
+from kbuild.build.unit.weights import History, weight
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kbuild.build.unit.log import Value
+    from kbuild.build.unit.process import Ended
+    from kbuild.build.unit.settings import Settings
+
+_TORCH = "/torch/"
+"""Name of Torch's headers in generated projects, given by `-ffile-prefix-map`."""
+
+
+class Job:
+    """One unit's way through the launcher."""
+
+    def __init__(self, settings: Settings, language: str, argv: list[str]) -> None:
+        self._settings = settings
+        self._command = Command(argv, language, os.getcwd())
+        self._argv = [*settings.tool.split(), *argv]
+        self._files = hashes.FileHashes(f"{settings.cache}/hashes")
+        self._began = time.time()
+        self._unit: Unit | None = None
+        self._record: dict[str, Value] = {}
+
+    def run(self) -> int:
+        """The exit status that the build system is to see."""
+        said = self._fetched()
+        if said is not None:
+            self._say(said)
+            self._log(0, "hit")
+            return 0
+        if self._settings.is_over():
+            return self._refused()
+        ended = self._compiled()
+        if ended is None:
+            return self._refused()
+        self._say(ended.said)
+        self._keep(ended)
+        return ended.status
+
+    def _fetched(self) -> bytes | None:
+        settings, command = self._settings, self._command
+        if not settings.cache or settings.tool or command.refusal:
+            return None
+        try:
+            self._unit = Unit(settings, command, os.environ, self._files)
+            said = None if self._unit.refusal else self._unit.fetch()
+            self._files.save()
+        except Exception as error:  # noqa: BLE001 - a failing cache is a warning, never a failure
+            self._warn(f"the object cache cannot be read: {error}")
+            return None
+        return said
+
+    def _compiled(self) -> Ended | None:
+        last = self._history.recall(unit_key(self._command))
+        needed = weight(self._command.language, self._command.threads, last)
+        ended = self._within(needed)
+        if ended is None or not ended.was_killed:
+            return ended
+        first = ended.peak
+        ended = self._within(max(needed, self._settings.memory))
+        if ended is not None:
+            self._tell_of_kill(first, ended)
+        return ended
+
+    def _within(self, needed: int) -> Ended | None:
+        """Compile when there is room for `needed` MiB; None when time was over before."""
+        ledger = Ledger(self._settings.ledger, self._settings.memory)
+        try:
+            waited = ledger.take(needed, self._settings.is_over)
+        except (OSError, ValueError) as error:
+            self._warn(f"the memory ledger cannot be used: {error}")
+            waited = 0.0
+        if waited is None:
+            return None
+        self._record |= {"weight": needed, "waited": waited}
+        self._started_ns = time.time_ns()
+        try:
+            return process.run(self._argv, f"{self._settings.run}/said-{os.getpid()}")
+        finally:
+            self._release(ledger)
+
+    def _release(self, ledger: Ledger) -> None:
+        try:
+            ledger.release()
+        except (OSError, ValueError) as error:
+            self._warn(f"the memory ledger cannot be used: {error}")
+
+    def _tell_of_kill(self, first: int, ended: Ended) -> None:
+        told = f"the system killed the compiler of {self._name} (peak {first / 1024:.1f} GB); "
+        told += "it was retried alone"
+        if ended.was_killed:
+            told += " and killed again: this machine has too little memory for it"
+        self._record["killed"] = told
+        self._say(f"kbuild: {told}\n".encode())
+
+    def _keep(self, ended: Ended) -> None:
+        outcome, why = "off", ""
+        if ended.status == 0 and self._settings.cache:
+            try:
+                outcome, why = self._stored(ended)
+                self._history.record(unit_key(self._command), ended.peak, time.time() - ended.start)
+            except Exception as error:  # noqa: BLE001 - a failing cache is a warning
+                self._warn(f"the object cache cannot be written: {error}")
+        self._record |= {"user": ended.user, "system": ended.system, "peak": ended.peak, "why": why}
+        self._began = ended.start
+        self._log(ended.status, outcome)
+
+    def _stored(self, ended: Ended) -> tuple[str, str]:
+        if self._unit is None or self._unit.refusal:
+            why = self._unit.refusal if self._unit else self._command.refusal
+            return "off", why or self._settings.tool
+        why = self._unit.store(ended.said, self._started_ns)
+        self._files.save()
+        return ("off", why) if why else ("miss", "")
+
+    @property
+    def _history(self) -> History:
+        return History(f"{self._settings.cache or self._settings.run}/units")
+
+    @property
+    def _name(self) -> str:
+        source = self._command.absolute(self._command.source)
+        return source.removeprefix(f"{self._settings.root}/")
+
+    def _refused(self) -> int:
+        self._say(b"kbuild: not started, the time budget is over\n")
+        return OVER
+
+    def _say(self, said: bytes) -> None:
+        sys.stderr.buffer.write(said)
+        sys.stderr.flush()
+
+    def _log(self, status: int, outcome: str) -> None:
+        headers = self._unit.headers if self._unit else []
+        torch = sum(1 for header in headers if header.startswith(_TORCH))
+        known: dict[str, Value] = {
+            "unit": self._name,
+            "variant": self._settings.variant,
+            "language": self._command.language,
+            "start": self._began,
+            "end": time.time(),
+            "status": status,
+            "cache": outcome,
+            "headers": len(headers),
+            "torch": torch,
+        }
+        self._append(known | self._record)
+
+    def _warn(self, text: str) -> None:
+        self._append({"warning": text})
+
+    def _append(self, record: dict[str, Value]) -> None:
+        try:
+            append(self._settings.log, record)
+        except OSError as error:
+            self._say(f"kbuild: the log of units cannot be written: {error}\n".encode())

@@ -1,0 +1,90 @@
+"""What a run tells its launchers, through the environment: written there and read here."""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PREFIX = "KBUILD_UNIT_"
+_RUN, _CACHE, _TOOL = f"{_PREFIX}RUN", f"{_PREFIX}CACHE", f"{_PREFIX}TOOL"
+_MEMORY, _DEADLINE = f"{_PREFIX}MEMORY", f"{_PREFIX}DEADLINE"
+_VARIANT, _ROOT = f"{_PREFIX}VARIANT", f"{_PREFIX}ROOT"
+_COMPILERS = f"{_PREFIX}COMPILERS"
+
+
+class Settings:
+    """One run and one variant, as a launcher needs to know them."""
+
+    def __init__(
+        self,
+        *,
+        run: str,
+        cache: str,
+        memory: int,
+        tool: str = "",
+        deadline: float = 0.0,
+        variant: str = "",
+        root: str = "",
+        compilers: str = "",
+    ) -> None:
+        self.run = run
+        """The run's folder: ledger, log, scratch files."""
+        self.cache = cache
+        """kbuild's cache folder; empty when nothing is to be kept."""
+        self.memory = memory
+        """The budget in MiB."""
+        self.tool = tool
+        """`ccache` or the like, which then caches instead of kbuild."""
+        self.deadline = deadline
+        """Seconds since the epoch; 0 when there is no end."""
+        self.variant = variant
+        self.root = root
+        """The project, which units are named relative to."""
+        self.compilers = compilers
+        """Versions of the compilers, `c++=12.2.0;cuda=13.0.88`: a program may be a wrapper."""
+
+    @property
+    def ledger(self) -> str:
+        """The memory ledger."""
+        return f"{self.run}/ledger"
+
+    @property
+    def log(self) -> str:
+        """The log of the units."""
+        return f"{self.run}/units.jsonl"
+
+    def is_over(self) -> bool:
+        """True when nothing may start any more."""
+        return bool(self.deadline) and time.time() >= self.deadline
+
+    def to_environment(self) -> dict[str, str]:
+        """The variables that `settings_of` reads."""
+        return {
+            _RUN: self.run,
+            _CACHE: self.cache,
+            _TOOL: self.tool,
+            _MEMORY: str(self.memory),
+            _DEADLINE: f"{self.deadline:.3f}",
+            _VARIANT: self.variant,
+            _ROOT: self.root,
+            _COMPILERS: self.compilers,
+        }
+
+
+def settings_of(environ: Mapping[str, str]) -> Settings | None:
+    """The run's settings; None for a compiler that is started outside of any run."""
+    if not environ.get(_RUN):
+        return None
+    return Settings(
+        run=environ[_RUN],
+        cache=environ.get(_CACHE, ""),
+        tool=environ.get(_TOOL, ""),
+        memory=int(environ.get(_MEMORY, "0")),
+        deadline=float(environ.get(_DEADLINE, "0")),
+        variant=environ.get(_VARIANT, ""),
+        root=environ.get(_ROOT, ""),
+        compilers=environ.get(_COMPILERS, ""),
+    )

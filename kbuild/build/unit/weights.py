@@ -1,0 +1,45 @@
+"""How much memory a unit will take: what it took last time, or what its language usually takes."""
+
+from __future__ import annotations
+
+import os
+
+from kbuild.build.unit import hashes
+
+DEFAULTS = {"CXX": 1536, "OBJCXX": 1536, "CUDA": 3072, "HIP": 3072}
+"""MiB of one compiler process that sees all of Torch: 1.3 to 1.4 GiB were measured with g++ 12,
+2.75 GiB with nvcc 13. HIP is taken to be like CUDA."""
+_MARGIN = 1.1
+
+
+class History:
+    """Peaks and times of units, one small file per unit."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def recall(self, key: str) -> tuple[int, float] | None:
+        """(peak in MiB, seconds) of the unit's last compilation."""
+        try:
+            peak, seconds = hashes.read(self._file(key)).split()
+            return int(peak), float(seconds)
+        except (OSError, ValueError):
+            return None
+
+    def record(self, key: str, peak: int, seconds: float) -> None:
+        """Remember one compilation."""
+        target = self._file(key)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        hashes.write(target, f"{peak} {seconds:.2f}".encode())
+
+    def _file(self, key: str) -> str:
+        return f"{self._folder}/{key[:2]}/{key[2:]}"
+
+
+def weight(language: str, threads: int, last: tuple[int, float] | None) -> int:
+    """MiB to reserve. `threads` is how many archs one compiler compiles at a time.
+
+    The kernel tells the peak of a compilation's largest process, so threads multiply it.
+    """
+    single = int(last[0] * _MARGIN) if last else DEFAULTS.get(language, DEFAULTS["CXX"])
+    return max(1, single * threads)

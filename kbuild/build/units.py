@@ -1,0 +1,101 @@
+"""What a run's units took, read from the log that their launchers wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+Outcome = Literal["hit", "miss", "off"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One translation unit of one variant."""
+
+    unit: str
+    """The source, relative to the project."""
+    variant: str
+    language: str
+    start: float
+    """Seconds since the epoch; the compiler's start, or the look-up's when it was found."""
+    end: float
+    status: int
+    cache: Outcome
+    why: str = ""
+    """Why the cache could not be used."""
+    user: float = 0.0
+    system: float = 0.0
+    peak: int = 0
+    """MiB of the compilation's largest process."""
+    weight: int = 0
+    """MiB that were reserved for it."""
+    waited: float = 0.0
+    """Seconds for which it waited for memory."""
+    headers: int = 0
+    """Files that it was made from."""
+    torch: int = 0
+    """Those of them that are Torch's."""
+    killed: str = ""
+    """Not empty when the system killed the compiler: what happened, in words."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time."""
+        return self.end - self.start
+
+    @property
+    def cpu(self) -> float:
+        """Processor time."""
+        return self.user + self.system
+
+
+@dataclass(frozen=True)
+class UnitLog:
+    """A whole run."""
+
+    units: tuple[Unit, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Each once: what the cache or the ledger could not do."""
+
+    @property
+    def hits(self) -> int:
+        """Units whose object came from the cache."""
+        return sum(1 for unit in self.units if unit.cache == "hit")
+
+    @property
+    def summary(self) -> str:
+        """`31 of 34 objects from cache`; empty when nothing was compiled or looked up."""
+        made = sum(1 for unit in self.units if unit.status == 0)
+        noun = "object" if made == 1 else "objects"
+        return f"{self.hits} of {made} {noun} from cache" if made else ""
+
+
+def read_log(path: Path) -> UnitLog:
+    """The log's units in the order of their start; lines that are none are left out."""
+    records = list(_records(path))
+    known = {field.name for field in fields(Unit)}
+    units = [
+        Unit(**{name: value for name, value in record.items() if name in known})
+        for record in records
+        if "unit" in record
+    ]
+    warnings = dict.fromkeys(record["warning"] for record in records if "warning" in record)
+    ordered = sorted(units, key=lambda unit: (unit.start, unit.unit))
+    return UnitLog(tuple(ordered), tuple(warnings))
+
+
+def _records(path: Path) -> Iterable[dict[str, Any]]:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:  # the disk was full
+            continue
+        if isinstance(record, dict):
+            yield record

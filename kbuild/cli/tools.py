@@ -1,0 +1,87 @@
+"""The options that choose compilers, Torch and archs."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from kbuild.project import Project
+    from kbuild.run import Runner
+
+ALL, NATIVE = "all", "native"
+
+
+def add_tools(parser: ArgumentParser) -> None:
+    """Declare `--toolchain` and `--python`."""
+    parser.add_argument(
+        "--toolchain",
+        default="auto",
+        metavar="NAME",
+        help="where compilers and Torch come from: host, wheels, or auto (default)",
+    )
+    parser.add_argument(
+        "--python",
+        type=Path,
+        metavar="PROGRAM",
+        help="build against this interpreter's Torch, with the host's compilers",
+    )
+
+
+def add_archs(parser: ArgumentParser) -> None:
+    """Declare `--arch`."""
+    parser.add_argument(
+        "--arch",
+        action="append",
+        default=[],
+        metavar="ARCH",
+        help="GPU architectures to compile for, e.g. 9.0 or gfx942; `native` are this machine's, "
+        "`all` are the kernel's (default; repeatable)",
+    )
+
+
+def archs_of(args: Namespace, project: Project, runner: Runner) -> tuple[str, ...]:
+    """What `--arch` asks for; empty for all.
+
+    Raises:
+        UsageError: not an arch of any of the project's backends, or no GPU for `native`.
+    """
+    asked = [name for text in args.arch for name in text.split(",") if name]
+    if not asked or asked == [ALL]:
+        return ()
+    if ALL in asked:
+        raise UsageError("--arch all stands alone")
+    named = tuple(name for name in asked if name != NATIVE)
+    for name in named:
+        _check(name, project)
+    return (*named, *(_native(project, runner) if NATIVE in asked else ()))
+
+
+def _check(name: str, project: Project) -> None:
+    """An arch that at least one of the backends writes like this."""
+    from kbuild.backends import BACKENDS
+
+    reasons = []
+    for backend in map(BACKENDS.get, project.file.general.backends):
+        if backend.arch_key is None:
+            continue
+        try:
+            backend.check_arch(name)
+        except ValueError as error:
+            reasons.append(str(error))
+        else:
+            return
+    raise UsageError("; ".join(reasons) or f"no backend of {project.name} has archs")
+
+
+def _native(project: Project, runner: Runner) -> tuple[str, ...]:
+    from kbuild.backends import BACKENDS
+
+    backends = map(BACKENDS.get, project.file.general.backends)
+    found = [arch for backend in backends for arch in backend.native_archs(runner)]
+    if not found:
+        raise UsageError("--arch native: no GPU was found", hint="name one, e.g. --arch 9.0")
+    return tuple(found)

@@ -1,0 +1,131 @@
+"""All variants that were asked for, under one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kbuild.build.workspace import Workspace
+from kbuild.errors import IncompleteError, ToolchainError
+from kbuild.matrix.selection import variants
+from kbuild.pipeline.options import BuildOptions, Doors
+from kbuild.pipeline.outcome import Built
+from kbuild.pipeline.plans import plan
+from kbuild.pipeline.tools import tools_of
+from kbuild.pipeline.variant import Site, attempt, up_to_date
+from kbuild.plan import VariantPlan
+from kbuild.planning import make_plans
+from kbuild.project import Project
+from kbuild.sourcetree import SourceTree
+
+if TYPE_CHECKING:  # what only a build that has something to do needs
+    from kbuild.build.budget import Run
+
+
+def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built, ...]:
+    """Build what was asked for and this machine can build; the rest is skipped with a reason.
+
+    Raises:
+        ToolchainError: nothing that was asked for can be built here.
+    """
+    tools = tools_of(
+        options.toolchain,
+        doors.runner,
+        doors.cache,
+        options.python,
+        options.sources,
+        say=doors.ui.say,
+    )
+    site = Site(project, tools, options, doors)
+    identity, archs = options.identity, options.archs
+    plans = plan(project, options.selection, doors.runner, identity=identity, archs=archs)
+    refusals = {made.variant: tools.refuses(made.requires) for made in plans}
+    buildable = [made for made in plans if refusals[made.variant] is None]
+    if not buildable and not options.selection.is_explicit:
+        buildable = _beyond_default(site)
+    skipped = [Built(name, "skipped", reason) for name, reason in refusals.items() if reason]
+    if not buildable:
+        raise _nothing_to_build(project, skipped)
+    return (*_build_all(site, buildable), *skipped)
+
+
+def _beyond_default(site: Site) -> list[VariantPlan]:
+    """Variants outside a plain build that this machine's Torch happens to fit."""
+    project, options = site.project, site.options
+    wanted = options.selection.backends or project.file.general.backends
+    others = [choice for choice in variants(project) if choice.variant.backend in wanted]
+    made = make_plans(
+        project,
+        others,
+        SourceTree(project.root),
+        site.doors.runner,
+        identity=options.identity,
+        archs=options.archs,
+    )
+    return [candidate for candidate in made if site.tools.refuses(candidate.requires) is None]
+
+
+def _nothing_to_build(project: Project, skipped: Sequence[Built]) -> ToolchainError:
+    reasons = "".join(f"\n    {result.variant}: {result.reason}" for result in skipped)
+    return ToolchainError(
+        f"none of these variants of {project.name} can be built on this machine:{reasons}",
+        hint="`kbuild doctor` shows what is there and what is missing",
+    )
+
+
+def _build_all(site: Site, plans: Sequence[VariantPlan]) -> tuple[Built, ...]:
+    results = {made.variant: up_to_date(site, made) for made in plans}
+    waiting = [made for made in plans if results[made.variant] is None]
+    built = {result.variant: result for result in _together(site, waiting)} if waiting else {}
+    return tuple(results[made.variant] or built[made.variant] for made in plans)
+
+
+def _together(site: Site, plans: Sequence[VariantPlan]) -> list[Built]:
+    """Build several variants under one budget."""
+    from kbuild.build.budget import budget_of, opened
+    from kbuild.build.schedule import Task, Together, run_all
+
+    options, doors = site.options, site.doors
+    budget = budget_of(options.jobs, options.memory, options.seconds)
+    title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
+    with opened(budget, doors.cache) as run:
+        with doors.ui.progress(title, 0) as progress:
+            together = Together(progress)
+            tasks = [
+                Task(
+                    made.variant,
+                    partial(attempt, site, made, run=run, tell=together.part(made.variant)),
+                )
+                for made in plans
+            ]
+            outcomes = run_all(tasks, run, doors.runner.stop)
+        results = [
+            outcome or _not_started(made) for made, outcome in zip(plans, outcomes, strict=True)
+        ]
+        return _concluded(site, plans, results, run)
+
+
+def _not_started(made: VariantPlan) -> Built:
+    error = IncompleteError("not started, the time budget was over")
+    return Built(made.variant, "incomplete", error.message, error=error)
+
+
+def _concluded(
+    site: Site, plans: Sequence[VariantPlan], results: Sequence[Built], run: Run
+) -> list[Built]:
+    """Say what the launchers could not, keep the report, and keep the cache within its bounds."""
+    from kbuild.build.conclude import conclude
+    from kbuild.build.report import VariantOutcome
+
+    outcomes = [
+        VariantOutcome(made.variant, result.status, result.seconds, made.archs, result.path)
+        for made, result in zip(plans, results, strict=True)
+    ]
+    folder = Workspace.report_of(site.project.root)
+    counts = conclude(site.project.name, folder, outcomes, run, site.doors.ui)
+    return [
+        replace(result, objects=made, from_cache=hits)
+        for result, (made, hits) in ((result, counts[result.variant]) for result in results)
+    ]

@@ -1,0 +1,46 @@
+"""What became of one variant of a build."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kbuild.checks import Finding
+from kbuild.errors import KbuildError
+
+Status = Literal["built", "up-to-date", "skipped", "failed", "incomplete"]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What became of one variant."""
+
+    variant: str
+    status: Status
+    reason: str = ""
+    path: Path | None = None
+    seconds: float = 0.0
+    units: int = 0
+    """Build steps that ran."""
+    objects: int = 0
+    """Objects that were made."""
+    from_cache: int = 0
+    """Those of them that the object cache had."""
+    findings: tuple[Finding, ...] = ()
+    error: KbuildError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as a JSON object."""
+        return {
+            "variant": self.variant,
+            "status": self.status,
+            "reason": self.reason,
+            "path": str(self.path) if self.path else None,
+            "seconds": round(self.seconds, 3),
+            "units": self.units,
+            "objects": self.objects,
+            "from_cache": self.from_cache,
+            "findings": [finding.to_json() for finding in self.findings],
+            "error": self.error.to_json() if self.error else None,
+        }

@@ -1,0 +1,68 @@
+"""Which toolchain sources a command may use, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from kbuild.errors import UsageError
+from kbuild.run import Runner
+from kbuild.toolchains import ToolchainSource
+from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.host import Host
+from kbuild.toolchains.sources import HeaderSources, WithHeaders
+from kbuild.toolchains.toolbox import Toolbox
+
+NAMES = ("auto", "host", "wheels")
+Say = Callable[[str], None]
+
+
+def tools_of(
+    name: str,
+    runner: Runner,
+    cache: Path,
+    python: Path | None,
+    sources: Mapping[str, Path],
+    *,
+    say: Say = lambda _: None,
+) -> ToolchainSource:
+    """The source of that name, with the headers that kernels depend on.
+
+    Args:
+        name: one of `NAMES`.
+        runner: starts compilers, interpreters and git.
+        cache: kbuild's cache folder.
+        python: interpreter whose Torch is built against first.
+        sources: folders of headers by dependency, from the command line.
+        say: told what is fetched.
+
+    Raises:
+        UsageError: there is no source of that name.
+    """
+    compilers = _compilers(name, runner, cache, python, say)
+    return WithHeaders(compilers, HeaderSources(sources, cache, runner))
+
+
+def _compilers(
+    name: str, runner: Runner, cache: Path, python: Path | None, say: Say
+) -> ToolchainSource:
+    """The source of compilers and frameworks.
+
+    `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
+    else that they have, and the host's device compilers for the rest. It is `host` alone when an
+    interpreter was asked for: its Torch is then what the user wants to build against.
+
+    Raises:
+        UsageError: there is no source of that name.
+    """
+    host = Host(runner, FactCache(cache), python)
+    if name == "host" or (name == "auto" and python is not None):
+        return host
+    from kbuild.toolchains.wheels import Wheels
+
+    wheels = Wheels(runner, cache, python, say)
+    if name == "wheels":
+        return wheels
+    if name == "auto":
+        return Toolbox((Host(runner, FactCache(cache), python, {}), wheels, host))
+    raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {', '.join(NAMES)}")

@@ -1,0 +1,134 @@
+"""One variant: up to date, or generated, compiled, checked and moved into place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.build.state import read_state, record
+from kbuild.build.workspace import Workspace
+from kbuild.checks import Finding, Output
+from kbuild.checks.base import run_checks
+from kbuild.errors import BuildError, CheckError, IncompleteError, ToolchainError
+from kbuild.frameworks import FRAMEWORKS
+from kbuild.package import finish, place, recover
+from kbuild.pipeline.options import BuildOptions, Doors
+from kbuild.pipeline.outcome import Built
+from kbuild.plan import VariantPlan
+from kbuild.project import Project
+from kbuild.toolchains import Toolchain, ToolchainSource
+
+if TYPE_CHECKING:  # what only a build that has something to do needs
+    from kbuild.build.budget import Run
+    from kbuild.build.ninja import Tell
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where and how the variants of one command are built."""
+
+    project: Project
+    tools: ToolchainSource
+    options: BuildOptions
+    doors: Doors
+
+    def target_of(self, made: VariantPlan) -> Path:
+        """Where the variant directory goes."""
+        return (self.options.output or self.project.root / "build") / made.variant
+
+    def is_current(self, made: VariantPlan) -> bool:
+        """True when building `made`, toolchain included, would change nothing."""
+        state = read_state(Workspace(self.project.root, made.variant).state)
+        return state is not None and state.holds(made, self.project.root, self.target_of(made))
+
+
+def up_to_date(site: Site, made: VariantPlan) -> Built | None:
+    """The outcome for a variant that has nothing to do; starts and imports nothing."""
+    began = time.monotonic()
+    if not site.target_of(made).is_dir():
+        return None
+    try:
+        toolchain = site.tools.provision(made.requires)
+    except ToolchainError:
+        return None  # building it will say why
+    made = made.with_toolchain(toolchain.summary)
+    if not site.is_current(made):
+        return None
+    seconds = time.monotonic() - began
+    return Built(made.variant, "up-to-date", path=site.target_of(made), seconds=seconds)
+
+
+def attempt(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Built:
+    """Build one variant; what goes wrong with it is told and becomes its outcome."""
+    began = time.monotonic()
+    try:
+        result = build_variant(site, made, run=run, tell=tell)
+    except IncompleteError as error:
+        result = Built(made.variant, "incomplete", error.message, error=error)
+    except (BuildError, CheckError, ToolchainError) as error:
+        if run.stopped.is_set():
+            raise
+        site.doors.ui.error(error)
+        result = Built(made.variant, "failed", error.message, error=error)
+    return replace(result, seconds=time.monotonic() - began)
+
+
+def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Built:
+    """Build one variant.
+
+    Raises:
+        BuildError: a process failed; the variant directory is as it was.
+        CheckError: the result breaks a promise; the variant directory is as it was.
+        IncompleteError: the run's time was over; the next run continues.
+    """
+    from kbuild.build.compile import Compilation
+
+    toolchain = site.tools.provision(made.requires)
+    made = made.with_toolchain(toolchain.summary)
+    space, target = Workspace(site.project.root, made.variant), site.target_of(made)
+    with space.locked():
+        recover(target)
+        if site.is_current(made):
+            return Built(made.variant, "up-to-date", path=target)
+        _check_sources(site.project, made)
+        for note in toolchain.notes:
+            site.doors.ui.warn(note)
+        compilation = Compilation(made, toolchain, space, site.doors.runner, run, tell)
+        staged = compilation.perform()
+        finish(made, staged.folder)
+        findings = _check(made, staged.folder, toolchain)
+        place(staged.folder, target)
+        record(made, site.project.root, target, staged.inputs).write(space.state)
+        return Built(made.variant, "built", "", target, units=staged.units, findings=findings)
+
+
+def _check_sources(project: Project, made: VariantPlan) -> None:
+    """What can be judged on the Python sources is judged before anything is compiled."""
+    from kbuild.checks.imports import check_imports_source
+    from kbuild.checks.ops import check_ops_source
+
+    folder = f"{FRAMEWORKS.get(made.framework).package_root}/{project.python_name}"
+    package = project.root / folder
+    findings = [
+        replace(finding, where=f"{folder}/{finding.where}")
+        for check in (check_ops_source, check_imports_source)
+        for finding in check(package, project.python_name)
+    ]
+    _refuse(findings, f"{project.name} would break its promises")
+
+
+def _check(made: VariantPlan, folder: Path, toolchain: Toolchain) -> tuple[Finding, ...]:
+    python, portable = toolchain.python, toolchain.redistributable
+    findings = run_checks(Output(folder, made.parsed_variant, python, portable))
+    _refuse(findings, f"{made.variant} was built but breaks its promises")
+    return findings
+
+
+def _refuse(findings: Sequence[Finding], words: str) -> None:
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        listed = "".join(f"\n    {finding}" for finding in errors)
+        raise CheckError(f"{words}:{listed}", [finding.to_json() for finding in findings])

@@ -1,0 +1,107 @@
+"""What a host compiler links with: its C library's release, and its libraries' static parts."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbuild.errors import ToolchainError
+from kbuild.run import Runner
+from kbuild.toolchains.facts import FactCache, Facts
+from kbuild.toolchains.manylinux.stubs import NONSHARED
+
+INSTALL_STATIC = (
+    "install the compiler's static C++ library: `apt install libstdc++-{gcc}-dev`, "
+    "`dnf install libstdc++-static`, or your distribution's package with libstdc++.a"
+)
+_MACRO = re.compile(r"#define (\w+) (\S+)")
+_MACROS = ("__GLIBC__", "__GLIBC_MINOR__", "__x86_64__", "__aarch64__", "__VERSION__", "__GNUC__")
+_STATIC_LIBRARY = "libstdc++.a"
+
+
+@dataclass(frozen=True)
+class LinkedCompiler:
+    """A C++ compiler, as far as the link is concerned."""
+
+    program: Path
+    glibc: tuple[int, int]
+    """Release of the C library that it compiles against."""
+    cpu: str
+    libstdcxx: Path
+    """Its libstdc++.a."""
+    nonshared: Path | None
+    """The static part of its libc."""
+    fingerprint: str
+    """Changes with any of the above and with their contents."""
+
+
+def glibc_release(cxx: Path, cache: FactCache, runner: Runner) -> tuple[int, int] | None:
+    """Release of the C library that the compiler compiles against; None when it is not glibc."""
+    facts = cache.get(f"c library of {cxx}", lambda: _ask_macros(cxx, runner))
+    return _release(facts)
+
+
+def look_at(cxx: Path, cache: FactCache, runner: Runner) -> LinkedCompiler:
+    """Ask the compiler, or remember what it answered.
+
+    Raises:
+        ToolchainError: it does not link with glibc, or its libstdc++.a is not installed.
+    """
+    macros = cache.get(f"c library of {cxx}", lambda: _ask_macros(cxx, runner))
+    glibc = _release(macros)
+    if glibc is None:
+        raise ToolchainError(
+            f"`{cxx}` does not compile for glibc; manylinux is a promise about glibc systems",
+            hint="choose a compiler for glibc with CXX, e.g. the distribution's g++",
+        )
+    facts = cache.get(f"static libraries of {cxx}", lambda: _ask_files(cxx, macros, runner))
+    return LinkedCompiler(
+        cxx,
+        glibc,
+        "x86_64" if "__x86_64__" in macros else "aarch64" if "__aarch64__" in macros else "other",
+        Path(facts["libstdc++"]),
+        Path(facts["nonshared"]) if facts["nonshared"] else None,
+        facts["fingerprint"],
+    )
+
+
+def _release(facts: Facts) -> tuple[int, int] | None:
+    if "__GLIBC__" not in facts:
+        return None
+    return int(facts["__GLIBC__"]), int(facts["__GLIBC_MINOR__"])
+
+
+def _ask_macros(cxx: Path, runner: Runner) -> tuple[Facts, tuple[str, ...]]:
+    flags = ("-dM", "-E", "-x", "c++", "-include", "features.h", "/dev/null")
+    done = runner.run((str(cxx), *flags))
+    found = dict(_MACRO.findall(done.output)) if done.ok else {}
+    facts = {name: found[name] for name in _MACROS if name in found}
+    return facts, (str(cxx.resolve()), "/usr/include/features.h")
+
+
+def _ask_files(cxx: Path, macros: Facts, runner: Runner) -> tuple[Facts, tuple[str, ...]]:
+    library = _file(_STATIC_LIBRARY, cxx, runner)
+    if library is None:
+        raise ToolchainError(
+            f"`{cxx}` has no libstdc++.a, so it cannot make portable binaries",
+            hint=INSTALL_STATIC.format(gcc=macros.get("__GNUC__", "*")),
+        )
+    nonshared = _file(NONSHARED, cxx, runner)
+    contents = [file.read_bytes() for file in (library, nonshared) if file]
+    digests = [hashlib.sha256(content).hexdigest() for content in contents]
+    text = repr((str(cxx.resolve()), sorted(macros.items()), digests))
+    facts = {
+        "libstdc++": str(library),
+        "nonshared": str(nonshared or ""),
+        "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
+    }
+    return facts, (str(cxx.resolve()), str(library), *([str(nonshared)] if nonshared else ()))
+
+
+def _file(name: str, cxx: Path, runner: Runner) -> Path | None:
+    """Where the compiler has a library; it answers with the bare name when it has none."""
+    done = runner.run((str(cxx), f"-print-file-name={name}"))
+    path = Path(done.output.strip())
+    return path.resolve() if done.ok and path.is_absolute() and path.is_file() else None

@@ -1,0 +1,169 @@
+"""Real compilers under the launcher: objects from the cache, time budgets, the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from integration_bench import Bench
+
+from kbuild.build import launcher
+from kbuild.build.unit.settings import Settings
+from kbuild.build.units import read_log
+
+pytestmark = pytest.mark.compile
+STABLE = "relu-stable-abi"
+SOURCE = '#include "torch/api.h"\n#include <vector>\nconst char* where() { return WHERE; }\n'
+HEADER = "#pragma once\n#define WHERE __FILE__\n"
+LOADED_BY_NOTHING_TO_DO = """
+import contextlib, io, sys
+from kbuild.__main__ import main
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["build", {root!r}, "--backend", "cpu"])
+print(*sorted(name for name in sys.modules if name.startswith("kbuild.build")))
+"""
+needs_cxx = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+
+
+def launch(folder: Path, language: str, *command: str) -> str:
+    settings = Settings(run=str(folder / "run"), cache=str(folder / "cache"), memory=8000)
+    (folder / "run").mkdir(exist_ok=True)
+    done = subprocess.run(  # noqa: TID251
+        (sys.executable, "-I", "-S", launcher.__file__, language, *command),
+        env={**os.environ, **settings.to_environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def cache_of(bench: Bench) -> dict[str, str]:
+    return {"KBUILD_CACHE_DIR": str(bench.cache), "NO_COLOR": "1"}
+
+
+def outcomes(folder: Path) -> list[str]:
+    return [unit.cache for unit in read_log(folder / "run" / "units.jsonl").units]
+
+
+def two_releases(folder: Path) -> list[Path]:
+    """The same header in the trees of two Torch releases."""
+    for release in ("2.13", "2.14"):
+        header = folder / release / "torch" / "api.h"
+        header.parent.mkdir(parents=True)
+        header.write_text(HEADER)
+    time.sleep(0.01)  # what changes while it is compiled is not cached
+    return [folder / "2.13", folder / "2.14"]
+
+
+@needs_cxx
+def test_gcc_shares_an_object_over_torch_releases(tmp_path: Path) -> None:
+    source = tmp_path / "a.cpp"
+    source.write_text(SOURCE)
+    for tree in two_releases(tmp_path):
+        launch(
+            tmp_path, "CXX", "c++", f"-isystem{tree}", f"-ffile-prefix-map={tmp_path}=/kernel",
+            f"-ffile-prefix-map={tree}=/torch", "-fPIC", "-MD", "-MT", "a.o",
+            "-MF", f"{tree}/a.d", "-o", f"{tree}/a.o", "-c", str(source),
+        )  # fmt: skip
+    assert outcomes(tmp_path) == ["miss", "hit"]
+    made = (tmp_path / "2.14" / "a.o").read_bytes()
+    assert made == (tmp_path / "2.13" / "a.o").read_bytes()
+    assert b"/kernel/a.cpp" in made
+    assert f"{tmp_path}/2.14/torch/api.h" in (tmp_path / "2.14" / "a.d").read_text()
+
+
+@needs_nvcc
+def test_nvcc_with_several_architectures(tmp_path: Path) -> None:
+    source = tmp_path / "k.cu"
+    source.write_text("__global__ void k(float* x) { x[0] = 1; }\n")
+    time.sleep(0.01)
+    archs = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 90)]
+    for name, flags in (("a", archs), ("b", archs), ("c", archs[:1])):
+        launch(
+            tmp_path, "CUDA", "nvcc", *flags, f"-Xcompiler=-ffile-prefix-map={tmp_path}=/kernel",
+            "-MD", "-MT", f"{name}.o", "-MF", f"{tmp_path}/{name}.d", "-x", "cu",
+            "-c", str(source), "-o", f"{tmp_path}/{name}.o",
+        )  # fmt: skip
+    assert outcomes(tmp_path) == ["miss", "hit", "miss"]
+    assert (tmp_path / "a.o").read_bytes() == (tmp_path / "b.o").read_bytes()
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("need_torch")
+def test_a_new_workspace_takes_its_objects_from_the_cache(
+    example: Callable[[str], Bench],
+) -> None:
+    bench = example(STABLE)
+    first = bench.built("--backend", "cpu")
+    library = next(Path(first["path"]).glob("*.so")).read_bytes()
+    assert (first["objects"], first["from_cache"]) == (2, 0)
+    shutil.rmtree(bench.root / ".kbuild")
+    shutil.rmtree(bench.root / "build")
+    again = bench.kbuild("build", "--backend", "cpu", "--report")
+    assert "2 of 2 objects from cache" in again.stderr
+    assert "report: " in again.stderr
+    page = bench.root / ".kbuild" / "report" / "build.html"
+    assert "relu_cpu/relu_cpu.cpp" in page.read_text()
+    assert next(Path(first["path"]).glob("*.so")).read_bytes() == library
+    loaded = bench.python(LOADED_BY_NOTHING_TO_DO.format(root=str(bench.root)), cache_of(bench))
+    assert loaded.split() == ["kbuild.build", "kbuild.build.state", "kbuild.build.workspace"]
+    shutil.rmtree(bench.root / ".kbuild")
+    done = bench.kbuild("build", "--backend", "cpu", "--json", env={"KBUILD_CACHE": "off"})
+    (entry,) = [one for one in json.loads(done.stdout)["variants"] if one["path"]]
+    assert (entry["objects"], entry["from_cache"]) == (2, 0)
+    assert next(Path(entry["path"]).glob("*.so")).read_bytes() == library
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("need_torch")
+def test_a_build_that_ran_out_of_time_is_continued(example: Callable[[str], Bench]) -> None:
+    bench = example(STABLE)
+    off = {"KBUILD_CACHE": "off"}
+    done = bench.kbuild(
+        "build", "--backend", "cpu", "-j1", "--time-budget", "1s", expect=9, env=off
+    )
+    assert "incomplete" in done.stderr
+    assert "run again to continue" in done.stderr
+    assert not (bench.root / "build").exists()
+    entry = bench.built("--backend", "cpu")
+    assert entry["status"] == "built"
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("need_torch")
+def test_ctrl_c_leaves_a_workspace_that_goes_on(example: Callable[[str], Bench]) -> None:
+    bench = example(STABLE)
+    process = subprocess.Popen(  # noqa: TID251
+        (sys.executable, "-m", "kbuild", "build", "--backend", "cpu"),
+        cwd=bench.root,
+        env={**os.environ, **cache_of(bench)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list(bench.root.glob(".kbuild/*/tree/build.ninja")) and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert bench.built("--backend", "cpu")["status"] == "built"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--memory", "lots"), ("--time-budget", "soon"), ("--jobs", "0")]
+)
+def test_bad_budgets_are_refused(example: Callable[[str], Bench], option: str, value: str) -> None:
+    done = example("relu-noarch").kbuild("build", option, value, expect=2)
+    assert option in done.stderr

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from kbuild.build.budget import Budget
+from kbuild.build.report import VariantOutcome, render
+from kbuild.build.timeline import timeline
+from kbuild.build.units import Unit, UnitLog, read_log
+
+CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux"
+
+
+def unit(name: str, start: float, end: float, **facts: object) -> Unit:
+    known = {"variant": CPU, "language": "CXX", "status": 0, "cache": "miss", "user": end - start}
+    return Unit(name, start=start, end=end, **{**known, **facts})
+
+
+@pytest.fixture
+def log() -> UnitLog:
+    killed = "the system killed the compiler of b.cu (peak 5.1 GB); it was retried alone"
+    return UnitLog(
+        (
+            unit("a.cpp", 100, 104, peak=600, torch=1800, headers=2100),
+            unit("b.cu", 100, 110, variant=CUDA, peak=5222, killed=killed),
+            unit("c<1>.cpp", 104, 104.01, cache="hit", user=0.0),
+            unit("d.cpp", 105, 106, cache="off", why="it uses __DATE__"),
+            unit("e.cpp", 106, 107, status=1),
+        ),
+        ("the object cache cannot be written: disk full",),
+    )
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def text(log: UnitLog, tmp_path: Path) -> str:
+    (tmp_path / "relu.so").write_bytes(b"x" * 2048)
+    outcomes = [
+        VariantOutcome(CPU, "failed", 7.0),
+        VariantOutcome(CUDA, "built", 12.0, ("8.0", "9.0a"), tmp_path),
+    ]
+    return render("my <kernel>", outcomes, log, Budget(4, 20480))
+
+
+def test_the_page_needs_nothing_from_elsewhere(text: str) -> None:
+    page = Page(text)
+    assert not [tag for tag, attrs in page.tags if "src" in attrs or "href" in attrs]
+    assert not re.search(r"https?:|@import|url\(", text)
+    assert {tag for tag, _ in page.tags} >= {"style", "script", "svg", "table"}
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_the_page_says_what_happened(text: str) -> None:
+    shown = Page(text).text
+    for part in (
+        "my <kernel>", "4 processes and 20.0 GB", "1 of 5", "5.1 GB", "8.0, 9.0a", "2.0 kB",
+        "it was retried alone", "d.cpp", "is never cached: it uses __DATE__", "disk full",
+        "1 unit sees more than 500 of Torch's headers", "c<1>.cpp", "at most 5.7 GB together",
+    ):  # fmt: skip
+        assert part in shown, part
+
+
+def test_every_unit_has_a_bar_and_a_row(text: str) -> None:
+    page = Page(text)
+    bars = [attrs for tag, attrs in page.tags if (attrs.get("class") or "").startswith("bar ")]
+    assert len(bars) == 5
+    assert [("hit" in bar["class"].split()) for bar in bars if bar["class"]].count(True) == 1
+    assert sum(1 for tag, _ in page.tags if tag == "tr") == 2 + 2 + 5
+
+
+def test_lanes_hold_one_unit_at_a_time(log: UnitLog) -> None:
+    layout = timeline(log.units)
+    assert [bar.lane for bar in layout.bars] == [0, 1, 0, 0, 0]
+    assert (layout.lanes, layout.seconds, layout.peak) == (2, 10, 5822)
+    assert [tick.label for tick in layout.ticks][:3] == ["0 s", "1 s", "2 s"]
+    assert all(0 <= bar.left <= bar.left + bar.width <= 100.001 for bar in layout.bars)
+
+
+def test_a_run_without_units_has_a_page_too() -> None:
+    assert timeline(()).lanes == 0
+    assert "Timeline" in render("relu", (), UnitLog(), Budget(1, 100))
+
+
+def test_the_log_is_read_back(tmp_path: Path) -> None:
+    record = {
+        "unit": "a.cpp", "variant": CPU, "language": "CXX", "start": 1.0, "end": 2.0,
+        "status": 0, "cache": "hit", "later": "unknown to this kbuild",
+    }  # fmt: skip
+    lines = [json.dumps(record), '{"warning": "w"}', '{"warning": "w"}', "{torn", "[]", ""]
+    (tmp_path / "log").write_text("\n".join(lines))
+    log = read_log(tmp_path / "log")
+    assert [unit.unit for unit in log.units] == ["a.cpp"]
+    assert log.warnings == ("w",)
+    assert log.summary == "1 of 1 object from cache"
+    assert read_log(tmp_path / "none").summary == ""

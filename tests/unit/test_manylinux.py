@@ -1,0 +1,244 @@
+"""The parts of the link environment, without a compiler where none is needed."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from kbuild.checks.readers.policies import symbol_versions
+from kbuild.errors import ToolchainError
+from kbuild.run import Done
+from kbuild.toolchains.manylinux import DEFAULT_POLICY, link_environment, portability
+from kbuild.toolchains.manylinux.archive import Member, newer_members, without, write_archive
+from kbuild.toolchains.manylinux.environment import LinkEnvironment
+from kbuild.toolchains.manylinux.stubs import assembly, link_scripts, version_script
+from kbuild.toolchains.manylinux.symbols import LOADERS, Symbol, interface
+
+DEBIAN = (
+    "#define __GLIBC__ 2\n#define __GLIBC_MINOR__ 36\n#define __GNUC__ 12\n#define __x86_64__ 1\n"
+)
+
+
+class Compiler:
+    """Answers as a compiler would; what it is asked to build it does not build."""
+
+    def __init__(self, macros: str = DEBIAN, libraries: tuple[Path, ...] = ()) -> None:
+        self.macros = macros
+        self.libraries = {path.name: path for path in libraries}
+        self.asked: list[tuple[str, ...]] = []
+
+    def run(self, argv, **_) -> Done:
+        self.asked.append(tuple(argv))
+        name = argv[1].removeprefix("-print-file-name=")
+        if name != argv[1]:
+            return Done(tuple(argv), 0, f"{self.libraries.get(name, name)}\n", 0.0)
+        return Done(tuple(argv), 0, self.macros, 0.0)
+
+
+@pytest.mark.parametrize("cpu", LOADERS)
+def test_the_lists_hold_nothing_above_the_ceilings(cpu: str) -> None:
+    allowed = symbol_versions(cpu)
+    lists = interface(DEFAULT_POLICY, cpu)
+    for symbols in lists.libraries.values():
+        for symbol in symbols:
+            family, _, number = symbol.version.partition("_")
+            assert number in allowed[family], symbol
+
+
+@pytest.mark.parametrize("cpu", LOADERS)
+def test_the_lists_know_old_and_lack_new(cpu: str) -> None:
+    lists = interface(DEFAULT_POLICY, cpu)
+    assert lists.loader in lists.libraries
+    for library, name in (
+        ("libc.so.6", "memcpy"),
+        ("libpthread.so.0", "pthread_create"),
+        ("libm.so.6", "pow"),
+        ("libgcc_s.so.1", "_Unwind_Resume"),
+        ("libstdc++.so.6", "_ZSt4cout"),
+        ("libstdc++.so.6", "__cxa_throw"),
+        (lists.loader, "__tls_get_addr"),
+    ):
+        assert name in {symbol.name for symbol in lists.libraries[library]}, name
+    newer = ("stat", "arc4random", "__libc_single_threaded", "_ZSt21ios_base_library_initv")
+    assert not lists.names & set(newer)
+
+
+def test_data_and_thread_locals_are_told_from_functions() -> None:
+    symbols = interface(DEFAULT_POLICY, "x86_64").libraries["libstdc++.so.6"]
+    kinds = {symbol.name: (symbol.kind, symbol.size) for symbol in symbols}
+    assert kinds["_ZSt4cout"] == ("object", 272)
+    assert kinds["_ZSt11__once_call"] == ("tls_object", 8)
+    assert kinds["__cxa_throw"] == ("function", 0)
+
+
+def test_an_unknown_policy_or_cpu_is_refused() -> None:
+    with pytest.raises(
+        ToolchainError, match="no link stubs for manylinux_2_28 on riscv64"
+    ) as caught:
+        interface(DEFAULT_POLICY, "riscv64")
+    assert caught.value.hint == "there are stubs of manylinux_2_28 for x86_64 and aarch64"
+
+
+SYMBOLS = (
+    Symbol("memcpy", "GLIBC_2.2.5"),
+    Symbol("memcpy", "GLIBC_2.14"),
+    Symbol("environ", "GLIBC_2.2.5", "object", 8),
+    Symbol("state", "GLIBC_2.10", "tls_object", 4),
+)
+ASSEMBLY = """\
+	.text
+	.globl s0
+	.type s0, @function
+	.size s0, 0
+s0:	.zero 1
+	.symver s0, memcpy@GLIBC_2.2.5, remove
+	.text
+	.globl s1
+	.type s1, @function
+	.size s1, 0
+s1:	.zero 1
+	.symver s1, memcpy@@GLIBC_2.14, remove
+	.data
+	.globl s2
+	.type s2, @object
+	.size s2, 8
+s2:	.zero 8
+	.symver s2, environ@@GLIBC_2.2.5, remove
+	.section .tbss,"awT",@nobits
+	.globl s3
+	.type s3, @tls_object
+	.size s3, 4
+s3:	.zero 4
+	.symver s3, state@@GLIBC_2.10, remove
+	.section .note.GNU-stack,"",@progbits
+"""
+
+
+def test_a_stubs_source() -> None:
+    assert assembly(SYMBOLS) == ASSEMBLY
+    assert version_script(SYMBOLS) == "GLIBC_2.2.5 { };\nGLIBC_2.10 { };\nGLIBC_2.14 { };\n"
+
+
+def test_libc_is_three_libraries() -> None:
+    script = "GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( ld-linux-aarch64.so.1 ) )\n"
+    assert link_scripts(LOADERS["aarch64"])["libc.so"] == script
+
+
+def object_file(*symbols: tuple[str, int]) -> bytes:
+    """An ELF-64 object with nothing but global symbols: name and section (0 is undefined)."""
+    names = b"\0" + b"".join(name.encode() + b"\0" for name, _ in symbols)
+    table = bytes(24)
+    for name, section in symbols:
+        at = names.index(b"\0" + name.encode() + b"\0") + 1
+        table += struct.pack("<IBBHQQ", at, 0x12, 0, section, 16, 4)
+    head = bytearray(b"\x7fELF\x02\x01\x01".ljust(64, b"\0"))
+    struct.pack_into("<Q", head, 0x28, 64 + len(table) + len(names))
+    struct.pack_into("<H", head, 0x3C, 3)
+    sections = bytes(64)
+    sections += struct.pack("<IIQQQQIIQQ", 0, 2, 0, 0, 64, len(table), 2, 1, 8, 24)
+    sections += struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 64 + len(table), len(names), 0, 0, 1, 0)
+    return bytes(head) + table + names + sections
+
+
+def test_what_is_provided_becomes_undefined() -> None:
+    data = object_file(("new", 1), ("old", 1), ("elsewhere", 0))
+    member = without("it.o", data, {"old", "elsewhere"})
+    assert member.defines == ("new",)
+    assert without("it.o", member.data, ()).defines == ("new",)
+    assert without("it.o", data, ()).defines == ("new", "old")
+
+
+def test_only_members_with_something_new_stay() -> None:
+    given = [
+        without(name, object_file(*symbols), ())
+        for name, symbols in {
+            "a-name-longer-than-sixteen-bytes.o": [("new", 1), ("old", 1)],
+            "old.o": [("old", 1)],
+            "compiler.o": [("DW.ref.__gxx_personality_v0", 1), ("old", 1)],
+        }.items()
+    ]
+    kept = list(newer_members(write_archive(given), {"old"}))
+    assert [(m.name, m.defines) for m in kept] == [("a-name-longer-than-sixteen-bytes.o", ("new",))]
+
+
+def test_an_archive_is_the_same_every_time_and_has_an_index() -> None:
+    members = [Member("one.o", b"odd", ("f", "g")), Member("none.o", b"", ())]
+    data = write_archive(members)
+    assert data == write_archive(members)
+    assert data.startswith(b"!<arch>\n/ ")
+    assert struct.unpack_from(">III", data, 68) == (2, 152, 152)
+    assert data[152:].startswith(b"/0")
+
+
+def test_a_thin_archive_is_refused() -> None:
+    with pytest.raises(ToolchainError, match="no plain archive"):
+        list(newer_members(b"!<thin>\n", ()))
+
+
+def test_cmake_links_the_systems_libraries_before_torch_and_after() -> None:
+    entries = dict(LinkEnvironment(DEFAULT_POLICY, Path("/a folder/env")).cache_entries)
+    assert set(entries) == {"CMAKE_CXX_CREATE_SHARED_LIBRARY", "CMAKE_CXX_CREATE_SHARED_MODULE"}
+    before, _, after = entries["CMAKE_CXX_CREATE_SHARED_MODULE"].partition("<LINK_LIBRARIES>")
+    assert "-nodefaultlibs -L'/a folder/env'" in before
+    assert before.index("-L") < before.index("<LINK_FLAGS>")
+    assert before.index("<OBJECTS>") < before.index("-lstdc++ -lkbuild_compat")
+    assert "-lstdc++ -lkbuild_compat" in after
+
+
+def test_a_musl_host_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="does not compile for glibc"):
+        link_environment(DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Compiler(""))
+
+
+def test_the_package_with_the_static_library_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"has no libstdc\+\+\.a") as caught:
+        link_environment(DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Compiler())
+    assert "apt install libstdc++-12-dev" in caught.value.hint
+    assert "dnf install libstdc++-static" in caught.value.hint
+
+
+def test_a_compiler_for_another_cpu_is_refused(tmp_path: Path) -> None:
+    library = tmp_path / "libstdc++.a"
+    library.write_bytes(b"!<arch>\n")
+    compiler = Compiler(libraries=(library,))
+    with pytest.raises(ToolchainError, match="does not compile for aarch64"):
+        link_environment(DEFAULT_POLICY, "aarch64", Path("/c++"), tmp_path, compiler)
+
+
+def test_a_stub_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
+    library = tmp_path / "libstdc++.a"
+    library.write_bytes(b"!<arch>\n")
+
+    class Failing(Compiler):
+        def run(self, argv, **how) -> Done:
+            done = super().run(argv, **how)
+            failed = "-shared" in argv
+            return Done(done.argv, int(failed), "no such option" if failed else done.output, 0.0)
+
+    with pytest.raises(ToolchainError, match="no such option"):
+        link_environment(
+            DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Failing(DEBIAN, (library,))
+        )
+    assert [path for path in (tmp_path / "store").iterdir() if path.is_dir()] == []
+
+
+def test_portability_is_a_note_where_it_cannot_be(tmp_path: Path) -> None:
+    found = portability("x86_64-linux", Path("/c++"), tmp_path, Compiler())
+    assert (found.promised, found.cache_entries) == (False, ())
+    assert found.notes[0].startswith("not linked for manylinux_2_28: `/c++` has no libstdc++.a")
+    assert "apt install libstdc++-12-dev" in found.notes[0]
+
+
+@pytest.mark.parametrize("system", [None, "aarch64-darwin", "x86_64-windows"])
+def test_other_systems_have_other_promises(tmp_path: Path, system: str | None) -> None:
+    compiler = Compiler()
+    assert portability(system, Path("/c++"), tmp_path, compiler).notes == ()
+    assert compiler.asked == []
+
+
+def test_an_old_host_needs_nothing(tmp_path: Path) -> None:
+    old = DEBIAN.replace("36", "28")
+    found = portability("x86_64-linux", Path("/c++"), tmp_path, Compiler(old))
+    assert (found.promised, found.notes) == (False, ())
