@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +20,10 @@ def add_tools(parser: ArgumentParser) -> None:
     """Declare `--toolchain` and `--python`."""
     parser.add_argument(
         "--toolchain",
-        default="auto",
+        default=os.environ.get("KBUILD_TOOLCHAIN") or "auto",
         metavar="NAME",
-        help="where compilers and Torch come from: host, wheels, or auto (default)",
+        help="where compilers and Torch come from: host, wheels or auto "
+        "(default: KBUILD_TOOLCHAIN, else auto)",
     )
     parser.add_argument(
         "--python",

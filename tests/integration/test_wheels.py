@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from integration_bench import ROOT
+from integration_bench import Bench
 
-from kbuild.build.compile import Compilation
-from kbuild.build.workspace import Workspace
 from kbuild.errors import ToolchainError
-from kbuild.matrix.selection import variants
-from kbuild.plan import VariantPlan
-from kbuild.planning import make_plans
-from kbuild.project import open_project
 from kbuild.run import LocalRunner
-from kbuild.sourcetree import SourceTree
-from kbuild.toolchains.wheels import Wheels
 from kbuild.toolchains.wheels.index import Index
 from kbuild.toolchains.wheels.settings import pip_settings
 
@@ -28,46 +22,28 @@ pytestmark = [pytest.mark.network, pytest.mark.compile]
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
+def relu(example: Callable[[str], Bench]) -> Bench:
     if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
         pytest.skip("toolchains from wheels are for x86_64 Linux")
     if not shutil.which("c++"):
         pytest.skip("needs a C++ compiler: apt install g++")
-    runner = LocalRunner()
     try:
-        with Index(pip_settings(runner)) as index:
+        with Index(pip_settings(LocalRunner())) as index:
             found = index.files("nvidia-cuda-nvcc")
     except ToolchainError as error:
         pytest.skip(f"the package index is out of reach: {error.message}")
     if not found:
         pytest.skip("the package index has no nvidia-cuda-nvcc")
-    return Wheels(runner, tmp_path_factory.mktemp("cache"))
+    return example("relu")
 
 
-def plan_of(project: Path) -> VariantPlan:
+def test_cuda_extension_from_nothing(relu: Bench) -> None:
     """One architecture is enough here."""
-    build_file = project / "build.toml"
-    text = build_file.read_text()
-    head = 'backend = "cuda"\n'
-    build_file.write_text(text.replace(head, f'{head}cuda-capabilities = ["9.0"]\n'))
-    opened = open_project(project)
-    choice = next(choice for choice in variants(opened) if str(choice.variant) == VARIANT)
-    (made,) = make_plans(opened, [choice], SourceTree(project), LocalRunner())
-    assert made.archs == ("9.0",)
-    return made
-
-
-def test_cuda_extension_from_nothing(wheels: Wheels, tmp_path: Path) -> None:
-    project = tmp_path / "relu"
-    ignored = shutil.ignore_patterns("build", ".kbuild")
-    shutil.copytree(ROOT / "examples" / "relu", project, ignore=ignored)
-    made = plan_of(project)
-    assert wheels.refuses(made.requires) is None
-    toolchain = wheels.provision(made.requires)
-    space = Workspace(project, VARIANT)
-    with space.locked():
-        staged = Compilation(made, toolchain, space, LocalRunner(), 1, lambda *_: None).run()
-    with (staged.folder / f"{made.ops_name}.abi3.so").open("rb") as file:
+    options = ("--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0", "--jobs", "1")
+    built = relu.built(*options)
+    assert built["status"] == "built"
+    (extension,) = Path(built["path"]).glob("*.abi3.so")
+    with extension.open("rb") as file:
         tags = ELFFile(file).get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
         needed = {tag.needed for tag in tags}
     assert needed >= {
@@ -80,6 +56,8 @@ def test_cuda_extension_from_nothing(wheels: Wheels, tmp_path: Path) -> None:
     }
 
 
-def test_installed_files_are_as_they_were(wheels: Wheels) -> None:
-    entries = wheels.store.entries()
-    assert all(entry.differences() == () for entry in entries)
+def test_what_was_installed_is_whole(relu: Bench) -> None:
+    answer = json.loads(relu.kbuild("toolchain", "list", "--json").stdout)
+    names = [entry["name"].rpartition("-")[0] for entry in answer["installed"]]
+    assert [name.split("-")[0] for name in names] == ["cuda", "torch"]
+    assert json.loads(relu.kbuild("toolchain", "verify", "--json").stdout)["ok"]

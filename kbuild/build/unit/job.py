@@ -9,7 +9,7 @@ import time
 from kbuild.build.unit import OVER, hashes, process
 from kbuild.build.unit.cache import Unit
 from kbuild.build.unit.command import Command
-from kbuild.build.unit.key import unit_key
+from kbuild.build.unit.key import source_key, unit_key
 from kbuild.build.unit.ledger import Ledger
 from kbuild.build.unit.log import append
 from kbuild.build.unit.weights import History, weight
@@ -41,7 +41,7 @@ class Job:
         said = self._fetched()
         if said is not None:
             self._say(said)
-            self._log(0, "hit")
+            self._log("hit", self._began, time.time())
             return 0
         if self._settings.is_over():
             return self._refused()
@@ -66,7 +66,7 @@ class Job:
         return said
 
     def _compiled(self) -> Ended | None:
-        last = self._history.recall(unit_key(self._command))
+        last = self._history.recall(*self._keys)
         needed = weight(self._command.language, self._command.threads, last)
         ended = self._within(needed)
         if ended is None or not ended.was_killed:
@@ -113,12 +113,11 @@ class Job:
         if ended.status == 0 and self._settings.cache:
             try:
                 outcome, why = self._stored(ended)
-                self._history.record(unit_key(self._command), ended.peak, time.time() - ended.start)
+                self._history.record(self._keys, ended.peak, ended.end - ended.start)
             except Exception as error:  # noqa: BLE001 - a failing cache is a warning
                 self._warn(f"the object cache cannot be written: {error}")
         self._record |= {"user": ended.user, "system": ended.system, "peak": ended.peak, "why": why}
-        self._began = ended.start
-        self._log(ended.status, outcome)
+        self._log(outcome, ended.start, ended.end, ended.status)
 
     def _stored(self, ended: Ended) -> tuple[str, str]:
         if self._unit is None or self._unit.refusal:
@@ -127,6 +126,10 @@ class Job:
         why = self._unit.store(ended.said, self._started_ns)
         self._files.save()
         return ("off", why) if why else ("miss", "")
+
+    @property
+    def _keys(self) -> tuple[str, str]:
+        return unit_key(self._command), source_key(self._command)
 
     @property
     def _history(self) -> History:
@@ -145,15 +148,15 @@ class Job:
         sys.stderr.buffer.write(said)
         sys.stderr.flush()
 
-    def _log(self, status: int, outcome: str) -> None:
+    def _log(self, outcome: str, start: float, end: float, status: int = 0) -> None:
         headers = self._unit.headers if self._unit else []
         torch = sum(1 for header in headers if header.startswith(_TORCH))
         known: dict[str, Value] = {
             "unit": self._name,
             "variant": self._settings.variant,
             "language": self._command.language,
-            "start": self._began,
-            "end": time.time(),
+            "start": start,
+            "end": end,
             "status": status,
             "cache": outcome,
             "headers": len(headers),

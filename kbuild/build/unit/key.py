@@ -47,6 +47,11 @@ def unit_key(command: Command) -> str:
     return _digest(command.argv[0], *_identity(command))
 
 
+def source_key(command: Command) -> str:
+    """Key of the unit's source, whatever its flags and compiler are."""
+    return _digest(*_identity(command)[:2])
+
+
 def _identity(command: Command) -> tuple[str, ...]:
     source = command.name(command.absolute(command.source))
     return (command.language, source, "\n".join(command.words))

@@ -48,7 +48,8 @@ def run(argv: list[str], scratch: str) -> Ended:
     os.lseek(handle, 0, os.SEEK_SET)
     with open(handle, "rb") as file:
         ended = Ended(_code(status), file.read())
-    ended.start, ended.user, ended.system = start, used.ru_utime, used.ru_stime
+    ended.start, ended.end = start, time.time()
+    ended.user, ended.system = used.ru_utime, used.ru_stime
     ended.peak = used.ru_maxrss // (1 << 20 if sys.platform == "darwin" else 1 << 10)
     return ended
 

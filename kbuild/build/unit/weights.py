@@ -18,19 +18,22 @@ class History:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def recall(self, key: str) -> tuple[int, float] | None:
-        """(peak in MiB, seconds) of the unit's last compilation."""
-        try:
-            peak, seconds = hashes.read(self._file(key)).split()
-            return int(peak), float(seconds)
-        except (OSError, ValueError):
-            return None
+    def recall(self, *keys: str) -> tuple[int, float] | None:
+        """(peak in MiB, seconds) of the last compilation under the first key that is known."""
+        for key in keys:
+            try:
+                peak, seconds = hashes.read(self._file(key)).split()
+                return int(peak), float(seconds)
+            except (OSError, ValueError):
+                continue
+        return None
 
-    def record(self, key: str, peak: int, seconds: float) -> None:
+    def record(self, keys: tuple[str, ...], peak: int, seconds: float) -> None:
         """Remember one compilation."""
-        target = self._file(key)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        hashes.write(target, f"{peak} {seconds:.2f}".encode())
+        for key in keys:
+            target = self._file(key)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            hashes.write(target, f"{peak} {seconds:.2f}".encode())
 
     def _file(self, key: str) -> str:
         return f"{self._folder}/{key[:2]}/{key[2:]}"

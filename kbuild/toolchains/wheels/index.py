@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from kbuild.errors import ToolchainError
@@ -67,10 +68,11 @@ class Index:
         Raises:
             ToolchainError: the index cannot be reached.
         """
-        with self._lock:
-            if project not in self._known:
-                self._known[project] = self._ask(project)
-            return self._known[project]
+        with self._lock:  # pages are asked for at the same time, of one client
+            finder, known = self._finder, self._known.get(project)
+        if known is None:
+            known = self._known[project] = _ask(finder, project)
+        return known
 
     def locate(self, wheels: Sequence[LockedWheel]) -> tuple[LockedWheel, Link]:
         """The first of the wheels that there is; files on this machine go first.
@@ -88,17 +90,6 @@ class Index:
             )
         best = min(links, key=lambda link: (not link.is_file, names[link.filename]))
         return wheels[names[best.filename]], best
-
-    def _ask(self, project: str) -> tuple[Package, ...]:
-        from httpx2 import HTTPError
-        from unearth.errors import UnpackError, URLError
-
-        try:
-            found = self._finder.find_all_packages(project, allow_yanked=True)
-            return tuple(package for package in found if package.link.is_wheel)
-        except (HTTPError, URLError, UnpackError, OSError) as error:
-            what = f"the package index cannot be asked for {project}: {error}"
-            raise ToolchainError(what, hint=MEND) from None
 
     @cached_property
     def _finder(self) -> PackageFinder:
@@ -121,11 +112,25 @@ class Index:
         import ssl
 
         cert = self.settings.cert
-        return ssl.create_default_context(cafile=cert) if cert else True
+        if cert is None:
+            return True
+        if Path(cert).is_dir():
+            return ssl.create_default_context(capath=cert)
+        return ssl.create_default_context(cafile=cert)
+
+
+def _ask(finder: PackageFinder, project: str) -> tuple[Package, ...]:
+    from httpx2 import HTTPError
+    from unearth.errors import UnpackError, URLError
+
+    try:
+        found = finder.find_all_packages(project, allow_yanked=True)
+        return tuple(package for package in found if package.link.is_wheel)
+    except (HTTPError, URLError, UnpackError, OSError) as error:
+        what = f"the package index cannot be asked for {project}: {error}"
+        raise ToolchainError(what, hint=MEND) from None
 
 
 def _existing(places: Iterable[str]) -> list[str]:
     """URLs, and folders that exist: pip passes over the others too."""
-    from pathlib import Path
-
     return [place for place in places if "://" in place or Path(place).exists()]

@@ -70,7 +70,9 @@ class RemoteFile(io.RawIOBase):
         stop = self._size if size < 0 else min(self._size, self._place + size)
         start = min(self._place, stop)
         if self._missing(start, stop):
-            self.fetch([(start, min(self._size, max(stop, start + _BLOCK)))])
+            # Archives are read from their end: its last bytes come with one request.
+            first = min(start, max(0, self._size - _BLOCK)) if stop == self._size else start
+            self.fetch([(first, min(self._size, max(stop, start + _BLOCK)))])
         data = os.pread(self._copy, stop - start, start)
         self._place = start + len(data)
         return data

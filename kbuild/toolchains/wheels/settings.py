@@ -6,7 +6,7 @@ import ast
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbuild.run import Runner
 
@@ -45,7 +45,9 @@ class IndexSettings:
 def pip_settings(runner: Runner, environ: Mapping[str, str] = os.environ) -> IndexSettings:
     """What `pip config list` says; without pip, what its and uv's environment variables say."""
     done = runner.run((sys.executable, "-m", "pip", "config", "list"), env=environ)
-    return settings_from(done.output if done.ok else _as_listed(environ))
+    found = settings_from(done.output if done.ok else _as_listed(environ))
+    bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")  # as pip does
+    return found if found.cert or not bundle else replace(found, cert=bundle)
 
 
 def settings_from(listing: str) -> IndexSettings:

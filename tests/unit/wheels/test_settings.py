@@ -86,3 +86,9 @@ def test_proxy_without_scheme_and_odd_time_limit() -> None:
     found = settings_from("global.proxy='user:pw@proxy.example.invalid:3128'\nglobal.timeout='x'\n")
     assert found == IndexSettings(proxy="http://user:pw@proxy.example.invalid:3128")
     assert settings_from("global.timeout='90'\n").timeout == 90.0
+
+
+def test_certificates_of_requests() -> None:
+    environ = {"REQUESTS_CA_BUNDLE": "/etc/bundle.pem"}
+    assert pip_settings(Pip(""), environ).cert == "/etc/bundle.pem"
+    assert pip_settings(Pip("global.cert='/etc/own.pem'\n"), environ).cert == "/etc/own.pem"
