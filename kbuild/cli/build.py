@@ -21,6 +21,7 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
+    from kbuild.cli.sources import add_sources
     from kbuild.cli.tools import add_archs, add_tools
 
     parser.add_argument(
@@ -32,6 +33,7 @@ def configure(parser: ArgumentParser) -> None:
         "--output", type=Path, metavar="DIR", help="folder that gets the variant directories"
     )
     add_tools(parser)
+    add_sources(parser)
     add_archs(parser)
     parser.add_argument(
         "-j",
@@ -62,6 +64,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     from kbuild.build.workspace import Workspace
     from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
+    from kbuild.cli.sources import sources_of
     from kbuild.cli.tools import archs_of
     from kbuild.pipeline import BuildOptions, Doors, build
     from kbuild.project import open_project
@@ -78,6 +81,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         output=output,
         python=args.python,
         toolchain=args.toolchain,
+        sources=sources_of(args, ctx, project),
         archs=archs_of(args, project, ctx.runner),
         identity=identity_of(args),
         jobs=args.jobs,

@@ -11,6 +11,7 @@ from kbuild.cli.context import Context
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from kbuild.cli.selection import add_selection
+    from kbuild.cli.sources import add_sources
     from kbuild.cli.tools import add_tools
 
     parser.add_argument(
@@ -27,6 +28,7 @@ def configure(parser: ArgumentParser) -> None:
         "--reasons", action="store_true", help="say for each whether this machine can build it"
     )
     add_tools(parser)
+    add_sources(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -45,10 +47,12 @@ def execute(args: Namespace, ctx: Context) -> int:
     choices = (environment_variants if args.arch else select)(project, selection)
     reasons: dict[str, str | None] = {}
     if args.json or args.reasons:
+        from kbuild.cli.sources import sources_of
         from kbuild.pipeline import refusals
         from kbuild.pipeline.tools import tools_of
 
-        tools = tools_of(args.toolchain, ctx.runner, ctx.cache, args.python)
+        sources = sources_of(args, ctx, project)
+        tools = tools_of(args.toolchain, ctx.runner, ctx.cache, args.python, sources)
         reasons = refusals(project, choices, ctx.runner, tools)
     if args.json:
         ctx.ui.data_json([_object(choice, reasons) for choice in choices])

@@ -17,6 +17,7 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
+    from kbuild.cli.sources import add_sources
     from kbuild.cli.tools import add_archs, add_tools
 
     parser.add_argument(
@@ -25,6 +26,7 @@ def configure(parser: ArgumentParser) -> None:
     add_selection(parser)
     add_identity(parser)
     add_tools(parser)
+    add_sources(parser)
     add_archs(parser)
     parser.add_argument(
         "--no-toolchain",
@@ -38,6 +40,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     """Print the plans of the selected variants."""
     from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
+    from kbuild.cli.sources import sources_of
     from kbuild.cli.tools import archs_of
     from kbuild.pipeline import plan, with_toolchains
     from kbuild.pipeline.tools import tools_of
@@ -52,7 +55,9 @@ def execute(args: Namespace, ctx: Context) -> int:
         archs=archs_of(args, project, ctx.runner),
     )
     if not args.no_toolchain:
-        plans = with_toolchains(plans, tools_of(args.toolchain, ctx.runner, ctx.cache, args.python))
+        sources = sources_of(args, ctx, project)
+        tools = tools_of(args.toolchain, ctx.runner, ctx.cache, args.python, sources)
+        plans = with_toolchains(plans, tools)
     if args.json:
         ctx.ui.data_json([made.to_json() | {"digest": made.digest} for made in plans])
     else:

@@ -30,7 +30,14 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
     Raises:
         ToolchainError: nothing that was asked for can be built here.
     """
-    tools = tools_of(options.toolchain, doors.runner, doors.cache, options.python, doors.ui.say)
+    tools = tools_of(
+        options.toolchain,
+        doors.runner,
+        doors.cache,
+        options.python,
+        options.sources,
+        say=doors.ui.say,
+    )
     site = Site(project, tools, options, doors)
     identity, archs = options.identity, options.archs
     plans = plan(project, options.selection, doors.runner, identity=identity, archs=archs)

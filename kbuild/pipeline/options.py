@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,8 @@ class BuildOptions:
     """Interpreter whose Torch is built against first; found when None."""
     toolchain: str = "auto"
     """Which `ToolchainSource` provides: a name of `kbuild.pipeline.tools.NAMES`."""
+    sources: Mapping[str, Path] = field(default_factory=dict)
+    """Folders with the headers of dependencies, by dependency."""
     archs: tuple[str, ...] = ()
     """What backends with archs are compiled for; all that each kernel asks for when empty."""
     identity: Identity | None = None

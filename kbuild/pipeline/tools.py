@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kbuild.errors import UsageError
@@ -10,6 +10,7 @@ from kbuild.run import Runner
 from kbuild.toolchains import ToolchainSource
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import Host
+from kbuild.toolchains.sources import HeaderSources, WithHeaders
 from kbuild.toolchains.toolbox import Toolbox
 
 NAMES = ("auto", "host", "wheels")
@@ -17,9 +18,35 @@ Say = Callable[[str], None]
 
 
 def tools_of(
-    name: str, runner: Runner, cache: Path, python: Path | None, say: Say = lambda _: None
+    name: str,
+    runner: Runner,
+    cache: Path,
+    python: Path | None,
+    sources: Mapping[str, Path],
+    *,
+    say: Say = lambda _: None,
 ) -> ToolchainSource:
-    """The source of that name.
+    """The source of that name, with the headers that kernels depend on.
+
+    Args:
+        name: one of `NAMES`.
+        runner: starts compilers, interpreters and git.
+        cache: kbuild's cache folder.
+        python: interpreter whose Torch is built against first.
+        sources: folders of headers by dependency, from the command line.
+        say: told what is fetched.
+
+    Raises:
+        UsageError: there is no source of that name.
+    """
+    compilers = _compilers(name, runner, cache, python, say)
+    return WithHeaders(compilers, HeaderSources(sources, cache, runner))
+
+
+def _compilers(
+    name: str, runner: Runner, cache: Path, python: Path | None, say: Say
+) -> ToolchainSource:
+    """The source of compilers and frameworks.
 
     `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
     else that they have, and the host's device compilers for the rest. It is `host` alone when an

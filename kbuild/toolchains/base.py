@@ -28,6 +28,8 @@ class Toolchain:
     """CMake cache entries: the facts that generated projects need (`KBUILD_TORCH_ROOT`, ...)."""
     versions: tuple[tuple[str, str], ...] = ()
     """What was found, e.g. `("g++", "12.2.0")`, `("torch", "2.13.0+cpu")`."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Header dependencies: release, and where it came from."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The whole environment of the build's processes."""
     store: Path | None = None
@@ -47,13 +49,13 @@ class Toolchain:
         """Changes when anything that can change an object file changes."""
         place = "" if self.store is None else str(self.store)
         cache = [(name, value.replace(place, "") if place else value) for name, value in self.cache]
-        text = json.dumps([self.source, cache, self.versions], sort_keys=True)
+        text = json.dumps([self.source, cache, self.versions, self.headers], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def summary(self) -> ToolchainSummary:
         """For the plan and for provenance."""
-        return ToolchainSummary(self.source, self.versions, self.fingerprint)
+        return ToolchainSummary(self.source, (*self.versions, *self.headers), self.fingerprint)
 
 
 class ToolchainSource:
