@@ -91,6 +91,11 @@ class Requirements:
     libraries: tuple[str, ...] = ()
     """Header dependencies such as `cutlass_3_9`, without `torch`."""
 
+    @property
+    def is_python_only(self) -> bool:
+        """True when nothing is compiled: such variants are of no system."""
+        return self.system is None
+
 
 @dataclass(frozen=True)
 class ToolchainSummary:

@@ -23,7 +23,7 @@ from kbuild.toolchains.manylinux import portability
 from kbuild.version import Version
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
-_CXX_ONLY = ("cpu", "cann", "neuron", "tpu")
+_CXX_ONLY = ("cpu",)
 # Where Torch's version file says which device it was built for, by backend.
 _FLAVOURS = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
@@ -77,7 +77,7 @@ class Host(ToolchainSource):
 
     def _refuses_device(self, requires: Requirements) -> str | None:
         """A backend is compiled for when its compiler is here, in the variant's release."""
-        if requires.backend in _CXX_ONLY:
+        if requires.is_python_only or requires.backend in _CXX_ONLY:
             return None
         wanted = " ".join(part for part in (requires.backend, requires.toolkit) if part)
         found = self._device(requires)

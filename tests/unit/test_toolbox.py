@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from kbuild.errors import ToolchainError
+from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements
 from kbuild.run import Done
 from kbuild.toolchains import Toolchain, ToolchainSource
 from kbuild.toolchains.devices import find_cuda, find_dpcpp
 from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.host import Host
 from kbuild.toolchains.toolbox import Toolbox
 
 NEEDS = Requirements("cuda", toolkit="13.0")
@@ -83,3 +85,10 @@ def test_icpx_is_found_on_the_path(tmp_path: Path, monkeypatch) -> None:
     assert found is not None
     assert found.fits("2026.0.0")
     assert dict(found.entries) == {"CMAKE_CXX_COMPILER": str(icpx)}
+
+
+def test_python_only_variants_need_no_device_compiler(tmp_path: Path) -> None:
+    host = Host(Compiler(""), FactCache(tmp_path), finders={})
+    assert host.refuses(Requirements("cuda")) is None
+    compiled = Requirements("cuda", toolkit="13.0", system=str(host_system()))
+    assert "needs a compiler for cuda 13.0" in str(host.refuses(compiled))
