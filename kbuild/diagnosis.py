@@ -59,9 +59,15 @@ class Tool:
 
 OPTIONAL_TOOLS = (
     Tool("git", ("git",), "op names that follow commits", "apt-get install git", used=True),
-    Tool("CUDA", ("nvcc",), "CUDA kernels", "apt-get install nvidia-cuda-toolkit"),
+    Tool(
+        "CUDA",
+        ("nvcc",),
+        "CUDA 12 kernels; CUDA 13 comes from wheels",
+        "set CUDA_HOME to a toolkit",
+        used=True,
+    ),
     Tool("ROCm", ("hipcc", "amdclang++"), "ROCm kernels", "apt-get install hipcc"),
-    Tool("oneAPI", ("icpx",), "XPU kernels", "apt-get install intel-oneapi-compiler-dpcpp-cpp"),
+    Tool("oneAPI", ("icpx",), "XPU kernels", "source oneAPI's setvars.sh", used=True),
     Tool("Xcode", ("xcrun",), "Metal kernels, on macOS", "xcode-select --install"),
     Tool("Nix", ("nix",), "builds in a sandbox", ""),
 )
