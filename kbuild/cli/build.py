@@ -22,7 +22,7 @@ def configure(parser: ArgumentParser) -> None:
     from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
     from kbuild.cli.sources import add_sources
-    from kbuild.cli.tools import add_archs, add_tools
+    from kbuild.cli.tools import add_archs, add_dev, add_tools
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
@@ -35,6 +35,7 @@ def configure(parser: ArgumentParser) -> None:
     add_tools(parser)
     add_sources(parser)
     add_archs(parser)
+    add_dev(parser)
     parser.add_argument(
         "-j",
         "--jobs",
@@ -65,7 +66,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
     from kbuild.cli.sources import sources_of
-    from kbuild.cli.tools import archs_of
+    from kbuild.cli.tools import archs_of, toolchain_of
     from kbuild.pipeline import BuildOptions, Doors, build
     from kbuild.project import open_project
 
@@ -80,7 +81,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         selection=selection_of(args),
         output=output,
         python=args.python,
-        toolchain=args.toolchain,
+        toolchain=toolchain_of(args),
         sources=sources_of(args, ctx, project),
         archs=archs_of(args, project, ctx.runner),
         identity=identity_of(args),

@@ -45,6 +45,21 @@ def add_archs(parser: ArgumentParser) -> None:
     )
 
 
+def add_dev(parser: ArgumentParser) -> None:
+    """Declare `--dev`."""
+    parser.add_argument(
+        "--dev",
+        action="store_true",
+        help="while working on a kernel: only for the Torch that is installed, with the host's "
+        "compilers, and for this machine's GPUs when it has any",
+    )
+
+
+def toolchain_of(args: Namespace) -> str:
+    """The toolchain source that the options ask for."""
+    return "host" if args.dev else str(args.toolchain)
+
+
 def archs_of(args: Namespace, project: Project, runner: Runner) -> tuple[str, ...]:
     """What `--arch` asks for; empty for all.
 
@@ -52,6 +67,8 @@ def archs_of(args: Namespace, project: Project, runner: Runner) -> tuple[str, ..
         UsageError: not an arch of any of the project's backends, or no GPU for `native`.
     """
     asked = [name for text in args.arch for name in text.split(",") if name]
+    if not asked and getattr(args, "dev", False):
+        return _found_archs(project, runner)
     if not asked or asked == [ALL]:
         return ()
     if ALL in asked:
@@ -80,10 +97,15 @@ def _check(name: str, project: Project) -> None:
 
 
 def _native(project: Project, runner: Runner) -> tuple[str, ...]:
+    found = _found_archs(project, runner)
+    if not found:
+        raise UsageError("--arch native: no GPU was found", hint="name one, e.g. --arch 9.0")
+    return found
+
+
+def _found_archs(project: Project, runner: Runner) -> tuple[str, ...]:
+    """The archs of this machine's GPUs that the project's backends can use."""
     from kbuild.backends import BACKENDS
 
     backends = map(BACKENDS.get, project.file.general.backends)
-    found = [arch for backend in backends for arch in backend.native_archs(runner)]
-    if not found:
-        raise UsageError("--arch native: no GPU was found", hint="name one, e.g. --arch 9.0")
-    return tuple(found)
+    return tuple(arch for backend in backends for arch in backend.native_archs(runner))
