@@ -11,9 +11,11 @@ from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import Facts
+from kbuild.toolchains.hip_headers import hip_headers
 from kbuild.toolchains.host import INSTALL_CXX, Host
 
 _COMPILERS = ("llvm/bin/clang++", "lib/llvm/bin/clang++", "llvm/bin/amdclang++")
+_INCLUDE = "KBUILD_TORCH_INCLUDE_DIRS"
 _RELEASE = re.compile(r"(\d+\.\d+)")
 
 
@@ -53,7 +55,7 @@ def without_device(requires: Requirements) -> Requirements:
 def refuses_torch(requires: Requirements, facts: Facts) -> str | None:
     """The full ABI needs the headers and libraries of a Torch built for the same ROCm.
 
-    The stable ABI needs neither: its headers are the same in every build of Torch.
+    For the stable ABI any build will do, see `kbuild.toolchains.hip_headers`.
     """
     torch = facts["torch"]
     if requires.torch is None or not requires.torch_exact:
@@ -82,13 +84,29 @@ def with_hip(
     """
     if rocm.compiler is None:
         raise ToolchainError(f"{rocm.path} has no compiler: looked for {', '.join(_COMPILERS)}")
+    entries = cmake_entries(rocm, rocm.compiler, gcc_folder(base, host))
     return replace(
         base,
         source=source,
-        cache=(*base.cache, *cmake_entries(rocm, rocm.compiler, gcc_folder(base, host))),
+        cache=(*torch_for_hip(base, host), *entries),
         versions=(*base.versions, *versions),
         env={**base.env, "ROCM_PATH": str(rocm.path), "HIP_PLATFORM": "amd"},
     )
+
+
+def store_of(host: Host) -> Path:
+    """Where folders are that are made once."""
+    return host.cache.folder / "store"
+
+
+def torch_for_hip(base: Toolchain, host: Host) -> tuple[tuple[str, str], ...]:
+    """The entries of `base`, translated headers before those of a Torch not built for ROCm."""
+    torch = host.facts["torch"]
+    known = dict(base.cache)
+    if _INCLUDE not in known or torch["hip"]:
+        return base.cache
+    translated = hip_headers(Path(torch["root"]), base.python, store_of(host), host.runner)
+    return tuple((known | {_INCLUDE: f"{translated};{known[_INCLUDE]}"}).items())
 
 
 def cmake_entries(rocm: RocmFolder, compiler: Path, gcc: Path) -> tuple[tuple[str, str], ...]:

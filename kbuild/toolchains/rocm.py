@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from kbuild.plan import Requirements
 from kbuild.toolchains.base import ToolchainSource
@@ -16,19 +15,18 @@ VARIABLE = "KBUILD_EXPERIMENTAL"
 
 
 def rocm_sources(
-    host: Host, cache: Path, environ: Mapping[str, str], asked: Iterable[str] = ()
+    host: Host, environ: Mapping[str, str], asked: Iterable[str] = ()
 ) -> tuple[ToolchainSource, ...]:
     """The sources to ask, the best first.
 
     Args:
         host: compiles C++ and knows Torch.
-        cache: kbuild's cache folder.
         environ: the environment.
         asked: experimental sources named on the command line, beside those of the environment.
     """
     installed = RocmHost(host, environ)
     if DebianHip.name in {*asked, *_listed(environ)}:
-        return installed, DebianHip(host, cache, host.runner, environ)
+        return installed, DebianHip(host, environ)
     return (installed,)
 
 

@@ -26,7 +26,7 @@ class RocmHost(ToolchainSource):
     """An installed ROCm for device code; `host` for the rest."""
 
     host: Host
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     usual: Path = _USUAL
     """Where ROCm's packages install to."""
 

@@ -7,8 +7,7 @@ Its folder holds what `$ROCM_PATH` would: `llvm/bin/clang++`, `include/hip`, `am
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,24 +19,6 @@ from kbuild.toolchains.debian_hip.stub import make_stub
 
 _TOOLS = ("clang", "lld", "clang-offload-bundler")
 _LOADER = "llvm/lib/ld-linux-x86-64.so.2"
-
-
-def once(target: Path, make: Callable[[Path], None]) -> Path:
-    """`target`, made by `make` in a folder beside it unless it is there.
-
-    One process makes it, others wait; it appears whole or not at all.
-    """
-    from filelock import FileLock
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.parent / f"{target.name}.lock"):
-        if not target.is_dir():
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".making-") as folder:
-                fresh = Path(folder) / target.name
-                fresh.mkdir()
-                make(fresh)
-                fresh.rename(target)
-    return target
 
 
 def assemble(

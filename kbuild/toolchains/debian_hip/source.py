@@ -9,14 +9,14 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
-from kbuild.run import Runner
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
-from kbuild.toolchains.debian_hip.entry import assemble, once
+from kbuild.toolchains.debian_hip.entry import assemble
 from kbuild.toolchains.debian_hip.fetch import fetch, refuses_download
 from kbuild.toolchains.debian_hip.pins import Pins, pins
-from kbuild.toolchains.hip import RocmFolder, refuses_torch, without_device, with_hip
+from kbuild.toolchains.hip import RocmFolder, refuses_torch, store_of, with_hip, without_device
 from kbuild.toolchains.host import Host, find_cxx
+from kbuild.toolchains.once import once
 from kbuild.version import Version
 
 SYSTEM = "x86_64-linux"
@@ -28,10 +28,7 @@ class DebianHip(ToolchainSource):
     """Debian's clang and HIP headers for device code; `host` for the rest."""
 
     host: Host
-    cache: Path
-    """kbuild's cache folder: packages in `downloads/`, entries in `store/`."""
-    runner: Runner
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     pins: Pins = field(default_factory=pins)
 
     name = "debian-hip"
@@ -39,7 +36,7 @@ class DebianHip(ToolchainSource):
     @property
     def folder(self) -> Path:
         """The store entry, whether it is there or not."""
-        return self.cache / "store" / self.pins.entry
+        return store_of(self.host) / self.pins.entry
 
     def refuses(self, requires: Requirements) -> str | None:
         """See `ToolchainSource.refuses`."""
@@ -83,6 +80,7 @@ class DebianHip(ToolchainSource):
         return with_hip(base, self.name, root, versions, self.host)
 
     def _make(self, folder: Path) -> None:
-        debs = fetch(self.pins, self.cache / "downloads", self.environ, self.runner)
+        runner = self.host.runner
+        debs = fetch(self.pins, self.host.cache.folder / "downloads", self.environ, runner)
         patchelf = build_tools.patchelf()
-        assemble(folder, self.folder, self.pins, debs, patchelf, find_cxx(), self.runner)
+        assemble(folder, self.folder, self.pins, debs, patchelf, find_cxx(), runner)
