@@ -9,6 +9,7 @@ this machine uses. Afterwards build a ROCm variant; nothing tells that new packa
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -33,6 +34,8 @@ PACKAGES = (
 )
 RUNTIME = "libamdhip64-6"
 RUNNER = LocalRunner()
+_RUNTIME_FILE = re.compile(r"/libamdhip64\.so(\.\d+){3}$")
+_HIDDEN_BIT_OFF = 0x7FFF
 
 
 def output(*argv: str) -> str:
@@ -65,7 +68,7 @@ def apt_options(state: Path, mirror: str) -> list[str]:
 def package(name: str, options: list[str]) -> dict[str, str | int]:
     """One package's pin."""
     shown = output("apt-cache", *options, "show", "--no-all-versions", name)
-    fields = dict(line.split(": ", 1) for line in shown.splitlines() if line[:1].isalpha() and ": " in line)
+    fields = dict(line.split(": ", 1) for line in shown.splitlines() if ": " in line)
     return {
         "name": name,
         "version": fields["Version"],
@@ -77,40 +80,42 @@ def package(name: str, options: list[str]) -> dict[str, str | int]:
 
 def upstream(version: str) -> str:
     """`21.1.8` of `1:21.1.8-13`."""
-    return version.split(":")[-1].split("-")[0].split("+")[0]
+    return re.sub(r"^\d+:|[-+].*", "", version)
 
 
 def symbols(library: Path) -> str:
     """`name version` of every versioned function that a library defines, sorted."""
     with library.open("rb") as file:
         elf = ELFFile(file)
-        names = {int(v.entry.vd_ndx): next(aux).name for v, aux in elf.get_section_by_name(".gnu.version_d").iter_versions()}
-        versions = elf.get_section_by_name(".gnu.version")
+        defined = elf.get_section_by_name(".gnu.version_d").iter_versions()
+        names = {version.entry.vd_ndx: next(aux).name for version, aux in defined}
+        index = elf.get_section_by_name(".gnu.version")
         found = [
-            f"{symbol.name} {names[index & 0x7FFF]}"
+            f"{symbol.name} {names[index.get_symbol(at).entry.ndx & _HIDDEN_BIT_OFF]}\n"
             for at, symbol in enumerate(elf.get_section_by_name(".dynsym").iter_symbols())
-            if symbol.entry.st_shndx != "SHN_UNDEF"
-            and symbol.entry.st_info.type == "STT_FUNC"
-            and isinstance(index := versions.get_symbol(at).entry.ndx, int)
-            and index & 0x7FFF in names
+            if symbol.entry.st_shndx != "SHN_UNDEF" and symbol.entry.st_info.type == "STT_FUNC"
         ]
-    return "".join(f"{line}\n" for line in sorted(found))
+    return "".join(sorted(found))
+
+
+def runtime_symbols(mirror: str, options: list[str], folder: Path) -> str:
+    """The symbols of the suite's HIP runtime."""
+    pin = package(RUNTIME, options)
+    file = folder / "runtime.deb"
+    wanted = (f"{mirror}/{pin['path']}", str(file), f"SHA256:{pin['sha256']}")
+    output(str(fetch.HELPER), *fetch.SANDBOX, "download-file", *wanted)
+    deb.unpack(file, folder, lambda path: "runtime.so" if _RUNTIME_FILE.search(path) else None)
+    return symbols(folder / "runtime.so")
 
 
 def main() -> None:
     """Write `packages.json` and `symbols.txt`."""
     mirror = fetch.find_mirror({}, RUNNER)
     with tempfile.TemporaryDirectory() as folder:
-        state = Path(folder)
-        options = apt_options(state, mirror)
+        options = apt_options(Path(folder), mirror)
         output("apt-get", "-qq", *options, "update")
         packages = [package(name, options) for name in PACKAGES]
-        runtime = package(RUNTIME, options)
-        file = state / "runtime.deb"
-        output("/usr/lib/apt/apt-helper", "download-file", f"{mirror}/{runtime['path']}", str(file), f"SHA256:{runtime['sha256']}")
-        deb.unpack(file, state / "runtime", lambda path: path if "/libamdhip64.so." in path else None)
-        (library,) = (path for path in (state / "runtime").rglob("*.so.*") if not path.is_symlink())
-        (DATA / "symbols.txt").write_text(symbols(library))
+        (DATA / "symbols.txt").write_text(runtime_symbols(mirror, options, Path(folder)))
     by_name = {str(pin["name"]): str(pin["version"]) for pin in packages}
     data = {
         "suite": SUITE,

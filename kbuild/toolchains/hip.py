@@ -66,7 +66,7 @@ def refuses_torch(requires: Requirements, facts: Facts) -> str | None:
     has = f"{torch['version']}" + (f" for ROCm {torch['hip']}" if torch["hip"] else "")
     return (
         f"needs Torch {requires.torch} built for ROCm {requires.toolkit}; "
-        f"{facts['python']['executable']} has {has} (the stable ABI needs no such build)"
+        f"{facts['python']['executable']} has {has}"
     )
 
 
@@ -100,13 +100,19 @@ def store_of(host: Host) -> Path:
 
 
 def torch_for_hip(base: Toolchain, host: Host) -> tuple[tuple[str, str], ...]:
-    """The entries of `base`, translated headers before those of a Torch not built for ROCm."""
-    torch = host.facts["torch"]
-    known = dict(base.cache)
-    if _INCLUDE not in known or torch["hip"]:
+    """The entries of `base`, and Torch's hipify.
+
+    The headers of a Torch that was not built for ROCm get translated ones before them.
+    """
+    torch, entries = host.facts["torch"], dict(base.cache)
+    if torch is None:
         return base.cache
-    translated = hip_headers(Path(torch["root"]), base.python, store_of(host), host.runner)
-    return tuple((known | {_INCLUDE: f"{translated};{known[_INCLUDE]}"}).items())
+    root = Path(torch["root"])
+    entries["KBUILD_HIPIFY_DIR"] = str(root / "utils" / "hipify")
+    if _INCLUDE in entries and not torch["hip"]:
+        translated = hip_headers(root, base.python, store_of(host), host.runner)
+        entries[_INCLUDE] = f"{translated};{entries[_INCLUDE]}"
+    return tuple(entries.items())
 
 
 def cmake_entries(rocm: RocmFolder, compiler: Path, gcc: Path) -> tuple[tuple[str, str], ...]:

@@ -1,9 +1,9 @@
 """Torch's stable headers for HIP, out of any build of Torch.
 
 A Torch built for ROCm ships its headers translated by its own hipify (`cudaError_t` in
-`torch/csrc/stable/macros.h` is `hipError_t` there, `USE_CUDA` is `USE_ROCM`); other builds ship them
-as they are written. For those, the few headers that differ are translated the same way, into a
-folder that goes before Torch's own.
+`torch/csrc/stable/macros.h` is `hipError_t` there, `USE_CUDA` is `USE_ROCM`); other builds ship
+them as they are written. For those, the few headers that differ are translated the same way, into
+a folder that goes before Torch's own.
 """
 
 from __future__ import annotations

@@ -16,15 +16,15 @@ from kbuild.run import Runner
 from kbuild.toolchains.debian_hip.pins import Package, Pins
 
 MIRROR_VARIABLE = "KBUILD_DEBIAN_MIRROR"
-_HELPER = Path("/usr/lib/apt/apt-helper")
-_SANDBOX = ("-o", "APT::Sandbox::User=root")  # the target folder is the user's own
+HELPER = Path("/usr/lib/apt/apt-helper")
+SANDBOX = ("-o", "APT::Sandbox::User=root")  # the target folder is the user's own
 _DEBIAN = re.compile(r"\S+/debian/?")
 _GONE = re.compile(r"404\b")
 
 
 def refuses_download() -> str | None:
     """Why this machine cannot fetch packages; None when it can."""
-    if _HELPER.is_file() and shutil.which("apt-get"):
+    if HELPER.is_file() and shutil.which("apt-get"):
         return None
     return "needs apt to fetch Debian's packages"
 
@@ -58,7 +58,7 @@ def fetch(pins: Pins, folder: Path, environ: Mapping[str, str], runner: Runner) 
     missing = [package for package in pins.packages if not _is_there(package, folder)]
     if missing:
         mirror = find_mirror(environ, runner)
-        command = (str(_HELPER), *_SANDBOX, "download-file", *_wanted(missing, mirror))
+        command = (str(HELPER), *SANDBOX, "download-file", *_wanted(missing, mirror))
         done = runner.run(command, cwd=folder)
         lost = [package for package in missing if not _is_there(package, folder)]
         if lost:

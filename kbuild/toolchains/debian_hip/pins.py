@@ -10,8 +10,8 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import PurePosixPath
 from importlib import resources
+from pathlib import PurePosixPath
 
 _DATA = resources.files("kbuild.toolchains.debian_hip") / "data"
 _FILES = (

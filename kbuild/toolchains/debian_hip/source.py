@@ -11,7 +11,7 @@ from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
-from kbuild.toolchains.debian_hip.entry import assemble
+from kbuild.toolchains.debian_hip.entry import Assembly
 from kbuild.toolchains.debian_hip.fetch import fetch, refuses_download
 from kbuild.toolchains.debian_hip.pins import Pins, pins
 from kbuild.toolchains.hip import RocmFolder, refuses_torch, store_of, with_hip, without_device
@@ -83,4 +83,4 @@ class DebianHip(ToolchainSource):
         runner = self.host.runner
         debs = fetch(self.pins, self.host.cache.folder / "downloads", self.environ, runner)
         patchelf = build_tools.patchelf()
-        assemble(folder, self.folder, self.pins, debs, patchelf, find_cxx(), runner)
+        Assembly(self.pins, self.folder, patchelf, find_cxx(), runner).fill(folder, debs)

@@ -40,6 +40,10 @@ function(kbuild_hipify result target)
   if(NOT KBUILD_HIPIFY_DIR)
     set(KBUILD_HIPIFY_DIR "${KBUILD_TORCH_LIBRARY_DIR}/../utils/hipify")
   endif()
+  if(NOT EXISTS "${KBUILD_HIPIFY_DIR}/hipify_python.py")
+    message(FATAL_ERROR "CUDA sources are translated by Torch's hipify, which is not in "
+                        "${KBUILD_HIPIFY_DIR}; pass -DKBUILD_HIPIFY_DIR=<folder>")
+  endif()
   set(script "${KBUILD_GENERATED_DIR}/cmake/languages/HIP.py")
   add_custom_command(
     OUTPUT ${units}
