@@ -27,7 +27,7 @@ DATA = Path(deb.__file__).parent / "data"
 PACKAGES = (
     *(f"clang-{LLVM}", f"clang-tools-{LLVM}", f"libclang-common-{LLVM}-dev", f"lld-{LLVM}"),
     *(f"libclang-cpp{LLVM}", f"libllvm{LLVM}", f"rocm-device-libs-{LLVM}"),
-    *("libamdhip64-dev", "librocthrust-dev", "librocprim-dev"),
+    *("libamdhip64-dev", "librocthrust-dev", "librocprim-dev", "libhipcub-dev"),
     # What the tools are linked against.
     *("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libzstd1", "libxml2-16", "libz3-4"),
     *("libedit2", "libffi8", "libtinfo6", "libbsd0", "libmd0"),
