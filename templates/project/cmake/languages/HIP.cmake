@@ -27,6 +27,20 @@ function(kbuild_sources_HIP target)
     list(APPEND hip ${units})
   endif()
   target_sources(${target} PRIVATE ${hip})
+  foreach(unit IN LISTS hip)
+    kbuild_name_unit("${unit}")
+  endforeach()
+endfunction()
+
+# clang names each unit after a digest of its whole path; these do not depend on where it lies.
+function(kbuild_name_unit unit)
+  set(name "${unit}")
+  foreach(root IN ITEMS "${CMAKE_CURRENT_BINARY_DIR}" "${KBUILD_SOURCE_DIR}")
+    string(REPLACE "${root}/" "" name "${name}")
+  endforeach()
+  string(MD5 name "${name}")
+  set_source_files_properties("${unit}" PROPERTIES
+    COMPILE_OPTIONS "-cuid=$<MAKE_C_IDENTIFIER:$<TARGET_PROPERTY:NAME>>_${name}")
 endfunction()
 
 # Each unit includes its translation; it changes when anything translated for it changes.
