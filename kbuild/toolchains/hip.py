@@ -121,9 +121,9 @@ def cmake_entries(rocm: RocmFolder, compiler: Path, gcc: Path) -> tuple[tuple[st
     clang takes the C++ library of the host's compiler: both make parts of one extension. The
     folder's own name must not get into objects.
     """
-    flags = (
-        f"--rocm-path={rocm.path}",
+    flags = (  # CMake takes off quotes around the whole value: no path with spaces comes first
         f"--gcc-install-dir={gcc}",
+        f"--rocm-path={rocm.path}",
         f"-ffile-prefix-map={rocm.path}=/rocm",
     )
     return (

@@ -35,7 +35,7 @@ def hip_headers(torch: Path, python: Path, store: Path, runner: Runner) -> Path:
     Raises:
         ToolchainError: hipify failed.
     """
-    whole = hashlib.sha256()
+    whole = hashlib.sha256(_SCRIPT.read_bytes())
     for path in (*_headers(torch / "include"), *_hipify(torch)):
         whole.update(f"{path.relative_to(torch)}\0".encode() + path.read_bytes() + b"\0")
 

@@ -26,9 +26,9 @@ def make_stub(folder: Path, soname: str, symbols: str, cxx: Path, runner: Runner
     source, script = folder / "stub.s", folder / "stub.map"
     source.write_text(assembly(name for name, _ in pairs))
     script.write_text(version_script(pairs))
-    library = folder / soname
-    options = (f"-Wl,-soname,{soname}", f"-Wl,--version-script={script}", "-Wl,--build-id=none")
-    done = runner.run((str(cxx), "-shared", "-nostdlib", *options, "-o", str(library), str(source)))
+    flags = (f"-Wl,-soname,{soname}", f"-Wl,--version-script={script.name}", "-Wl,--build-id=none")
+    command = (str(cxx), "-shared", "-nostdlib", *flags, "-o", soname, source.name)
+    done = runner.run(command, cwd=folder)
     if not done.ok:
         raise ToolchainError(f"{cxx} could not make {soname}:\n{done.output.strip()}")
     source.unlink()
