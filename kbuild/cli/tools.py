@@ -22,7 +22,7 @@ def add_tools(parser: ArgumentParser) -> None:
         "--toolchain",
         default=os.environ.get("KBUILD_TOOLCHAIN") or "auto",
         metavar="NAME",
-        help="where compilers and Torch come from: host, wheels or auto "
+        help="where compilers and Torch come from: host, wheels, debian-hip or auto "
         "(default: KBUILD_TOOLCHAIN, else auto)",
     )
     parser.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from kbuild.run import Runner
 from kbuild.toolchains import ToolchainSource
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import Host
+from kbuild.toolchains.rocm import rocm_sources
 from kbuild.toolchains.sources import HeaderSources, WithHeaders
 from kbuild.toolchains.toolbox import Toolbox
 
-NAMES = ("auto", "host", "wheels")
+NAMES = ("auto", "host", "wheels", "debian-hip")
 Say = Callable[[str], None]
 
 
@@ -49,20 +51,24 @@ def _compilers(
     """The source of compilers and frameworks.
 
     `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
-    else that they have, and the host's device compilers for the rest. It is `host` alone when an
+    else that they have, and the host's device compilers (nvcc, icpx, an installed ROCm) for the
+    rest; Debian's HIP only when `KBUILD_EXPERIMENTAL` says so. It is `host` alone when an
     interpreter was asked for: its Torch is then what the user wants to build against.
 
     Raises:
         UsageError: there is no source of that name.
     """
+    if name not in NAMES:
+        raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {', '.join(NAMES)}")
     host = Host(runner, FactCache(cache), python)
+    hip = rocm_sources(host, os.environ, (name,))
+    if name == "debian-hip":
+        return hip[-1]
     if name == "host" or (name == "auto" and python is not None):
-        return host
+        return Toolbox((host, *hip))
     from kbuild.toolchains.wheels import Wheels
 
     wheels = Wheels(runner, cache, python, say)
     if name == "wheels":
         return wheels
-    if name == "auto":
-        return Toolbox((Host(runner, FactCache(cache), python, {}), wheels, host))
-    raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {', '.join(NAMES)}")
+    return Toolbox((Host(runner, FactCache(cache), python, {}), wheels, host, *hip))

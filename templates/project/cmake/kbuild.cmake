@@ -47,7 +47,7 @@ function(kbuild_add_component component)
   target_compile_definitions(${target} PRIVATE ${KBUILD_DEFINITIONS} ${arg_DEFINITIONS})
   get_target_property(flags ${target} KBUILD_HOST_FLAGS)
   target_compile_options(${target} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX,OBJC,OBJCXX,HIP>:${flags}>")
+    "$<$<COMPILE_LANGUAGE:CXX,OBJC,OBJCXX>:${flags}>")
   foreach(language IN LISTS KBUILD_DEVICE_LANGUAGES)
     if(COMMAND kbuild_component_${language})
       cmake_language(CALL kbuild_component_${language} ${target})

@@ -116,10 +116,9 @@ def test_backends_may_differ(kbuild, migrated):
     path = migrated / "relu_cpu/relu_cpu.cpp"
     path.write_text(path.read_text().replace("STD_TORCH_CHECK", "TORCH_CHECK"))
     lines = kbuild("abi-advice", migrated).out.splitlines()
-    assert lines[-2].startswith(
-        "cpu: 2 uses in 1 file; every one has a stable replacement from Torch"
-    )
-    assert lines[-1] == "cuda: only the stable ABI is used, from Torch 2.10 on"
+    words = "cpu: 2 uses in 1 file; every one has a stable replacement from Torch"
+    assert any(line.startswith(words) for line in lines)
+    assert "cuda: only the stable ABI is used, from Torch 2.10 on" in lines
 
 
 def test_nothing_is_compiled(kbuild):

@@ -7,8 +7,11 @@ macro(kbuild_enable_HIP)
   find_package(hip CONFIG REQUIRED HINTS "$ENV{ROCM_PATH}" /opt/rocm)
 endmacro()
 
-# C++ units call the runtime too.
+# C++ units call the runtime too. clang makes no unique symbols, and does not know the flag.
 function(kbuild_component_HIP target)
+  get_target_property(flags ${target} KBUILD_HOST_FLAGS)
+  list(REMOVE_ITEM flags -fno-gnu-unique)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:HIP>:${flags}>")
   target_include_directories(${target} SYSTEM PRIVATE
     $<TARGET_PROPERTY:hip::host,INTERFACE_INCLUDE_DIRECTORIES>)
 endfunction()
@@ -24,6 +27,20 @@ function(kbuild_sources_HIP target)
     list(APPEND hip ${units})
   endif()
   target_sources(${target} PRIVATE ${hip})
+  foreach(unit IN LISTS hip)
+    kbuild_name_unit("${unit}")
+  endforeach()
+endfunction()
+
+# clang names each unit after a digest of its whole path; these do not depend on where it lies.
+function(kbuild_name_unit unit)
+  set(name "${unit}")
+  foreach(root IN ITEMS "${CMAKE_CURRENT_BINARY_DIR}" "${KBUILD_SOURCE_DIR}")
+    string(REPLACE "${root}/" "" name "${name}")
+  endforeach()
+  string(MD5 name "${name}")
+  set_source_files_properties("${unit}" PROPERTIES
+    COMPILE_OPTIONS "-cuid=$<MAKE_C_IDENTIFIER:$<TARGET_PROPERTY:NAME>>_${name}")
 endfunction()
 
 # Each unit includes its translation; it changes when anything translated for it changes.
@@ -36,6 +53,10 @@ function(kbuild_hipify result target)
   list(TRANSFORM include PREPEND "--include=")
   if(NOT KBUILD_HIPIFY_DIR)
     set(KBUILD_HIPIFY_DIR "${KBUILD_TORCH_LIBRARY_DIR}/../utils/hipify")
+  endif()
+  if(NOT EXISTS "${KBUILD_HIPIFY_DIR}/hipify_python.py")
+    message(FATAL_ERROR "CUDA sources are translated by Torch's hipify, which is not in "
+                        "${KBUILD_HIPIFY_DIR}; pass -DKBUILD_HIPIFY_DIR=<folder>")
   endif()
   set(script "${KBUILD_GENERATED_DIR}/cmake/languages/HIP.py")
   add_custom_command(

@@ -1,0 +1,86 @@
+"""The toolchain source: what it serves, and how its store entry comes to be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kbuild.errors import ToolchainError
+from kbuild.plan import Requirements
+from kbuild.toolchains import build_tools
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.debian_hip.entry import Assembly
+from kbuild.toolchains.debian_hip.fetch import fetch, refuses_download
+from kbuild.toolchains.debian_hip.pins import Pins, pins
+from kbuild.toolchains.hip import RocmFolder, refuses_torch, store_of, with_hip, without_device
+from kbuild.toolchains.host import Host, find_cxx
+from kbuild.toolchains.once import once
+from kbuild.version import Version
+
+SYSTEM = "x86_64-linux"
+LABEL = ("support", "experimental")
+
+
+@dataclass(frozen=True)
+class DebianHip(ToolchainSource):
+    """Debian's clang and HIP headers for device code; `host` for the rest."""
+
+    host: Host
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    pins: Pins = field(default_factory=pins)
+
+    name = "debian-hip"
+
+    @property
+    def folder(self) -> Path:
+        """The store entry, whether it is there or not."""
+        return store_of(self.host) / self.pins.entry
+
+    def refuses(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.refuses`."""
+        return (
+            self._refuses_target(requires)
+            or self.host.refuses(without_device(requires))
+            or refuses_torch(requires, self.host.facts)
+            or self._refuses_machine()
+        )
+
+    def _refuses_target(self, requires: Requirements) -> str | None:
+        if requires.backend != "rocm" or requires.toolkit is None:
+            return "debian-hip compiles for ROCm only"
+        if requires.system not in (SYSTEM, None):
+            return f"needs {requires.system}; debian-hip is for {SYSTEM}"
+        if Version.parse(requires.toolkit).major != self.pins.rocm:
+            return f"needs ROCm {requires.toolkit}; debian-hip is for ROCm {self.pins.rocm}"
+        return None
+
+    def _refuses_machine(self) -> str | None:
+        if self.folder.is_dir():
+            return None
+        try:
+            build_tools.patchelf()
+        except ToolchainError as error:
+            return f"{error.message} ({error.hint})"
+        return refuses_download()
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """See `ToolchainSource.provision`; the first time, packages are fetched and unpacked."""
+        reason = self.refuses(requires)
+        if reason is not None:
+            raise ToolchainError(f"debian-hip does not fit: {reason}")
+        base = self.host.provision(without_device(requires))
+        root = RocmFolder(once(self.folder, self._make))
+        versions = (
+            ("clang", f"{self.pins.clang} (Debian {self.pins.suite})"),
+            ("hip", f"{self.pins.hip} headers, for ROCm {self.pins.rocm}"),
+            LABEL,
+        )
+        return with_hip(base, self.name, root, versions, self.host)
+
+    def _make(self, folder: Path) -> None:
+        runner = self.host.runner
+        debs = fetch(self.pins, self.host.cache.folder / "downloads", self.environ, runner)
+        patchelf = build_tools.patchelf()
+        Assembly(self.pins, self.folder, patchelf, find_cxx(), runner).fill(folder, debs)

