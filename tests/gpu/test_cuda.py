@@ -1,0 +1,53 @@
+"""The CUDA variants of the examples, built here for this GPU, pass the kernels' own tests on it.
+
+`KBUILD_PREBUILT=FOLDER` takes variants that were built elsewhere: `FOLDER/relu/build/...`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from integration_bench import ROOT, Bench
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+EXAMPLES = ("relu", "relu-stable-abi")
+
+
+@pytest.fixture(scope="module", params=EXAMPLES)
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A copy of the example with its CUDA variant."""
+    folder = tmp_path_factory.mktemp(request.param)
+    root = folder / request.param
+    ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__")
+    shutil.copytree(ROOT / "examples" / request.param, root, ignore=ignored)
+    (folder / "cache").mkdir()
+    bench = Bench(root, folder / "cache")
+    prebuilt = os.environ.get("KBUILD_PREBUILT")
+    if prebuilt:
+        shutil.copytree(Path(prebuilt) / request.param / "build", root / "build")
+    else:
+        bench.kbuild("build", "--dev", "--backend", "cuda")
+    return bench
+
+
+def test_the_kernels_own_tests_pass(built: Bench) -> None:
+    done = built.kbuild("test", "--", "-q")
+    assert "passed" in done.stdout
+
+
+def test_the_example_computes_what_torch_does(built: Bench) -> None:
+    example = str(built.root / "example.py")
+    code = f"import runpy, sys; sys.exit(runpy.run_path({example!r})['main']())"
+    assert "relu on cuda: equal to torch.relu" in built.python(code)
+
+
+def test_a_development_build_is_for_this_gpu_only(built: Bench) -> None:
+    if os.environ.get("KBUILD_PREBUILT"):
+        pytest.skip("built elsewhere, for all archs")
+    (variant,) = (built.root / "build").iterdir()
+    archs = json.loads((variant / "metadata.json").read_text())["backend"]["archs"]
+    assert len({arch.rstrip("af").removesuffix("+PTX") for arch in archs}) == 1
