@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbuild.plan import Requirements
 from kbuild.toolchains.base import ToolchainSource
 from kbuild.toolchains.debian_hip import DebianHip
 from kbuild.toolchains.host import Host
@@ -32,16 +31,3 @@ def rocm_sources(
 
 def _listed(environ: Mapping[str, str]) -> set[str]:
     return {name.strip() for name in environ.get(VARIABLE, "").split(",")}
-
-
-def choose(
-    sources: Iterable[ToolchainSource], requires: Requirements
-) -> tuple[ToolchainSource | None, str]:
-    """The first source that can serve, and why those before it cannot, in one line."""
-    reasons: list[str] = []
-    for source in sources:
-        reason = source.refuses(requires)
-        if reason is None:
-            return source, "; ".join(reasons)
-        reasons.append(f"{source.name}: {reason}")
-    return None, "; ".join(reasons)

@@ -19,7 +19,8 @@ from kbuild.toolchains.debian_hip.fetch import fetch, find_mirror
 from kbuild.toolchains.debian_hip.pins import Package, destination, pins, text
 from kbuild.toolchains.debian_hip.stub import make_stub, version_script
 from kbuild.toolchains.host import find_cxx
-from kbuild.toolchains.rocm import choose, rocm_sources
+from kbuild.toolchains.rocm import rocm_sources
+from kbuild.toolchains.toolbox import Toolbox
 
 
 def ar(*members: tuple[str, bytes]) -> bytes:
@@ -249,14 +250,12 @@ class TestChoosing:
 
     def test_a_real_rocm_goes_first(self, source, tmp_path):
         environ = {"ROCM_PATH": str(fake_rocm(tmp_path / "rocm"))}
-        chosen, _ = choose(rocm_sources(source.host, environ, ["debian-hip"]), stable())
-        assert chosen is not None
-        assert chosen.name == "rocm"
+        first, _ = rocm_sources(source.host, environ, ["debian-hip"])
+        assert (first.name, first.refuses(stable())) == ("rocm", None)
 
-    def test_reasons_are_kept(self, source, tmp_path):
+    def test_a_rocm_of_another_release_is_named(self, source, tmp_path):
         environ = {"ROCM_PATH": str(fake_rocm(tmp_path / "rocm", "6.4.1"))}
-        chosen, why = choose(rocm_sources(source.host, environ, ["debian-hip"]), stable())
-        assert chosen is not None
-        assert chosen.name == "debian-hip"
-        assert why == f"rocm: needs ROCm 7.2; {tmp_path / 'rocm'} has 6.4.1"
-        assert choose(rocm_sources(source.host, environ), stable())[0] is None
+        reason = f"needs ROCm 7.2; {tmp_path / 'rocm'} has 6.4.1"
+        assert Toolbox(rocm_sources(source.host, environ)).refuses(stable()) == reason
+        asked = Toolbox(rocm_sources(source.host, environ, ["debian-hip"]))
+        assert asked.refuses(stable()) is None
