@@ -139,7 +139,9 @@ def refuse_conflicts(files: FileSet, target: Path) -> None:
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+    """The files of one folder; pip leaves bytecode beside templates that are Python."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return (path for path in found if "__pycache__" not in path.parts)
 
 
 def _named(path: str, scaffold: Scaffold) -> str:

@@ -7,7 +7,7 @@ import pytest
 from kbuild.cli import init
 from kbuild.errors import UsageError
 from kbuild.project import open_project
-from kbuild.scaffold import kernel_name, split_name
+from kbuild.scaffold import Scaffold, files_of, kernel_name, split_name
 
 SETS = [
     ["cpu"],
@@ -190,3 +190,11 @@ class TestGit:
 
 def test_the_default_builds_on_this_machine():
     assert "cpu" in init._DEFAULT
+
+
+def test_bytecode_of_an_installed_package_is_no_template(tmp_path):
+    for name in ("common/a.py", "common/__pycache__/a.cpython-311.pyc", "noarch/b.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    scaffold = Scaffold("k", "org", "org/k", "MIT", ("tpu",), ())
+    assert [path for path, _ in files_of(scaffold, tmp_path).items()] == ["a.py", "b.txt"]
