@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import StrictStr
 
 from kbuild.backends.base import BACKENDS, Archs, Backend, UnitFlags
+from kbuild.backends.static import TypeCheck
 from kbuild.config.model import BackendGeneral, KernelSection
 from kbuild.matrix.archs import entry_for
 from kbuild.version import Version
@@ -59,6 +60,8 @@ class Xpu(Backend):
     define = "XPU_KERNEL"
     definitions = ("USE_XPU",)
     languages = ("CXX", "SYCL")
+    # The macro is SYCL 2020's own (section 5.9 of its specification).
+    type_check = TypeCheck(headers=("sycl",), definitions=("SYCL_LANGUAGE_VERSION=202012L",))
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """DPC++'s SYCL mode, the offload targets, then `sycl-flags` and `cxx-flags`."""

@@ -32,7 +32,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="*",
-        help="install: cuda-13.0, torch-2.14 (default: what a plain build needs); "
+        help="install: cuda-13.0, torch-2.14, sycl-2026.0 (default: what a plain build needs); "
         "verify: installed entries (default: all)",
     )
     parser.add_argument(
@@ -136,7 +136,7 @@ def _lock(args: Namespace, ctx: Context) -> int:
     old, target = _pins(args, ctx), ctx.path(args.lock_file) if args.lock_file else LOCK_FILE
     with _installer(args, ctx).fetcher() as fetcher:
         releases = {str(entry.torch) for entry in entries()}
-        new = Refresher(fetcher, ctx.ui.say).refresh(old, releases)
+        new = Refresher(fetcher, ctx.ui.say).refresh(old, releases, _header_releases())
     try:
         replace_atomically(target, new.dumps().encode())
     except OSError as error:
@@ -145,6 +145,19 @@ def _lock(args: Namespace, ctx: Context) -> int:
     if not args.json:
         ctx.ui.say(f"{target} is {'new' if new != old else 'as it was'}")
     return 0
+
+
+def _header_releases() -> dict[str, set[str]]:
+    """The headers that type checks need, in the releases of the matrix."""
+    from kbuild.backends import BACKENDS
+    from kbuild.matrix.data import entries
+
+    found: dict[str, set[str]] = {}
+    for entry in entries():
+        check = BACKENDS.get(entry.backend).type_check
+        for name in check.headers if check and entry.backend_version else ():
+            found.setdefault(name, set()).add(entry.backend_version.release)
+    return found
 
 
 def _installer(args: Namespace, ctx: Context) -> Installer:
