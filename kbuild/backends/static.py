@@ -14,6 +14,9 @@ class TypeCheck:
     that of the variant's toolkit."""
     definitions: tuple[str, ...] = ()
     """Macros that the backend's own compiler predefines and sources may ask for."""
+    stand_ins: tuple[tuple[str, str], ...] = ()
+    """(path, text) of headers that the framework's own build for this backend writes, for headers
+    that come from another build. They are searched last."""
 
 
 @dataclass(frozen=True)

@@ -155,8 +155,9 @@ def _header_releases() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for entry in entries():
         check = BACKENDS.get(entry.backend).type_check
-        for name in check.headers if check and entry.backend_version else ():
-            found.setdefault(name, set()).add(entry.backend_version.release)
+        if check is not None and entry.backend_version is not None:
+            for name in check.headers:
+                found.setdefault(name, set()).add(entry.backend_version.release)
     return found
 
 

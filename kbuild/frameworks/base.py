@@ -30,6 +30,8 @@ class Framework:
     """Operating system -> what follows the op namespace in the extension's file name."""
     support_files: ClassVar[tuple[str, ...]] = ()
     """Headers that kbuild puts into `package_root`, by name below `templates/project/`."""
+    header_folders: ClassVar[tuple[str, ...]] = ()
+    """What the names of the framework's own headers start with, up to the first `/`."""
     build_requires: ClassVar[tuple[str, ...]] = ()
     """Distributions that a build through `pip` needs beside the build tools."""
     backend_macros: ClassVar[bool] = True

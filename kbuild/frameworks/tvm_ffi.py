@@ -20,6 +20,7 @@ class TvmFfi(Framework):
     name_macro = "TVM_FFI_EXTENSION_NAME"
     backend_macros = False
     module_suffixes = MODULE_SUFFIXES
+    header_folders = ("tvm", "dlpack")
     build_requires = ("apache-tvm-ffi",)
 
     def cxx_standard(self, release: Version | None) -> int:

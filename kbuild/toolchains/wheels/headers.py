@@ -1,7 +1,7 @@
-"""Headers of a device language, from the wheel of its runtime: enough to check types, not to compile.
+"""Headers of a device language, from the wheel of its runtime: for checking types, not compiling.
 
-No wheel holds a SYCL compiler, but the runtime's wheel holds every SYCL header. They are a hundredth
-of it, and fetched by ranges.
+No wheel holds a SYCL compiler, but the runtime's wheel holds every SYCL header. They are a
+hundredth of it, and fetched by ranges.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kbuild.toolchains.wheels.lock import LockedWheel
 _LAYOUT = 1
 """Counts changes of what `make` does with the same wheel."""
 INCLUDE_FOLDER = "include"
-# A wheel installs what is in `.data/data` into the prefix; lib/clang is for a clang that is not there.
+# `.data/data` is what pip installs into the prefix; its lib/clang is for a clang that is not there.
 _MEMBER = re.compile(r"[^/]+\.data/data/(include/.+)|[^/]+\.dist-info/(LICENSE[^/]*|METADATA)")
 PROJECTS = {"sycl": "intel-sycl-rt"}
 """Name of the headers -> the project whose wheels have them."""

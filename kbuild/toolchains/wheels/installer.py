@@ -137,7 +137,8 @@ class Installer:
 
 
 def _unpinned(what: str, release: str, known: Mapping[str, object]) -> ToolchainError:
+    has = ", ".join(known) or "none"
     return ToolchainError(
-        f"{what} {release} is not in the lock of toolchains, which has {', '.join(known) or 'none'}",
+        f"{what} {release} is not in the lock of toolchains, which has {has}",
         hint="`kbuild toolchain lock` looks for new releases",
     )

@@ -75,7 +75,11 @@ class Lock:
     @property
     def pinned(self) -> dict[str, str]:
         """`cuda-13.0`, `torch-2.14`, `sycl-2026.0` -> the version that is pinned."""
-        kinds = {"cuda": self.cuda, "torch": self.torch, **self.headers}
+        kinds: dict[str, Mapping[str, LockedToolkit | LockedTorch | LockedWheel]] = {
+            "cuda": self.cuda,
+            "torch": self.torch,
+            **self.headers,
+        }
         return {
             f"{kind}-{release}": locked.version
             for kind, releases in kinds.items()
