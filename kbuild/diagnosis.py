@@ -39,6 +39,8 @@ class Item:
     needed_for: str
     mend: str = ""
     """A command, when something is to be done."""
+    without: str = ""
+    """What can be done while it is missing."""
 
     def to_json(self) -> dict[str, Any]:
         """The item as a JSON object."""
@@ -55,6 +57,8 @@ class Tool:
     mend: str
     used: bool = False
     """False as long as no toolchain of kbuild makes use of it."""
+    without: str = ""
+    """What can be done while it is missing."""
 
 
 OPTIONAL_TOOLS = (
@@ -73,8 +77,21 @@ OPTIONAL_TOOLS = (
         "install ROCm, or set ROCM_PATH to it",
         used=True,
     ),
-    Tool("oneAPI", ("icpx",), "XPU kernels", "source oneAPI's setvars.sh", used=True),
-    Tool("Xcode", ("xcrun",), "Metal kernels, on macOS", "xcode-select --install"),
+    Tool(
+        "oneAPI",
+        ("icpx",),
+        "XPU kernels",
+        "source oneAPI's setvars.sh",
+        used=True,
+        without="`kbuild check --backend xpu` type-checks their sources",
+    ),
+    Tool(
+        "Xcode",
+        ("xcrun",),
+        "Metal kernels, on macOS",
+        "xcode-select --install",
+        without="`kbuild check --backend metal` resolves their includes",
+    ),
     Tool("Nix", ("nix",), "builds in a sandbox", ""),
 )
 
@@ -153,7 +170,8 @@ def _optional(tool: Tool, runner: Runner) -> Item:
     program = next(filter(None, map(shutil.which, tool.programs)), None)
     purpose = tool.needed_for if tool.used else f"{tool.needed_for}, which kbuild does not yet do"
     if program is None:
-        return Item(tool.name, "optional", "", purpose, tool.mend if tool.used else "")
+        mend = tool.mend if tool.used else ""
+        return Item(tool.name, "optional", "", purpose, mend, tool.without)
     note = "" if tool.used else " (not used yet)"
     return Item(tool.name, "ok", f"{_version(Path(program), runner)} {program}{note}", purpose)
 

@@ -41,4 +41,6 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 
 def _advice(item: Item) -> str:
-    return f"for {item.needed_for}{f': {item.mend}' if item.mend else ''}"
+    mend = f": {item.mend}" if item.mend else ""
+    without = f"; without it, {item.without}" if item.without else ""
+    return f"for {item.needed_for}{mend}{without}"

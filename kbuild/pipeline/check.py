@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kbuild.backends import BACKENDS
+from kbuild.identity import Identity
 from kbuild.matrix.selection import Choice, select, variants
 from kbuild.pipeline.options import Doors
 from kbuild.pipeline.typecheck import CheckOptions, Desk, check_types
@@ -14,6 +15,10 @@ from kbuild.project import Project
 from kbuild.sourcetree import SourceTree
 from kbuild.static.includes import check_includes
 from kbuild.static.verdict import Verdict
+
+# The op namespace proves nothing: with one name for all states of the source, only what changed is
+# checked again.
+_ANY = Identity(unique_id="check", commit=None, dirty=False)
 
 
 def check(project: Project, options: CheckOptions, doors: Doors) -> tuple[Verdict, ...]:
@@ -28,7 +33,7 @@ def check(project: Project, options: CheckOptions, doors: Doors) -> tuple[Verdic
     chosen = [choice for choice in select(project, options.selection) if _can_judge(choice)]
     if not options.selection.is_explicit:
         chosen = _newest(chosen)
-    plans = make_plans(project, chosen, tree, doors.runner)
+    plans = make_plans(project, chosen, tree, doors.runner, identity=_ANY)
     desk = Desk(project, options, doors)
     typed = [made for made in plans if BACKENDS.get(made.backend).type_check]
     verdicts = check_types(desk, typed) if typed else {}
