@@ -66,10 +66,10 @@ class Refresher:
             cuda = list(pool.map(self._toolkit, wanted))
             releases = sorted({*old.torch, *torch}, key=_key)
             found = list(pool.map(lambda name: self._torch(name, old.torch.get(name)), releases))
-            kinds = sorted({*old.headers, *headers})
             headers_now = {
-                kind: self._headers(kind, old.headers.get(kind, {}), headers.get(kind, ()))
-                for kind in kinds
+                kind: wheels
+                for kind in sorted({*old.headers, *headers})
+                if (wheels := self._headers(kind, old, headers.get(kind, ())))
             }
         toolkits_now = {**old.cuda, **{_release(locked.version): locked for locked in cuda}}
         torch_now = {_release(locked.version): locked for locked in found if locked}
@@ -135,17 +135,17 @@ class Refresher:
         names = {wheel.filename for wheel in wheels}
         return LockedTorch(newest, (*wheels, *(w for w in kept if w.filename not in names)))
 
-    def _headers(
-        self, kind: str, old: Mapping[str, LockedWheel], releases: Iterable[str]
-    ) -> dict[str, LockedWheel]:
+    def _headers(self, kind: str, old: Lock, releases: Iterable[str]) -> dict[str, LockedWheel]:
         """Wheels with the headers of these releases, and of those that were pinned."""
+        before = old.headers.get(kind, {})
         there = {_release(str(f.version)): f for f in self._newest(PROJECTS[kind]).values()}
         fresh = {
             release: self._pin_members(there[release].link)
-            for release in {*old, *releases} & {*there}
+            for release in {*before, *releases} & {*there}
         }
-        self.say(f"{kind} {', '.join(sorted(fresh, key=_key))}")
-        return _sorted({**old, **fresh})
+        if fresh:
+            self.say(f"{kind} {', '.join(_sorted(fresh))}")
+        return _sorted({**before, **fresh})
 
     def _pin(self, link: Link) -> LockedWheel:
         return LockedWheel(link.filename, self._digest(link), self._size(link))

@@ -105,6 +105,8 @@ class TestDoctor:
         assert items["torch"].mend == "/p/python -m pip install torch"
         assert items["git"].state == "optional"
         assert {tool.name for tool in OPTIONAL_TOOLS} <= set(items)
+        assert "kbuild check --backend xpu" in items["oneAPI"].without
+        assert "kbuild check --backend metal" in items["Xcode"].without
 
     def test_an_old_compiler(self, tmp_path, monkeypatch):
         compiler = tmp_path / "g++"

@@ -39,7 +39,8 @@ FILES = {
     "torch-ext/demo/__init__.py": "",
     "gpu/demo.metal": '#include <metal_stdlib>\n#include "tile.h"\n#include "wide.h"\n',
     "gpu/tile.h": '#ifndef TILE_H\n#define TILE_H\n#include "../shared/deep/wide.h"\n#endif\n',
-    "gpu/demo.mm": '#import <Metal/Metal.h>\n#include "torch/all.h"\n#include "embedded_metallib.h"\n',
+    "gpu/demo.mm": "#import <Metal/Metal.h>\n"
+    '#include "torch/all.h"\n#include "embedded_metallib.h"\n',
     "shared/wide.h": "#pragma once\n",
     "shared/deep/wide.h": "#pragma once\n",
 }
@@ -74,7 +75,8 @@ def test_an_include_that_leads_nowhere(look: Look, path: str) -> None:
     _, (found,) = look({path: '// one\n/* #include "two.h"\n*/\n  #  include "gone.h"\n'})
     assert (found.check, found.severity, found.where) == ("includes", "error", f"{path}:4")
     assert "`gone.h`" in found.what
-    assert ("`shared`" in found.hint) and ("`gpu`" in found.hint)
+    assert "`shared`" in found.hint
+    assert "`gpu`" in found.hint
 
 
 def test_a_header_that_only_a_header_includes(look: Look) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -102,7 +103,10 @@ class Bench:
     def check(self, **selection: Any) -> tuple[Verdict, ...]:
         self.runner.checked.clear()
         options = CheckOptions(
-            Selection(**selection), pins=self.pins, settings=self.served.settings
+            Selection(**selection),
+            python=Path(sys.executable),
+            pins=self.pins,
+            settings=self.served.settings,
         )
         doors = Doors(self.runner, Ui(verbosity=-2), self.cache)
         return check(open_project(self.root), options, doors)
