@@ -18,6 +18,8 @@ from kbuild.plan import BINDING, Component, VariantPlan
 LANGUAGE = "CXX"
 _JOINED = ("-D", "-U", "-I")
 _SEPARATE = ("-D", "-U", "-I", "-isystem", "-include")
+_RELEASE = "NDEBUG"
+"""What CMake's build type defines."""
 # Warnings are the real compiler's business: a plain one does not know the device's attributes.
 _QUIET = ("-fsyntax-only", "-w")
 
@@ -43,7 +45,7 @@ def arguments(
     plan: VariantPlan, part: Component, check: TypeCheck, folders: Folders
 ) -> tuple[str, ...]:
     """The compiler's arguments for the component's C++ units, without source and outputs."""
-    macros = (*plan.definitions, *part.definitions, *check.definitions)
+    macros = (_RELEASE, *plan.definitions, *part.definitions, *check.definitions)
     return (
         f"-std=gnu++{plan.cxx_standard}",
         *_QUIET,
