@@ -78,6 +78,8 @@ def _say(project: Project, verdicts: Sequence[Verdict], ctx: Context) -> None:
     others = compiled_only(project)
     if others:
         ctx.ui.say(f"not looked at: {', '.join(others)}; `kbuild build` compiles what it can")
+    elif not verdicts:
+        ctx.ui.say(f"{project.name}: nothing to check without a compiler")
 
 
 def _proved(verdict: Verdict) -> str:

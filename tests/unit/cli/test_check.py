@@ -89,6 +89,7 @@ def test_nothing_to_look_at(kbuild, metal):
 def test_python_only_projects_have_nothing(kbuild, demo):
     answer = kbuild("check", str(demo), "--json")
     assert (answer.code, answer.json["variants"]) == (0, [])
+    assert "nothing to check" in kbuild("check", str(demo)).err
 
 
 def test_jobs_is_a_number_of_processes(kbuild, metal):
