@@ -10,6 +10,7 @@ import pytest
 from kbuild.checks.readers.policies import symbol_versions
 from kbuild.errors import ToolchainError
 from kbuild.run import Done
+from kbuild.store import store_of
 from kbuild.toolchains.manylinux import DEFAULT_POLICY, link_environment, portability
 from kbuild.toolchains.manylinux.archive import Member, newer_members, without, write_archive
 from kbuild.toolchains.manylinux.environment import LinkEnvironment
@@ -35,6 +36,18 @@ class Compiler:
         if name != argv[1]:
             return Done(tuple(argv), 0, f"{self.libraries.get(name, name)}\n", 0.0)
         return Done(tuple(argv), 0, self.macros, 0.0)
+
+
+class Making(Compiler):
+    """Writes an empty file for everything that it is asked to build."""
+
+    def run(self, argv, *, cwd: Path | None = None, **how) -> Done:
+        if "-o" in argv:
+            Path(argv[argv.index("-o") + 1]).write_bytes(b"")
+        if "-c" in argv and cwd is not None:
+            for source in (Path(part) for part in argv if part.endswith(".cpp")):
+                (cwd / f"{source.stem}.o").write_bytes(b"")
+        return super().run(argv, **how)
 
 
 @pytest.mark.parametrize("cpu", LOADERS)
@@ -221,7 +234,23 @@ def test_a_stub_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
         link_environment(
             DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Failing(DEBIAN, (library,))
         )
-    assert [path for path in (tmp_path / "store").iterdir() if path.is_dir()] == []
+    store = tmp_path / "store"
+    assert [path for path in store.iterdir() if not path.name.startswith(".")] == []
+    assert list((store / ".partial").iterdir()) == []
+
+
+def test_an_environment_is_an_entry_of_the_store(tmp_path: Path) -> None:
+    library = tmp_path / "libstdc++.a"
+    library.write_bytes(b"!<arch>\n")
+    links = link_environment(
+        DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Making(DEBIAN, (library,))
+    )
+    (entry,) = store_of(tmp_path).entries()
+    assert (entry.root, entry.differences()) == (links.folder, ())
+    assert entry.name.startswith("manylinux_2_28-x86_64-")
+    assert {"libc.so.6", "libkbuild_compat.a"} <= set(entry.members)
+    assert not [name for name in entry.members if name.endswith((".s", ".map", ".o"))]
+    assert store_of(tmp_path).prune(0) == (entry.name,)
 
 
 def test_portability_is_a_note_where_it_cannot_be(tmp_path: Path) -> None:
