@@ -38,6 +38,14 @@ class Compiler:
         return Done(tuple(argv), 0, self.macros, 0.0)
 
 
+def gcc_12(folder: Path) -> Compiler:
+    """A compiler without a static C++ library; its start files tell its release, as with clang."""
+    start = folder / "gcc" / "12" / "crtbegin.o"
+    start.parent.mkdir(parents=True)
+    start.write_bytes(b"")
+    return Compiler(libraries=(start,))
+
+
 class Making(Compiler):
     """Writes an empty file for everything that it is asked to build."""
 
@@ -207,7 +215,7 @@ def test_a_musl_host_is_refused(tmp_path: Path) -> None:
 
 def test_the_package_with_the_static_library_is_named(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"has no libstdc\+\+\.a") as caught:
-        link_environment(DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Compiler())
+        link_environment(DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, gcc_12(tmp_path))
     assert "apt install libstdc++-12-dev" in caught.value.hint
     assert "dnf install libstdc++-static" in caught.value.hint
 
@@ -254,7 +262,7 @@ def test_an_environment_is_an_entry_of_the_store(tmp_path: Path) -> None:
 
 
 def test_portability_is_a_note_where_it_cannot_be(tmp_path: Path) -> None:
-    found = portability("x86_64-linux", Path("/c++"), tmp_path, Compiler())
+    found = portability("x86_64-linux", Path("/c++"), tmp_path, gcc_12(tmp_path))
     assert (found.promised, found.cache_entries) == (False, ())
     assert found.notes[0].startswith("not linked for manylinux_2_28: `/c++` has no libstdc++.a")
     assert "apt install libstdc++-12-dev" in found.notes[0]
