@@ -116,9 +116,13 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def place(self, recipe: Recipe) -> Entry:
+        """The entry, whether it is installed or not: only its place is sure to be known."""
+        return Entry(self.root / recipe.name)
+
     def find(self, recipe: Recipe) -> Entry | None:
         """The entry, when it is installed."""
-        entry = Entry(self.root / recipe.name)
+        entry = self.place(recipe)
         return entry if (entry.folder / _ENTRY).is_file() else None
 
     def ensure(self, recipe: Recipe, make: Make) -> Entry:
@@ -165,10 +169,10 @@ class Store:
             facts = make(root)
             _record(partial, recipe, facts)
             frozen.freeze(root)
-            partial.rename(self.root / recipe.name)
+            partial.rename(self.place(recipe).folder)
         finally:
             frozen.remove(partial)
-        return Entry(self.root / recipe.name)
+        return self.place(recipe)
 
     def _remove(self, entry: Entry) -> None:
         """Out of sight in one step, then file by file."""
@@ -194,6 +198,11 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / f"{name}.lock", timeout=timeout):
             yield
+
+
+def store_of(cache: Path) -> Store:
+    """The store in kbuild's cache folder."""
+    return Store(cache / "store")
 
 
 def _record(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:

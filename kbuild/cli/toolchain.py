@@ -1,4 +1,4 @@
-"""`kbuild toolchain`: compilers and libraries from wheels, in kbuild's store."""
+"""`kbuild toolchain`: what kbuild's store has, mostly compilers and libraries from wheels."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def _list(args: Namespace, ctx: Context) -> int:
         ctx.ui.data_json({"pinned": pinned, "installed": installed})
         return 0
     rows = [(name, _where(version, name, entries), version) for name, version in pinned.items()]
-    ctx.ui.table(("release", "installed", "version"), rows)
+    others = [_row(entry) for entry in entries if not _is_pinned(entry, pinned)]
+    ctx.ui.table(("release", "installed", "version"), rows + others)
     for entry in entries:
         ctx.ui.detail(f"{entry.root}  {_size(entry)}")
     return 0
@@ -121,7 +122,7 @@ def _verify(args: Namespace, ctx: Context) -> int:
     ctx.ui.error(
         ToolchainError(
             f"installed files are not as they were:{listed}",
-            hint="`kbuild toolchain prune --all` removes them; the next build fetches them again",
+            hint="`kbuild toolchain prune --all` removes them; the next build makes them again",
         )
     )
     return ToolchainError.code
@@ -162,7 +163,8 @@ def _header_releases() -> dict[str, set[str]]:
 
 
 def _installer(args: Namespace, ctx: Context) -> Installer:
-    from kbuild.toolchains.wheels.installer import Installer, store_of
+    from kbuild.store import store_of
+    from kbuild.toolchains.wheels.installer import Installer
 
     return Installer(ctx.runner, store_of(ctx.cache), _pins(args, ctx), say=ctx.ui.say)
 
@@ -184,8 +186,21 @@ def _default_names(lock: Lock) -> list[str]:
 
 
 def _where(version: str, name: str, entries: tuple[Entry, ...]) -> str:
-    start = f"{name.partition('-')[0]}-{version}-"
-    return next((_size(entry) for entry in entries if entry.name.startswith(start)), "no")
+    return next((_size(entry) for entry in entries if _is_of(entry, name, version)), "no")
+
+
+def _is_of(entry: Entry, name: str, version: str) -> bool:
+    return entry.name.startswith(f"{name.partition('-')[0]}-{version}-")
+
+
+def _is_pinned(entry: Entry, pinned: Mapping[str, str]) -> bool:
+    return any(_is_of(entry, name, version) for name, version in pinned.items())
+
+
+def _row(entry: Entry) -> tuple[str, str, str]:
+    """An entry that is made on this machine, or was pinned once."""
+    recipe = entry.facts["recipe"]
+    return recipe["kind"], _size(entry), recipe["version"]
 
 
 def _size(entry: Entry) -> str:

@@ -23,6 +23,10 @@ class Framework:
     """Folder of the Python package in the source tree."""
     ops_template: ClassVar[str]
     """Template of `_ops.py`, below `templates/project/`."""
+    runtime_module: ClassVar[str] = "torch"
+    """Python module without which no kernel of it can be loaded."""
+    runtime_package: ClassVar[str] = "torch"
+    """The distribution with that module."""
     name_macro: ClassVar[str] = ""
     """Macro that holds the op namespace in sources."""
     compiled: ClassVar[bool] = True

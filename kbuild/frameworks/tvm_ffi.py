@@ -17,6 +17,8 @@ class TvmFfi(Framework):
     table = "tvm-ffi"
     package_root = "tvm-ffi-ext"
     ops_template = "ops_tvm_ffi.py.j2"
+    runtime_module = "tvm_ffi"
+    runtime_package = "apache-tvm-ffi"
     name_macro = "TVM_FFI_EXTENSION_NAME"
     backend_macros = False
     module_suffixes = MODULE_SUFFIXES

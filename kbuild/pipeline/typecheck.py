@@ -25,10 +25,11 @@ from kbuild.static.headers import Shelf
 from kbuild.static.types import UnitCheck, judge, units
 from kbuild.static.unit import Answer, Surroundings, ask
 from kbuild.static.verdict import Verdict
+from kbuild.store import store_of
 from kbuild.toolchains.facts import FactCache, compiler
 from kbuild.toolchains.host import Host, clean_environment, find_cxx
 from kbuild.toolchains.sources import HeaderSources
-from kbuild.toolchains.wheels.installer import Installer, store_of
+from kbuild.toolchains.wheels.installer import Installer
 from kbuild.toolchains.wheels.lock import Lock as Pins
 from kbuild.toolchains.wheels.lock import packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings

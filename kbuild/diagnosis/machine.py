@@ -1,4 +1,4 @@
-"""What this machine has for building kernels, what is missing, and the one command that mends it.
+"""Everything that is looked at, in order.
 
 Nothing is imported to find out: programs are asked for their version, packages are located.
 """
@@ -6,45 +6,24 @@ Nothing is imported to find out: programs are asked for their version, packages 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from kbuild.diagnosis.compilers import Compilers
+from kbuild.diagnosis.distribution import OS_RELEASE, Distribution, this_distribution
+from kbuild.diagnosis.item import Item, version_of
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
 from kbuild.toolchains.build_tools import cmake, ninja
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.host import choose_python, find_cxx
+from kbuild.toolchains.host import choose_python
 
-State = Literal["ok", "missing", "optional"]
-OLDEST_GCC = 11
-_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _GIGABYTE = 1e9
 _MEGABYTE = 1e6
-
-
-@dataclass(frozen=True)
-class Item:
-    """One thing that is there or not."""
-
-    name: str
-    state: State
-    """`optional` when it is missing and most builds do without."""
-    found: str
-    """Version and place; empty when missing."""
-    needed_for: str
-    mend: str = ""
-    """A command, when something is to be done."""
-    without: str = ""
-    """What can be done while it is missing."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The item as a JSON object."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -62,7 +41,6 @@ class Tool:
 
 
 OPTIONAL_TOOLS = (
-    Tool("git", ("git",), "op names that follow commits", "apt-get install git", used=True),
     Tool(
         "CUDA",
         ("nvcc",),
@@ -96,36 +74,27 @@ OPTIONAL_TOOLS = (
 )
 
 
-def diagnose(python: Path | None, cache: Path, runner: Runner) -> Iterator[Item]:
+def diagnose(
+    python: Path | None, cache: Path, runner: Runner, os_release: Path = OS_RELEASE
+) -> Iterator[Item]:
     """Everything worth knowing, what builds cannot do without first.
 
     Args:
         python: the interpreter to build against; the one that builds use when None.
         cache: kbuild's cache folder.
         runner: asks programs for their version.
+        os_release: names the distribution, whose commands are given.
     """
     yield Item("Python", "ok", f"{_dotted(sys.version_info[:3])} {sys.executable}", "kbuild")
-    yield _compiler(runner)
+    distribution, facts = this_distribution(os_release), FactCache(cache)
+    yield from Compilers(facts, runner, distribution).items()
     yield _build_tool("cmake", runner)
     yield _build_tool("ninja", runner)
-    yield from _packages(choose_python(python, FactCache(cache), runner))
+    yield from _packages(choose_python(python, facts, runner), distribution)
+    yield _optional(_git(distribution), runner)
     for tool in OPTIONAL_TOOLS:
         yield _optional(tool, runner)
     yield Item("cache", "ok", f"{_size(cache)} {cache}", "not asking and compiling twice")
-
-
-def _compiler(runner: Runner) -> Item:
-    purpose, mend = "compiling kernels", "apt-get install g++"
-    try:
-        program = find_cxx()
-    except ToolchainError:
-        return Item("C++ compiler", "missing", "", purpose, mend)
-    version = _version(program, runner)
-    is_gcc = "clang" not in program.name and "clang" not in str(program.resolve())
-    old = is_gcc and sys.platform == "linux" and _major(version) < OLDEST_GCC
-    if old:
-        return Item("C++ compiler", "missing", f"{version} {program}: too old", purpose, mend)
-    return Item("C++ compiler", "ok", f"{version} {program}", purpose)
 
 
 def _build_tool(name: str, runner: Runner) -> Item:
@@ -133,16 +102,22 @@ def _build_tool(name: str, runner: Runner) -> Item:
         program = {"cmake": cmake, "ninja": ninja}[name]()
     except ToolchainError:
         return Item(name, "missing", "", "compiling kernels", f"{_pip()} install {name}")
-    return Item(name, "ok", f"{_version(program, runner)} {program}", "compiling kernels")
+    return Item(name, "ok", f"{version_of(program, runner)} {program}", "compiling kernels")
 
 
-def _packages(facts: Mapping[str, Any]) -> Iterator[Item]:
+def _git(distribution: Distribution) -> Tool:
+    purpose = "op names that follow commits, and headers from git"
+    return Tool("git", ("git",), purpose, distribution.install("git"), used=True)
+
+
+def _packages(facts: Mapping[str, Any], distribution: Distribution) -> Iterator[Item]:
     """What the interpreter that is built against has."""
     python = facts["python"]["executable"]
     torch = facts["torch"] or {}
     headers, tvm = facts["python"]["include_dir"], facts["tvm_ffi"] or {}
+    install = distribution.install("python-headers")
     rows = (
-        ("Python headers", headers, "compiling bindings", "apt-get install python3-dev", True),
+        ("Python headers", headers, "compiling bindings", install, True),
         ("torch", _versioned(torch), "building for Torch", f"{_pip(python)} install torch", True),
         (
             "kernels",
@@ -173,22 +148,11 @@ def _optional(tool: Tool, runner: Runner) -> Item:
         mend = tool.mend if tool.used else ""
         return Item(tool.name, "optional", "", purpose, mend, tool.without)
     note = "" if tool.used else " (not used yet)"
-    return Item(tool.name, "ok", f"{_version(Path(program), runner)} {program}{note}", purpose)
-
-
-def _version(program: Path, runner: Runner) -> str:
-    done = runner.run((str(program), "--version"))
-    match = _VERSION.search(done.output)
-    return match[0] if match and done.ok else "version unknown"
+    return Item(tool.name, "ok", f"{version_of(Path(program), runner)} {program}{note}", purpose)
 
 
 def _versioned(facts: Mapping[str, Any]) -> str:
     return f"{facts['version']} {facts['root']}" if facts else ""
-
-
-def _major(version: str) -> int:
-    head = version.partition(".")[0]
-    return int(head) if head.isdigit() else OLDEST_GCC
 
 
 def _dotted(parts: tuple[object, ...]) -> str:
