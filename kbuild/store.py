@@ -6,6 +6,7 @@
         root/          the files, read-only
     <root>/.partial/   installations under way, one folder each
     <root>/.locks/     one lock per entry; locks die with their process
+    <root>/.use        locked by commands that read entries, and by the one that removes some
 
 An entry appears by a rename, whole or not at all.
 """
@@ -17,7 +18,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any
 
 from kbuild import frozen
 from kbuild.fileset import replace_atomically
+from kbuild.sharing import alone, shared
 
 Make = Callable[[Path], Mapping[str, Any]]
 """Fills an empty folder; returns facts worth keeping, e.g. where the files came from."""
@@ -133,6 +135,10 @@ class Store:
                 found = self.find(recipe) or self._install(recipe, make)
         return found.touch()
 
+    def in_use(self) -> AbstractContextManager[None]:
+        """Nothing is removed meanwhile: for as long as a command reads entries."""
+        return shared(self.root)
+
     def entries(self) -> tuple[Entry, ...]:
         """Everything that is installed, in name order."""
         marks = sorted(self.root.glob(f"[!.]*/{_ENTRY}"))
@@ -147,13 +153,17 @@ class Store:
 
         Returns:
             The names of the removed entries.
+
+        Raises:
+            InUseError: a command uses entries now; nothing was removed.
         """
         before = time.time() - days * _DAY
         unused = [entry for entry in self.entries() if entry.used <= before]
         if not dry_run:
-            for entry in unused:
-                self._remove(entry)
-            self._clear_partial()
+            with alone(self.root):
+                for entry in unused:
+                    self._remove(entry)
+                self._clear_partial()
         return tuple(entry.name for entry in unused)
 
     def _install(self, recipe: Recipe, make: Make) -> Entry:
@@ -194,6 +204,11 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / f"{name}.lock", timeout=timeout):
             yield
+
+
+def store_of(cache: Path) -> Store:
+    """The store in kbuild's cache folder."""
+    return Store(cache / "store")
 
 
 def _record(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
-from kbuild.store import Store
+from kbuild.store import Store, store_of
 from kbuild.toolchains.sources.clone import from_git
 from kbuild.toolchains.sources.download import Download
 from kbuild.toolchains.sources.folder import OPTION, folder_of_environment, given_folder
@@ -22,7 +22,6 @@ from kbuild.toolchains.sources.pins import Pin, pin_of
 from kbuild.toolchains.sources.tree import HeaderSource
 from kbuild.toolchains.sources.unavailable import in_short, unavailable
 from kbuild.toolchains.sources.wheel import WAY, from_wheel
-from kbuild.toolchains.wheels.installer import store_of
 from kbuild.version import Version
 
 PinOf = Callable[[str, "Version | None"], Pin]

@@ -28,11 +28,6 @@ _MEGABYTE = 1e6
 _RELEASE = re.compile(r"\d+\.\d+")
 
 
-def store_of(cache: Path) -> Store:
-    """The store in kbuild's cache folder."""
-    return Store(cache / "store")
-
-
 @dataclass(frozen=True)
 class Installer:
     """Gives store entries, and fills them from the index when they are not there."""
