@@ -74,9 +74,7 @@ def environment(settings: IndexSettings, proxy: str, cache: Path) -> dict[str, s
         "CONFIG_FILE": os.devnull,
         "PROXY": proxy,
         "INDEX_URL": settings.index_url,
-        "EXTRA_INDEX_URL": " ".join(
-            url for url in settings.extra_index_urls if not is_local(url)
-        ),
+        "EXTRA_INDEX_URL": " ".join(url for url in settings.extra_index_urls if not is_local(url)),
         "CERT": settings.cert,
         "CLIENT_CERT": settings.client_cert,
         "TRUSTED_HOST": " ".join(settings.trusted_hosts),
@@ -133,7 +131,7 @@ def provisioned(env: Mapping[str, str], proxy: CountingProxy) -> dict[str, Any]:
 
 
 def looked_after(env: Mapping[str, str]) -> tuple[dict[str, Any], list[Ran]]:
-    """`list`, `verify`, a second `install` and `prune` on the result; ends the script when wrong."""
+    """`list`, `verify`, a second `install` and `prune`; ends the script when wrong."""
     names = sorted(name for step in STEPS.values() for name in step)
     listed, verified = kbuild(["toolchain", "list"], env), kbuild(["toolchain", "verify"], env)
     again = kbuild(["toolchain", "install", *names], env)

@@ -162,8 +162,8 @@ class Store:
         if not dry_run:
             with alone(self.root):
                 for entry in unused:
-                    self._remove(entry)
-                self._clear_partial()
+                    self._set_aside(entry)
+            self._clear_partial()  # file by file: nobody has to wait for that
         return tuple(entry.name for entry in unused)
 
     def _install(self, recipe: Recipe, make: Make) -> Entry:
@@ -180,20 +180,19 @@ class Store:
             frozen.remove(partial)
         return Entry(self.root / recipe.name)
 
-    def _remove(self, entry: Entry) -> None:
-        """Out of sight in one step, then file by file."""
-        with self._lock(entry.name):
-            aside = self.root / ".partial" / f"{entry.name}.removed"
+    def _set_aside(self, entry: Entry) -> None:
+        """Out of sight in one step."""
+        aside = self.root / ".partial" / f"{entry.name}.removed"
+        with self._lock(entry.name), self._lock(aside.name):
             frozen.remove(aside)
             aside.parent.mkdir(exist_ok=True)
             entry.folder.rename(aside)
-            frozen.remove(aside)
 
     def _clear_partial(self) -> None:
         from filelock import Timeout
 
         for left in sorted(self.root.glob(".partial/*")):
-            with suppress(Timeout), self._lock(left.name.removesuffix(".removed"), timeout=0):
+            with suppress(Timeout), self._lock(left.name, timeout=0):
                 frozen.remove(left)
 
     @contextmanager
