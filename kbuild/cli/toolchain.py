@@ -87,7 +87,8 @@ def _list(args: Namespace, ctx: Context) -> int:
 def _install(args: Namespace, ctx: Context) -> int:
     installer = _installer(args, ctx)
     names = args.name or _default_names(installer.lock)
-    entries = [installer.install(name) for name in dict.fromkeys(names)]
+    with installer.store.in_use():
+        entries = [installer.install(name) for name in dict.fromkeys(names)]
     _answer(args, ctx, {"installed": [entry.to_json() for entry in entries]})
     if not args.json:
         ctx.ui.data("\n".join(str(entry.root) for entry in entries))
@@ -95,8 +96,16 @@ def _install(args: Namespace, ctx: Context) -> int:
 
 
 def _prune(args: Namespace, ctx: Context) -> int:
+    from kbuild.sharing import InUseError
+
     store = _installer(args, ctx).store
-    removed = store.prune(0.0 if args.all else args.days, dry_run=args.dry_run)
+    try:
+        removed = store.prune(0.0 if args.all else args.days, dry_run=args.dry_run)
+    except InUseError:
+        raise ToolchainError(
+            f"a running kbuild command uses toolchains in `{store.root}`: nothing was removed",
+            hint="prune again when it has ended",
+        ) from None
     _answer(args, ctx, {"removed": list(removed), "dry_run": args.dry_run})
     if not args.json:
         ctx.ui.data("\n".join(removed))
@@ -105,12 +114,14 @@ def _prune(args: Namespace, ctx: Context) -> int:
 
 
 def _verify(args: Namespace, ctx: Context) -> int:
-    entries = {entry.name: entry for entry in _installer(args, ctx).store.entries()}
+    store = _installer(args, ctx).store
+    entries = {entry.name: entry for entry in store.entries()}
     unknown = [name for name in args.name if name not in entries]
     if unknown:
         raise UsageError(f"not installed: {', '.join(unknown)}", hint="see `kbuild toolchain list`")
     chosen = args.name or list(entries)
-    found = {name: list(entries[name].differences()) for name in chosen}
+    with store.in_use():
+        found = {name: list(entries[name].differences()) for name in chosen}
     damaged = [name for name, differences in found.items() if differences]
     _answer(args, ctx, {"ok": not damaged, "entries": found})
     if not args.json:

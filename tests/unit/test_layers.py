@@ -30,6 +30,7 @@ LAYERS = (
         "includes",
         "store",
         "frozen",
+        "sharing",
     ),
     ("ui", "terminal", "progress", "__init__"),
 )
