@@ -1,0 +1,287 @@
+"""CPU time of kbuild over five variants of `examples/relu` beside `torch.utils.cpp_extension`'s.
+
+The variants are one for the CPU and those of two Torch releases with CUDA 13.0 and 13.2, for all
+architectures. In one run of this script:
+
+- cold: `kbuild build` of the five with an empty object cache and provisioned toolchains;
+- warm: the same with the build folders removed and the object cache kept;
+- separate: five builds by `cpp_extension`, of the same sources, flags and architectures;
+- as written: five builds of `sources/relu_extension/`, where one file includes `torch/extension.h`.
+
+Figures are user and system seconds of all processes, `import torch` of `cpp_extension` included.
+`--quick` measures one CUDA variant and the CPU's of the last four, which take twenty minutes, and
+says so: its ratio is then an upper bound, because what was not measured is not in the sum.
+
+    python benchmarks/against_cpp_extension.py [--quick] [--cache DIR] [--save] [--json]
+
+Needs an environment with kbuild, torch, setuptools and ninja, and a package index that pip is set
+up for. Toolchains are taken from `--cache`, kbuild's own cache folder, when they are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cpp_extension_build import Extension
+from report import save, table
+
+from kbuild.cli.context import cache_folder
+
+HERE = Path(__file__).resolve().parent
+RELU = HERE.parent / "examples" / "relu"
+WRITTEN = HERE / "sources" / "relu_extension"
+VARIANTS = (
+    "torch213-cxx11-cpu-x86_64-linux",
+    "torch213-cxx11-cu130-x86_64-linux",
+    "torch213-cxx11-cu132-x86_64-linux",
+    "torch214-cxx11-cu130-x86_64-linux",
+    "torch214-cxx11-cu132-x86_64-linux",
+)
+QUICK = VARIANTS[:2]
+TOOLCHAINS = ("torch-2.13", "torch-2.14", "cuda-13.0", "cuda-13.2")
+FLAGS = ("-O3", "-DNDEBUG")
+"""What kbuild's release builds have; `load` itself does not ask for optimisation."""
+
+
+def cpu_seconds(argv: Sequence[str], env: Mapping[str, str], given: str = "") -> tuple[float, str]:
+    """CPU seconds of a process and all that it waited for, and its output; it must succeed."""
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as stdin:
+        stdin.write(given)
+        stdin.seek(0)
+        started = subprocess.Popen(argv, env=env, stdin=stdin, stdout=said, stderr=said)  # noqa: TID251
+        _, status, usage = os.wait4(started.pid, 0)
+        started.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        output = said.read()
+    if started.returncode:
+        sys.exit(f"{' '.join(argv)} failed:\n{output}")
+    return usage.ru_utime + usage.ru_stime, output
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A copy of the example and a cache of its own."""
+
+    project: Path
+    cache: Path
+
+    def build(self) -> dict[str, float]:
+        """CPU seconds of the five variants, their objects, and those that the cache had."""
+        argv = [*_kbuild("build", self.project), "--quiet", "--color", "never"]
+        seconds, output = cpu_seconds(argv, self._env)
+        made = json.loads(output[output.index("{") :])["variants"]
+        if [one["status"] for one in made] != ["built"] * len(VARIANTS):
+            sys.exit(f"expected {len(VARIANTS)} built variants, got:\n{output}")
+        counts = {key: sum(one[key] for one in made) for key in ("objects", "from_cache")}
+        return {"cpu": seconds, **counts}
+
+    def provision(self) -> None:
+        """Fetch the toolchains that are missing."""
+        argv = [sys.executable, "-m", "kbuild", "toolchain", "install", *TOOLCHAINS]
+        cpu_seconds(argv, self._env)
+
+    def clean(self) -> None:
+        """Remove the build folders."""
+        for folder in ("build", ".kbuild"):
+            shutil.rmtree(self.project / folder)
+
+    def plans(self) -> list[dict[str, Any]]:
+        """What kbuild decided for each variant."""
+        done = subprocess.run(  # noqa: TID251
+            _kbuild("plan", self.project), env=self._env, capture_output=True, text=True, check=True
+        )
+        plans: list[dict[str, Any]] = json.loads(done.stdout)
+        return plans
+
+    def facts(self, variant: str) -> dict[str, str]:
+        """Where the variant's build found what it needed, by the names of CMake's cache."""
+        text = (self.project / ".kbuild" / variant / "tree" / "CMakeCache.txt").read_text()
+        lines = (line.partition("=") for line in text.splitlines() if line[:1].isalpha())
+        return {name.partition(":")[0]: value for name, _, value in lines}
+
+    @property
+    def _env(self) -> dict[str, str]:
+        return {**os.environ, "KBUILD_CACHE_DIR": str(self.cache)}
+
+
+def _kbuild(verb: str, project: Path) -> list[str]:
+    variants = (word for name in VARIANTS for word in ("--variant", name))
+    return [sys.executable, "-m", "kbuild", verb, str(project), "--json", *variants]
+
+
+@dataclass(frozen=True)
+class Separate:
+    """The builds by `cpp_extension`, each in a folder of its own below `folder`."""
+
+    place: Workplace
+    folder: Path
+
+    def same_sources(self, plan: Mapping[str, Any]) -> Extension:
+        """The example's sources, with the macros that kbuild gives them."""
+        project, variant = self.place.project, plan["variant"]
+        generated = project / ".kbuild" / variant / "project" / "torch-ext"
+        parts = plan["components"]
+        return self._extension(
+            plan,
+            "same",
+            [project / one["path"] for part in parts for one in part["sources"] if one["language"]],
+            includes=[generated, *(project / one for part in parts for one in part["include"])],
+            macros=[f"-D{definition}" for definition in plan["definitions"]],
+        )
+
+    def as_written(self, plan: Mapping[str, Any]) -> Extension:
+        """One file that includes `torch/extension.h`."""
+        source = WRITTEN / ("relu_cuda.cu" if plan["archs"] else "relu_cpu.cpp")
+        return self._extension(plan, "written", [source])
+
+    def _extension(
+        self,
+        plan: Mapping[str, Any],
+        kind: str,
+        sources: Sequence[Path],
+        includes: Sequence[Path] = (),
+        macros: Sequence[str] = (),
+    ) -> Extension:
+        variant, facts = plan["variant"], self.place.facts(plan["variant"])
+        folder = self.folder / f"{kind}-{variant}"
+        folder.mkdir()
+        nvcc = facts.get("CMAKE_CUDA_COMPILER", "")
+        return Extension(
+            name=f"_relu_{kind}",
+            sources=[str(source) for source in sources],
+            folder=str(folder),
+            includes=[str(include) for include in dict.fromkeys(includes)],
+            flags=[*FLAGS, *macros],
+            torch_includes=facts["KBUILD_TORCH_INCLUDE_DIRS"].split(";"),
+            torch_libraries=str(_libraries(folder, Path(facts["KBUILD_TORCH_LIBRARY_DIR"]))),
+            cuda_home=str(Path(nvcc).parents[1]) if nvcc else "",
+            cuda=plan["requires"]["toolkit"] or "",
+            archs=sorted({arch for part in plan["components"] for arch in part["archs"]}),
+        )
+
+
+def _libraries(folder: Path, torch: Path) -> Path:
+    """Torch's libraries for the link, and the `libtorch_python` that `cpp_extension` asks for."""
+    import torch as installed
+
+    made = folder / "torch-libraries"
+    made.mkdir()
+    for library in torch.glob("*.so*"):
+        (made / library.name).symlink_to(library)
+    python = Path(installed.__file__).parent / "lib" / "libtorch_python.so"
+    if not (made / python.name).exists():
+        (made / python.name).symlink_to(python)
+    return made
+
+
+def run_extension(extension: Extension) -> float:
+    """CPU seconds of one build from nothing."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "TORCH_NO_COMPILER_WRAPPER": "1"}
+    worker = [sys.executable, str(HERE / "cpp_extension_build.py")]
+    seconds, output = cpu_seconds(worker, env, json.dumps(asdict(extension)))
+    if not extension.library.is_file():
+        sys.exit(f"{extension.library} was not made:\n{output}")
+    ninja = Path(extension.folder, "build.ninja").read_text()
+    codes = sum(2 if arch.endswith("+PTX") else 1 for arch in extension.archs)
+    if ninja.count("-gencode=") != codes:
+        sys.exit(f"{extension.folder}/build.ninja has other architectures than {extension.archs}")
+    return seconds
+
+
+def separate_builds(
+    place: Workplace, folder: Path, *, quick: bool
+) -> tuple[dict[str, float], dict[str, float]]:
+    """CPU seconds by variant: of the same sources, and of those that users write."""
+    separate = Separate(place, folder)
+    plans = {plan["variant"]: plan for plan in place.plans()}
+    same = {name: run_extension(separate.same_sources(plans[name])) for name in VARIANTS}
+    names = QUICK if quick else VARIANTS
+    extensions = [separate.as_written(plans[name]) for name in names]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # one file each: as many as there are cores
+        written = dict(zip(names, pool.map(run_extension, extensions), strict=True))
+    return same, written
+
+
+def import_torch() -> float:
+    """CPU seconds that each process with `cpp_extension` spends before it does anything."""
+    command = [sys.executable, "-c", "import torch, torch.utils.cpp_extension"]
+    return min(cpu_seconds(command, os.environ)[0] for _ in range(3))
+
+
+def ratios(
+    cold: float, warm: float, same: Mapping[str, float], written: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """The figures beside the targets of the README."""
+    ours, theirs = sum(same.values()), sum(written.values())
+    part = "" if len(written) == len(VARIANTS) else f" ({len(written)} of {len(VARIANTS)}: at most)"
+    return [
+        {"what": "cold / same sources", "value": cold / ours, "target": 0.35},
+        {"what": f"cold / as written{part}", "value": cold / theirs, "target": 0.15},
+        {"what": "warm / same sources", "value": warm / ours, "target": 0.05},
+        {"what": f"warm / as written{part}", "value": warm / theirs, "target": 0.05},
+    ]
+
+
+def measure(cache: Path, *, quick: bool) -> dict[str, Any]:
+    """All of it, in a folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        place = Workplace(folder / "relu", folder / "cache")
+        shutil.copytree(RELU, place.project, ignore=shutil.ignore_patterns("build", ".kbuild"))
+        place.cache.mkdir()
+        (cache / "store").mkdir(parents=True, exist_ok=True)
+        (place.cache / "store").symlink_to(cache / "store")
+        place.provision()
+        cold = place.build()
+        place.clean()
+        warm = place.build()
+        if warm["from_cache"] != warm["objects"]:
+            sys.exit(f"expected all objects from the cache, got {warm}")
+        same, written = separate_builds(place, folder, quick=quick)
+    return {
+        "variants": VARIANTS,
+        "as written: measured": list(written),
+        "cpu seconds": {
+            "kbuild cold": cold["cpu"],
+            "kbuild warm": warm["cpu"],
+            "same sources": same,
+            "as written": written,
+            "import torch, of each separate build": import_torch(),
+        },
+        "objects": {"cold": cold, "warm": warm},
+        "targets": ratios(cold["cpu"], warm["cpu"], same, written),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="as written: only two of the five")
+    parser.add_argument(
+        "--cache", type=Path, default=cache_folder(os.environ), help="where the toolchains are"
+    )
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/against_cpp_extension.json"
+    )
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    result = measure(args.cache, quick=args.quick)
+    if args.save:
+        save("against_cpp_extension", result)
+    print(json.dumps(result, indent=1) if args.json else table(result["targets"]))
+
+
+if __name__ == "__main__":
+    main()
