@@ -1,8 +1,9 @@
-"""One build by `torch.utils.cpp_extension`, for `against_cpp_extension.py`, in a process of its own.
+"""One build by `torch.utils.cpp_extension` in a process of its own.
 
 `load` is Torch's own code, with the Torch that is installed. It is told to take the headers, the
 link libraries and the CUDA toolkit of another Torch release, and not to import what it has made: a
-machine without a GPU cannot. It reads an `Extension` as JSON from standard input.
+machine without a GPU cannot. It reads an `Extension` as JSON from standard input, as
+`against_cpp_extension.py` writes it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def build(extension: Extension) -> None:
         torch.version.cuda = extension.cuda
     from torch.utils import cpp_extension
 
-    def include_paths(device_type: str = "cpu", torch_include_dirs: bool = True) -> list[str]:  # noqa: FBT001, FBT002
+    def include_paths(device_type: str = "cpu", torch_include_dirs: bool = True) -> list[str]:
         own = extension.torch_includes if torch_include_dirs else ()
         return [*own, *([f"{extension.cuda_home}/include"] if device_type == "cuda" else ())]
 
