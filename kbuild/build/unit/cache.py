@@ -16,7 +16,7 @@ import os
 
 from kbuild.build.unit import depfile, hashes
 from kbuild.build.unit.key import CLOCKS, FORMAT, object_key
-from kbuild.build.unit.turn import is_shareable
+from kbuild.build.unit.turn import TORCH, turn_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,13 +45,12 @@ class Unit:
         self._command = command
         self._files = files
         source = hashes.read(command.absolute(command.source))
-        self.is_shareable = is_shareable(source)
-        """Whether another variant may want the very same object."""
         self.refusal = command.refusal or _clock_in(source)
         key = object_key(command, environ, source, settings.compilers)
         self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
-        self.turn = f"{settings.cache}/turns/{key[:2]}/{key[2:]}"
-        """Lock file of the object."""
+        turn = turn_key(key, source, command.place(TORCH), settings.compilers)
+        self.turn = f"{settings.cache}/turns/{turn[:2]}/{turn[2:]}"
+        """Lock file of those who want the same object."""
         self._folders = command.folders
         self._exists: dict[str, bool] = {}
         self.headers: list[str] = []

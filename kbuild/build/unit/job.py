@@ -13,7 +13,7 @@ from kbuild.build.unit.key import source_key, unit_key
 from kbuild.build.unit.ledger import Ledger
 from kbuild.build.unit.log import append
 from kbuild.build.unit.overseer import Overseer
-from kbuild.build.unit.turn import Turn
+from kbuild.build.unit.turn import TORCH, Turn
 from kbuild.build.unit.weights import History, weight
 
 TYPE_CHECKING = False
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 _REGROWTH = 1.5
 """What a unit that gave way is reserved afterwards, times what it held then."""
-_TORCH = "/torch/"
-"""Name of Torch's headers in generated projects, given by `-ffile-prefix-map`."""
-
 
 class Job:
     """One unit's way through the launcher."""
@@ -66,7 +63,7 @@ class Job:
 
     def _turn(self) -> Turn | None:
         unit = self._unit
-        return Turn(unit.turn) if unit and unit.is_shareable and not unit.refusal else None
+        return Turn(unit.turn) if unit and not unit.refusal else None
 
     def _hit(self, said: bytes) -> int:
         self._say(said)
@@ -194,7 +191,7 @@ class Job:
 
     def _log(self, outcome: str, start: float, end: float, status: int = 0) -> None:
         headers = self._unit.headers if self._unit else []
-        torch = sum(1 for header in headers if header.startswith(_TORCH))
+        torch = sum(1 for header in headers if header.startswith(TORCH))
         known: dict[str, Value] = {
             "unit": self._name,
             "variant": self._settings.variant,

@@ -27,6 +27,7 @@ class Bench:
     deadline: float = 0.0
     tool: str = ""
     keeps: bool = True
+    compilers: str = ""
 
     @property
     def project(self) -> Path:
@@ -62,6 +63,7 @@ class Bench:
             tool=self.tool,
             variant=tree,
             root=str(self.project),
+            compilers=self.compilers,
         )
         starts = {"FAKE_STARTS": str(self.root / "starts")}
         command = (sys.executable, "-I", "-S", launcher.__file__, language, *arguments)
