@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _REGROWTH = 1.5
 """What a unit that gave way is reserved afterwards, times what it held then."""
 
+
 class Job:
     """One unit's way through the launcher."""
 
