@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
-from kbuild.toolchains.debian_hip.deb import unpack
+from kbuild.toolchains.debian.deb import unpack
 from kbuild.toolchains.debian_hip.pins import Pins, destination, text
 from kbuild.toolchains.debian_hip.stub import make_stub
 

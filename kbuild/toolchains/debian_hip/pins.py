@@ -11,29 +11,13 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from pathlib import PurePosixPath
+
+from kbuild.toolchains.debian.packages import Package, Shelf
 
 _DATA = resources.files("kbuild.toolchains.debian_hip") / "data"
 _FILES = (
     "packages.json", "symbols.txt", "layout.toml", "hip-config.cmake", "hip-lang-config.cmake",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Package:
-    """One binary package of the suite."""
-
-    name: str
-    version: str
-    path: str
-    """Where mirrors have it, relative to their root."""
-    size: int
-    sha256: str
-
-    @property
-    def file(self) -> str:
-        """The file's name."""
-        return PurePosixPath(self.path).name
 
 
 @dataclass(frozen=True)
@@ -55,9 +39,9 @@ class Pins:
         return f"libamdhip64.so.{self.rocm}"
 
     @property
-    def size(self) -> int:
-        """Bytes to download."""
-        return sum(package.size for package in self.packages)
+    def shelf(self) -> Shelf:
+        """What is fetched."""
+        return Shelf(self.suite, self.packages, "install ROCm")
 
     @property
     def entry(self) -> str:

@@ -11,8 +11,8 @@ from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.debian.fetch import fetch, refuses_download
 from kbuild.toolchains.debian_hip.entry import Assembly
-from kbuild.toolchains.debian_hip.fetch import fetch, refuses_download
 from kbuild.toolchains.debian_hip.pins import Pins, pins
 from kbuild.toolchains.hip import RocmFolder, refuses_torch, store_of, with_hip, without_device
 from kbuild.toolchains.host import Host, find_cxx
@@ -81,6 +81,6 @@ class DebianHip(ToolchainSource):
 
     def _make(self, folder: Path) -> None:
         runner = self.host.runner
-        debs = fetch(self.pins, self.host.cache.folder / "downloads", self.environ, runner)
+        debs = fetch(self.pins.shelf, self.host.cache.folder / "downloads", self.environ, runner)
         patchelf = build_tools.patchelf()
         Assembly(self.pins, self.folder, patchelf, find_cxx(), runner).fill(folder, debs)

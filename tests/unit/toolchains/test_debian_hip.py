@@ -13,10 +13,11 @@ from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256
 from kbuild.run import LocalRunner
 from kbuild.toolchains import build_tools
+from kbuild.toolchains.debian.deb import unpack
+from kbuild.toolchains.debian.fetch import fetch, find_mirror
+from kbuild.toolchains.debian.packages import Package, Shelf
 from kbuild.toolchains.debian_hip import DebianHip
-from kbuild.toolchains.debian_hip.deb import unpack
-from kbuild.toolchains.debian_hip.fetch import fetch, find_mirror
-from kbuild.toolchains.debian_hip.pins import Package, destination, pins, text
+from kbuild.toolchains.debian_hip.pins import destination, pins, text
 from kbuild.toolchains.debian_hip.stub import make_stub, version_script
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.rocm import rocm_sources
@@ -137,7 +138,7 @@ MIRROR = {"KBUILD_DEBIAN_MIRROR": "file:///mirror"}
 
 class TestFetching:
     def some(self):
-        return replace(pins(), packages=(ONE, TWO))
+        return Shelf("forky", (ONE, TWO), "install ROCm")
 
     def test_only_what_is_missing(self, tmp_path):
         (tmp_path / ONE.file).write_bytes(b"here")
