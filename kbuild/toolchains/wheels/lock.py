@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class LockedWheel:
 
 @dataclass(frozen=True)
 class LockedToolkit:
-    """One CUDA release."""
+    """One CUDA release, or its headers and runtime without a compiler."""
 
     version: str
     """Release of the `cuda-toolkit` meta-package that names the components."""
@@ -69,6 +69,8 @@ class Lock:
 
     cuda: Mapping[str, LockedToolkit]
     torch: Mapping[str, LockedTorch]
+    headers: Mapping[str, LockedToolkit] = field(default_factory=dict)
+    """CUDA releases whose wheels have no compiler: what an nvcc from elsewhere is used with."""
 
     @property
     def pinned(self) -> dict[str, str]:
@@ -112,6 +114,7 @@ def read_lock(path: Path) -> Lock:
         return Lock(
             {release: _toolkit(entry) for release, entry in data["cuda"].items()},
             {release: _torch(entry) for release, entry in data["torch"].items()},
+            {release: _toolkit(entry) for release, entry in data.get("headers", {}).items()},
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ToolchainError(f"`{path}` is no lock file: {error}") from None
