@@ -27,6 +27,8 @@ class DeviceCompiler:
     entries: tuple[tuple[str, str], ...]
     """CMake cache entries that make a generated project use it."""
     env: tuple[tuple[str, str], ...] = ()
+    has_host_compiler: bool = False
+    """True when the host's part of its units is compiled by another compiler, see `nvcc_host`."""
 
     @property
     def root(self) -> Path:
@@ -68,6 +70,7 @@ def nvcc_at(program: Path, cache: FactCache, runner: Runner) -> DeviceCompiler |
         Version.parse(release[1]),
         (("CMAKE_CUDA_COMPILER", str(program)), ("CUDAToolkit_ROOT", root)),
         (("CUDA_HOME", root),),
+        has_host_compiler=True,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from kbuild.errors import ToolchainError
@@ -43,6 +44,7 @@ class _Compiler:
     major: int
 
 
+@lru_cache(maxsize=8)
 def limits_of(root: Path) -> Limits:
     """The limits of the toolkit at `root`."""
     config, functions = (_read(root / "include" / "crt" / name) for name in _HEADERS)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from kbuild.toolchains.debian.layout import Layout
 from kbuild.toolchains.debian.packages import Package, Shelf
 
 _DATA = resources.files("kbuild.toolchains.debian_hip") / "data"
@@ -64,17 +64,6 @@ def text(name: str) -> str:
 
 
 @cache
-def _layout() -> tuple[tuple[re.Pattern[str], str], ...]:
-    import tomli
-
-    rules = tomli.loads(text("layout.toml"))["take"]
-    return tuple((re.compile(rule["from"]), rule["to"]) for rule in rules)
-
-
-def destination(path: str) -> str | None:
-    """Where a package's file goes in the store entry; None when it is not needed."""
-    for pattern, target in _layout():
-        match = pattern.fullmatch(path)
-        if match is not None:
-            return match.expand(target)
-    return None
+def layout() -> Layout:
+    """Where the packages' files go."""
+    return Layout.parse(text("layout.toml"))

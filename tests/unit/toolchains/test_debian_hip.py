@@ -17,7 +17,7 @@ from kbuild.toolchains.debian.deb import unpack
 from kbuild.toolchains.debian.fetch import fetch, find_mirror
 from kbuild.toolchains.debian.packages import Package, Shelf
 from kbuild.toolchains.debian_hip import DebianHip
-from kbuild.toolchains.debian_hip.pins import destination, pins, text
+from kbuild.toolchains.debian_hip.pins import layout, pins, text
 from kbuild.toolchains.debian_hip.stub import make_stub, version_script
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.rocm import rocm_sources
@@ -98,7 +98,7 @@ class TestUnpacking:
     ],
 )
 def test_the_layout_is_that_of_rocm(path, place):
-    assert destination(path) == place
+    assert layout().destination(path) == place
 
 
 class TestPins:
