@@ -39,7 +39,7 @@ class LocalToolkits(ToolkitSource):
         if self._find(release):
             return None
         places = f"${', $'.join(_VARIABLES)}, PATH or {self.usual}-{release}"
-        return f"there is none at {places}"
+        return f"none is at {places}"
 
     def preview(self, release: str) -> Versions:
         """See `ToolkitSource.preview`."""

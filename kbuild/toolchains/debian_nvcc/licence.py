@@ -18,4 +18,4 @@ def is_accepted(environ: Mapping[str, str]) -> bool:
 
 def asks() -> str:
     """What to do, for the sentence of a refusal."""
-    return f"its licence is {TITLE} ({TEXT}): read it, then set {VARIABLE}={NAME} to accept it"
+    return f"read {TITLE} ({TEXT}), and set {VARIABLE}={NAME} to accept it"

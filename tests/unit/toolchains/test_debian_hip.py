@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import io
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from debian_bench import ar, make_deb
 from elftools.elf.elffile import ELFFile
 from fake_machine import FakeRunner, failed, fake_rocm, fake_torch, full, machine, stable
 
@@ -24,34 +23,11 @@ from kbuild.toolchains.rocm import rocm_sources
 from kbuild.toolchains.toolbox import Toolbox
 
 
-def ar(*members: tuple[str, bytes]) -> bytes:
-    parts = [b"!<arch>\n"]
-    for name, data in members:
-        parts.append(f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode())
-        parts.append(data + b"\n" * (len(data) % 2))
-    return b"".join(parts)
-
-
-def tar_xz(**files: str) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:xz") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(f"./usr/{name}")
-            if content.startswith("-> "):
-                info.type, info.linkname = tarfile.SYMTYPE, content[3:]
-            info.mode = 0o755 if name == "tool" else 0o644
-            info.size = 0 if info.issym() else len(content)
-            archive.addfile(info, io.BytesIO(content.encode()))
-    return buffer.getvalue()
-
-
 @pytest.fixture
 def deb(tmp_path) -> Path:
     path = tmp_path / "x.deb"
-    data = tar_xz(tool="run", header="text", link="-> tool", other="no")
-    path.write_bytes(
-        ar(("debian-binary", b"2.0"), ("control.tar.xz", b"odd"), ("data.tar.xz", data))
-    )
+    files = {"tool": "run", "header": "text", "link": "-> tool", "other": "no"}
+    path.write_bytes(make_deb(files))
     return path
 
 
