@@ -53,8 +53,8 @@ def _compilers(
     `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
     else that they have, and the host's device compilers (nvcc, icpx, an installed ROCm) for the
     rest; Debian's HIP only when `KBUILD_EXPERIMENTAL` says so. With wheels, CUDA 12 is compiled by
-    an installed toolkit, else by Debian's nvcc if its licence is accepted. It is `host` alone when an
-    interpreter was asked for: its Torch is then what the user wants to build against.
+    an installed toolkit, else by Debian's nvcc if its licence is accepted. It is `host` alone when
+    an interpreter was asked for: its Torch is then what the user wants to build against.
 
     Raises:
         UsageError: there is no source of that name.

@@ -43,7 +43,7 @@ class DebianNvccToolkits(ToolkitSource):
         if self._headers is None:
             return f"the lock of toolchains has no headers of CUDA {own}"
         if not licence.is_accepted(self.environ):
-            return f"to use nvcc {self.pins.title} instead, {licence.asks()}"
+            return f"to use nvcc {self.pins.title}, {licence.asks()}"
         return None if self._installed else refuses_download()
 
     def preview(self, release: str) -> Versions:

@@ -29,6 +29,7 @@ def toolchain(
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.delenv("KBUILD_ACCEPT_LICENSE", raising=False)
     with serve(shelf) as served:
         monkeypatch.setenv("PIP_INDEX_URL", f"{served.url}/simple")
 
@@ -44,7 +45,7 @@ def test_list_before_and_after_install(toolchain: Toolchain) -> None:
     code, answer = toolchain("list")
     assert code == 0
     assert answer == {
-        "pinned": {"cuda-13.0": "13.0.3.0", "torch-2.14": "2.14.1"},
+        "pinned": {"cuda-13.0": "13.0.3.0", "torch-2.14": "2.14.1", "debian-nvcc": "12.4.131"},
         "installed": [],
     }
     code, answer = toolchain("install", "cuda-13.0", "torch-2.14")
@@ -97,6 +98,7 @@ def test_lock_keeps_what_is_unchanged(toolchain: Toolchain, tmp_path: Path) -> N
         (("install", "rocm-7.1"), 4),
         (("install", "cuda-12.6"), 4),
         (("install", "cuda-"), 4),
+        (("install", "debian-nvcc"), 4),  # nobody has accepted its licence
         (("verify", "nothing"), 2),
         (("list", "cuda-13.0"), 2),
     ],

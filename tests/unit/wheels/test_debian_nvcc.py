@@ -107,7 +107,7 @@ def test_it_is_made_once_and_whole(toolkits: DebianNvccToolkits) -> None:
 def test_the_licence_must_be_accepted(toolkits: DebianNvccToolkits, environ) -> None:
     asked = replace(toolkits, environ=environ)
     assert asked.refuses("12.6") == (
-        "to use nvcc 12.4.131 (Debian trixie) instead, read NVIDIA's End User License Agreement "
+        "to use nvcc 12.4.131 (Debian trixie), read NVIDIA's End User License Agreement "
         "for the CUDA Toolkit (https://docs.nvidia.com/cuda/eula/), and set "
         "KBUILD_ACCEPT_LICENSE=nvidia-cuda-eula to accept it"
     )
