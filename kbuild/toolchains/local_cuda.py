@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,8 +58,14 @@ class LocalToolkits(ToolkitSource):
         return Toolkit(self.name, found.root, found.program, versions)
 
     def _find(self, release: str) -> DeviceCompiler | None:
-        found = (nvcc_at(path, self.cache, self.runner) for path in self._programs(release))
+        found = map(self._nvcc, self._programs(release))
         return next((nvcc for nvcc in found if nvcc and nvcc.fits(release)), None)
+
+    def _nvcc(self, program: Path) -> DeviceCompiler | None:
+        """One that does not start is none."""
+        with suppress(ToolchainError):
+            return nvcc_at(program, self.cache, self.runner)
+        return None
 
     def _programs(self, release: str) -> Iterator[Path]:
         for variable in _VARIABLES:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeRunner
+from fake_machine import FakeRunner, failed
 
 from kbuild.errors import ToolchainError
 from kbuild.toolchains.facts import FactCache
@@ -58,6 +59,12 @@ def test_another_release_is_no_help(toolkits, tmp_path):
     assert found.refuses("12.6") == f"none is at $CUDA_HOME, $CUDA_PATH, PATH or {usual}"
     with pytest.raises(ToolchainError, match=r"no CUDA 12\.6 on this machine"):
         found.provide("12.6")
+
+
+def test_one_that_does_not_start_is_none(toolkits, tmp_path):
+    nvcc(tmp_path / "usual" / "cuda-12.6")
+    found = replace(toolkits(PATH=""), runner=FakeRunner({"--version": failed("no such library")}))
+    assert (found.refuses("12.6") or "").startswith("none is at")
 
 
 def test_what_wheels_make_is_left_to_them(toolkits, tmp_path):
