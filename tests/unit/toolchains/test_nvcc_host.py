@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeRunner
+from fake_machine import FakeRunner, fake_torch, machine
 
 from kbuild.errors import ToolchainError
+from kbuild.matrix.selection import host_system
+from kbuild.plan import Requirements
+from kbuild.toolchains.devices import DeviceCompiler
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.nvcc_host import Limits, host_compiler, limits_of
+from kbuild.version import Version
 
 CONFIG = """\
 #if (__GRCO_CLANG_COMPILER__ == 1) && ((__clang_major__ < 16) || (__clang_major__ > 17))
@@ -82,3 +87,24 @@ def test_a_c_library_that_the_headers_do_not_know(tmp_path, choose):
 def test_headers_that_know_it(tmp_path, choose):
     assert choose(toolkit(tmp_path, NEW), GCC.format(12), glibc="2 41") == "c++"
     assert choose(toolkit(tmp_path / "old"), GCC.format(12), glibc="2 40") == "c++"
+
+
+def test_an_installed_nvcc_gets_a_compiler_that_it_takes(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("CXX", raising=False)
+    for name in ("c++", "g++-13", "cmake", "ninja"):
+        (tmp_path / "bin" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text("")
+        (tmp_path / "bin" / name).chmod(0o755)
+    root = toolkit(tmp_path, NEW)
+    nvcc = DeviceCompiler(
+        root / "bin" / "nvcc", Version((12, 6)), (("A", "b"),), has_host_compiler=True
+    )
+    host, asked = machine(tmp_path, fake_torch(tmp_path))
+    asked.answers = {"-x c++ /dev/null": GCC.format(14), **asked.answers}
+    host = replace(host, finders={"cuda": lambda *_: nvcc})
+    made = host.provision(Requirements("cuda", toolkit="12.6", system=str(host_system())))
+    facts = dict(made.cache)
+    assert facts["A"] == "b"
+    assert facts["CMAKE_CUDA_HOST_COMPILER"] == str(tmp_path / "bin" / "g++-13")
+    assert facts["CMAKE_CXX_COMPILER"] == str(tmp_path / "bin" / "c++")
