@@ -19,6 +19,7 @@ from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
 from kbuild.project import Project
 from kbuild.sourcetree import SourceTree
+from kbuild.store import store_of
 
 if TYPE_CHECKING:  # what only a build that has something to do needs
     from kbuild.build.budget import Run
@@ -30,6 +31,11 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
     Raises:
         ToolchainError: nothing that was asked for can be built here.
     """
+    with store_of(doors.cache).in_use():
+        return _build(project, options, doors)
+
+
+def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built, ...]:
     tools = tools_of(
         options.toolchain,
         doors.runner,

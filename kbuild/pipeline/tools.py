@@ -77,10 +77,11 @@ def _compilers(
 
 def _wheels(runner: Runner, cache: Path, python: Path | None, say: Say) -> ToolchainSource:
     """Wheels, and for CUDA 12 whatever nvcc there is."""
+    from kbuild.store import store_of
     from kbuild.toolchains.debian_nvcc import DebianNvccToolkits
     from kbuild.toolchains.local_cuda import LocalToolkits
     from kbuild.toolchains.wheels import Wheels
-    from kbuild.toolchains.wheels.installer import Installer, store_of
+    from kbuild.toolchains.wheels.installer import Installer
 
     debian = DebianNvccToolkits(Installer(runner, store_of(cache), say=say), cache)
     others = (LocalToolkits(FactCache(cache), runner), debian)
@@ -89,9 +90,10 @@ def _wheels(runner: Runner, cache: Path, python: Path | None, say: Say) -> Toolc
 
 def _debian_nvcc(runner: Runner, cache: Path, python: Path | None, say: Say) -> ToolchainSource:
     """Debian's nvcc alone."""
+    from kbuild.store import store_of
     from kbuild.toolchains.debian_nvcc import DebianNvcc, DebianNvccToolkits
     from kbuild.toolchains.wheels import Wheels
-    from kbuild.toolchains.wheels.installer import Installer, store_of
+    from kbuild.toolchains.wheels.installer import Installer
 
     toolkits = DebianNvccToolkits(Installer(runner, store_of(cache), say=say), cache)
     return DebianNvcc(Wheels(runner, cache, python, say, others=(toolkits,)), toolkits)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
+from kbuild.store import store_of
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import Facts
 from kbuild.toolchains.hip_headers import hip_headers
@@ -94,11 +95,6 @@ def with_hip(
     )
 
 
-def store_of(host: Host) -> Path:
-    """Where folders are that are made once."""
-    return host.cache.folder / "store"
-
-
 def torch_for_hip(base: Toolchain, host: Host) -> tuple[tuple[str, str], ...]:
     """The entries of `base`, and Torch's hipify.
 
@@ -110,7 +106,8 @@ def torch_for_hip(base: Toolchain, host: Host) -> tuple[tuple[str, str], ...]:
     root = Path(torch["root"])
     entries["KBUILD_HIPIFY_DIR"] = str(root / "utils" / "hipify")
     if _INCLUDE in entries and not torch["hip"]:
-        translated = hip_headers(root, base.python, store_of(host), host.runner)
+        store = store_of(host.cache.folder)
+        translated = hip_headers(root, torch["version"], base.python, store, host.runner)
         entries[_INCLUDE] = f"{translated};{entries[_INCLUDE]}"
     return tuple(entries.items())
 

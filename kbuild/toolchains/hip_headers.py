@@ -11,23 +11,26 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from kbuild.errors import ToolchainError
+from kbuild.fileset import sha256
 from kbuild.run import Runner
-from kbuild.toolchains.once import once
+from kbuild.store import Recipe, Store
 
 _SCRIPT = Path(__file__).with_name("hipify_headers.py")
 # Everything that sources on the stable ABI may include.
 _FOLDERS = ("torch/csrc/stable", "torch/csrc/inductor/aoti_torch/c", "torch/headeronly")
 
 
-def hip_headers(torch: Path, python: Path, store: Path, runner: Runner) -> Path:
+def hip_headers(torch: Path, version: str, python: Path, store: Store, runner: Runner) -> Path:
     """The folder of translated headers, made when it is not in the store.
 
     Args:
         torch: the package's folder, with `include/` and `utils/hipify/`.
+        version: Torch's, for the entry's name.
         python: runs hipify.
         store: kbuild's store.
         runner: starts Python.
@@ -35,14 +38,20 @@ def hip_headers(torch: Path, python: Path, store: Path, runner: Runner) -> Path:
     Raises:
         ToolchainError: hipify failed.
     """
-    whole = hashlib.sha256(_SCRIPT.read_bytes())
+
+    def make(root: Path) -> Mapping[str, Any]:
+        _translate(torch, root, python, runner)
+        return {"torch": str(torch)}
+
+    return store.ensure(_recipe(torch, version), make).root
+
+
+def _recipe(torch: Path, version: str) -> Recipe:
+    headers = hashlib.sha256()
     for path in (*_headers(torch / "include"), *_hipify(torch)):
-        whole.update(f"{path.relative_to(torch)}\0".encode() + path.read_bytes() + b"\0")
-
-    def make(folder: Path) -> None:
-        _translate(torch, folder, python, runner)
-
-    return once(store / f"torch-hip-headers-{whole.hexdigest()[:12]}", make)
+        headers.update(f"{path.relative_to(torch)}\0".encode() + path.read_bytes() + b"\0")
+    inputs = {"torch": headers.hexdigest(), "script": sha256(_SCRIPT.read_bytes())}
+    return Recipe("torch-hip-headers", version.partition("+")[0], inputs)
 
 
 def _headers(include: Path) -> Iterator[Path]:

@@ -65,7 +65,7 @@ def fill(shelf: Path) -> Lock:
     )
     toolkit = LockedToolkit("13.0.3.0", programs, libraries)
     torch = LockedTorch("2.14.1", (_torch(shelf),))
-    return Lock({"13.0": toolkit}, {"2.14": torch}, {"12.4": headers(shelf)})
+    return Lock({"13.0": toolkit}, {"2.14": torch}, runtimes={"12.4": headers(shelf)})
 
 
 def headers(shelf: Path) -> LockedToolkit:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from kbuild.store import Recipe
 from kbuild.toolchains.debian.layout import Layout
 from kbuild.toolchains.debian.packages import Package, Shelf
 
@@ -44,9 +45,9 @@ class Pins:
         return Shelf(self.suite, self.packages, "install ROCm")
 
     @property
-    def entry(self) -> str:
-        """The store entry's name."""
-        return f"debian-hip-{self.hip}-{self.digest[:12]}"
+    def recipe(self) -> Recipe:
+        """The store entry."""
+        return Recipe("debian-hip", self.hip, {"data": self.digest})
 
 
 @cache

@@ -94,7 +94,7 @@ class DebianNvccToolkits(ToolkitSource):
 
     @property
     def _headers(self) -> LockedToolkit | None:
-        return self.installer.lock.headers.get(str(self.pins.release))
+        return self.installer.lock.runtimes.get(str(self.pins.release))
 
     @property
     def _recipe(self) -> Recipe | None:

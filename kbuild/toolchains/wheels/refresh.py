@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256
@@ -19,6 +19,7 @@ from kbuild.toolchains.wheels.cuda import (
     PROGRAMS,
 )
 from kbuild.toolchains.wheels.fetch import Fetcher, digest_of
+from kbuild.toolchains.wheels.headers import PROJECTS
 from kbuild.toolchains.wheels.index import MEND
 from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedTorch, LockedWheel
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from packaging.version import Version
     from unearth import Link
 
+T = TypeVar("T")
 Say = Callable[[str], None]
+_NO_HEADERS: Mapping[str, Iterable[str]] = {}
 _META = "cuda-toolkit"
 _THREADS = 4
 _PLATFORM = {"sys_platform": "linux", "platform_machine": "x86_64", "extra": "all"}
@@ -49,8 +52,15 @@ class Refresher:
     fetcher: Fetcher
     say: Say = lambda _: None
 
-    def refresh(self, old: Lock, torch: Iterable[str]) -> Lock:
-        """The lock for every CUDA release from 13 on, and for the named Torch releases.
+    def refresh(
+        self, old: Lock, torch: Iterable[str], headers: Mapping[str, Iterable[str]] = _NO_HEADERS
+    ) -> Lock:
+        """The lock for every CUDA release from 13 on, and for what is named.
+
+        Args:
+            old: the pins so far.
+            torch: Torch releases `major.minor`.
+            headers: their name -> releases `major.minor`.
 
         What this index does not have stays pinned: releases, and wheels of an unchanged version.
 
@@ -62,11 +72,17 @@ class Refresher:
             wanted = [file for (major, _), file in toolkits if major >= FIRST_MAJOR]
             cuda = list(pool.map(self._toolkit, wanted))
             older = [file for _, file in toolkits if _release(str(file.version)) in HEADER_RELEASES]
-            headers = list(pool.map(self._headers, older))
+            runtimes = list(pool.map(self._runtime, older))
             releases = sorted({*old.torch, *torch}, key=_key)
             found = list(pool.map(lambda name: self._torch(name, old.torch.get(name)), releases))
+            headers_now = {
+                kind: wheels
+                for kind in sorted({*old.headers, *headers})
+                if (wheels := self._headers(kind, old, headers.get(kind, ())))
+            }
         torch_now = {_release(locked.version): locked for locked in found if locked}
-        return Lock(_merged(old.cuda, cuda), torch_now, _merged(old.headers, headers))
+        runtimes_now = _merged(old.runtimes, runtimes)
+        return Lock(_merged(old.cuda, cuda), torch_now, headers_now, runtimes_now)
 
     def _newest(self, project: str) -> Mapping[tuple[int, int], _File]:
         """Release -> the newest file of it."""
@@ -89,7 +105,7 @@ class Refresher:
     def _toolkit(self, meta: _File) -> LockedToolkit:
         return self._components(meta, PROGRAMS, LIBRARIES)
 
-    def _headers(self, meta: _File) -> LockedToolkit:
+    def _runtime(self, meta: _File) -> LockedToolkit:
         return self._components(meta, HEADER_PROGRAMS, HEADER_LIBRARIES)
 
     def _components(
@@ -135,6 +151,18 @@ class Refresher:
         kept = old.wheels if old and old.version == newest else ()
         names = {wheel.filename for wheel in wheels}
         return LockedTorch(newest, (*wheels, *(w for w in kept if w.filename not in names)))
+
+    def _headers(self, kind: str, old: Lock, releases: Iterable[str]) -> dict[str, LockedWheel]:
+        """Wheels with the headers of these releases, and of those that were pinned."""
+        before = old.headers.get(kind, {})
+        there = {_release(str(f.version)): f for f in self._newest(PROJECTS[kind]).values()}
+        fresh = {
+            release: self._pin_members(there[release].link)
+            for release in {*before, *releases} & {*there}
+        }
+        if fresh:
+            self.say(f"{kind} {', '.join(_sorted(fresh))}")
+        return _sorted({**before, **fresh})
 
     def _pin(self, link: Link) -> LockedWheel:
         return LockedWheel(link.filename, self._digest(link), self._size(link))
@@ -187,6 +215,10 @@ def _oddness(file: _File) -> tuple[bool, bool, str]:
     """Builds with a local version such as `+cpu` last, free-threaded ones before them."""
     interpreter = file.link.filename.split("-")[3]
     return file.version.local is not None, interpreter.endswith("t"), file.link.filename
+
+
+def _sorted(releases: Mapping[str, T]) -> dict[str, T]:
+    return dict(sorted(releases.items(), key=lambda item: _key(item[0])))
 
 
 def _release(version: str) -> str:

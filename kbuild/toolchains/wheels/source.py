@@ -12,7 +12,7 @@ from kbuild.errors import ToolchainError
 from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.run import Runner
-from kbuild.store import Entry, Store
+from kbuild.store import Entry, Store, store_of
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import FactCache, Facts, compiler
@@ -20,7 +20,7 @@ from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts
 from kbuild.toolchains.manylinux import portability
 from kbuild.toolchains.nvcc_host import host_compiler
 from kbuild.toolchains.toolkit import Toolkit, ToolkitSource, first_that_has, why_none
-from kbuild.toolchains.wheels.installer import Installer, Say, store_of
+from kbuild.toolchains.wheels.installer import Installer, Say
 from kbuild.toolchains.wheels.lock import Lock, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
 from kbuild.toolchains.wheels.toolkit import WheelToolkits

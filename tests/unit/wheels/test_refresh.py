@@ -60,10 +60,10 @@ def test_headers_of_the_releases_that_have_no_compiler(shelf: Path, refresher: R
     meta(shelf, "12.4.1", "12.4.127")
     meta(shelf, "12.6.3", "12.6.85")
     lock = refresher.refresh(NOTHING, ())
-    assert (set(lock.cuda), set(lock.headers)) == (set(), {"12.4"})
-    assert lock.headers["12.4"].version == "12.4.1"
-    assert [wheel.project for wheel in lock.headers["12.4"].libraries] == list(HEADER_LIBRARIES)
-    assert refresher.refresh(lock, ()).headers == lock.headers
+    assert (set(lock.cuda), set(lock.runtimes)) == (set(), {"12.4"})
+    assert lock.runtimes["12.4"].version == "12.4.1"
+    assert [wheel.project for wheel in lock.runtimes["12.4"].libraries] == list(HEADER_LIBRARIES)
+    assert refresher.refresh(lock, ()).runtimes == lock.runtimes
 
 
 def test_release_without_a_component(shelf: Path, refresher: Refresher) -> None:
@@ -109,3 +109,27 @@ def test_release_that_is_gone_stays(refresher: Refresher, tmp_path: Path) -> Non
     wheel = pinned(make_wheel(tmp_path, "torch", "2.9.0", TORCH_MEMBERS))
     old = Lock({}, {"2.9": LockedTorch("2.9.0", (wheel,))})
     assert refresher.refresh(old, ()).torch == old.torch
+
+
+def test_headers_of_the_named_releases(shelf: Path, refresher: Refresher) -> None:
+    tag = "py2.py3-none-manylinux_2_28_x86_64"
+    for version in ("2025.2.1", "2025.3.2", "2025.3.3", "2026.0.0"):
+        make_wheel(shelf, "intel-sycl-rt", version, {}, tag=tag)
+    make_wheel(shelf, "intel-sycl-rt", "2026.0.1", {}, tag="py2.py3-none-win_amd64")
+    old = pinned(make_wheel(shelf, "intel-sycl-rt", "2024.9.0", {}, tag=tag))
+    (shelf / old.filename).unlink()
+    before = Lock({}, {}, {"sycl": {"2024.9": old}})
+    found = refresher.refresh(before, (), {"sycl": {"2025.3", "2026.0", "2027.0"}}).headers["sycl"]
+    assert {release: wheel.version for release, wheel in found.items()} == {
+        "2024.9": "2024.9.0",
+        "2025.3": "2025.3.3",
+        "2026.0": "2026.0.0",
+    }
+    assert list(found) == sorted(found)
+    assert found["2025.3"] == pinned(shelf / found["2025.3"].filename)
+
+
+def test_headers_that_nobody_names_stay(refresher: Refresher, tmp_path: Path) -> None:
+    wheel = pinned(make_wheel(tmp_path, "intel-sycl-rt", "2025.3.2", {}))
+    old = Lock({}, {}, {"sycl": {"2025.3": wheel}})
+    assert refresher.refresh(old, ()).headers == old.headers
