@@ -22,7 +22,8 @@ def add_tools(parser: ArgumentParser) -> None:
         "--toolchain",
         default=os.environ.get("KBUILD_TOOLCHAIN") or "auto",
         metavar="NAME",
-        help="where compilers and Torch come from: host, wheels, debian-hip or auto "
+        help="where compilers and Torch come from: host, wheels, debian-hip, "
+        "debian-nvcc or auto "
         "(default: KBUILD_TOOLCHAIN, else auto)",
     )
     parser.add_argument(

@@ -12,7 +12,7 @@ from kbuild.errors import IncompleteError, ToolchainError
 from kbuild.matrix.selection import variants
 from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.outcome import Built
-from kbuild.pipeline.plans import plan
+from kbuild.pipeline.plans import fitted, plan
 from kbuild.pipeline.tools import tools_of
 from kbuild.pipeline.variant import Site, attempt, up_to_date
 from kbuild.plan import VariantPlan
@@ -54,7 +54,13 @@ def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built
     skipped = [Built(name, "skipped", reason) for name, reason in refusals.items() if reason]
     if not buildable:
         raise _nothing_to_build(project, skipped)
-    return (*_build_all(site, buildable), *skipped)
+    return (*_build_all(site, _fitted(site, buildable)), *skipped)
+
+
+def _fitted(site: Site, plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
+    options, runner = site.options, site.doors.runner
+    identity, archs = options.identity, options.archs
+    return fitted(site.project, plans, site.tools, runner, identity=identity, archs=archs)
 
 
 def _beyond_default(site: Site) -> list[VariantPlan]:

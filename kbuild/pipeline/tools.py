@@ -15,7 +15,7 @@ from kbuild.toolchains.rocm import rocm_sources
 from kbuild.toolchains.sources import HeaderSources, WithHeaders
 from kbuild.toolchains.toolbox import Toolbox
 
-NAMES = ("auto", "host", "wheels", "debian-hip")
+NAMES = ("auto", "host", "wheels", "debian-hip", "debian-nvcc")
 Say = Callable[[str], None]
 
 
@@ -52,8 +52,9 @@ def _compilers(
 
     `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
     else that they have, and the host's device compilers (nvcc, icpx, an installed ROCm) for the
-    rest; Debian's HIP only when `KBUILD_EXPERIMENTAL` says so. It is `host` alone when an
-    interpreter was asked for: its Torch is then what the user wants to build against.
+    rest; Debian's HIP only when `KBUILD_EXPERIMENTAL` says so. With wheels, CUDA 12 is compiled by
+    an installed toolkit, else by Debian's nvcc if its licence is accepted. It is `host` alone when
+    an interpreter was asked for: its Torch is then what the user wants to build against.
 
     Raises:
         UsageError: there is no source of that name.
@@ -66,9 +67,33 @@ def _compilers(
         return hip[-1]
     if name == "host" or (name == "auto" and python is not None):
         return Toolbox((host, *hip))
-    from kbuild.toolchains.wheels import Wheels
-
-    wheels = Wheels(runner, cache, python, say)
+    if name == "debian-nvcc":
+        return _debian_nvcc(runner, cache, python, say)
+    wheels = _wheels(runner, cache, python, say)
     if name == "wheels":
         return wheels
     return Toolbox((Host(runner, FactCache(cache), python, {}), wheels, host, *hip))
+
+
+def _wheels(runner: Runner, cache: Path, python: Path | None, say: Say) -> ToolchainSource:
+    """Wheels, and for CUDA 12 whatever nvcc there is."""
+    from kbuild.store import store_of
+    from kbuild.toolchains.debian_nvcc import DebianNvccToolkits
+    from kbuild.toolchains.local_cuda import LocalToolkits
+    from kbuild.toolchains.wheels import Wheels
+    from kbuild.toolchains.wheels.installer import Installer
+
+    debian = DebianNvccToolkits(Installer(runner, store_of(cache), say=say), cache)
+    others = (LocalToolkits(FactCache(cache), runner), debian)
+    return Wheels(runner, cache, python, say, others=others)
+
+
+def _debian_nvcc(runner: Runner, cache: Path, python: Path | None, say: Say) -> ToolchainSource:
+    """Debian's nvcc alone."""
+    from kbuild.store import store_of
+    from kbuild.toolchains.debian_nvcc import DebianNvcc, DebianNvccToolkits
+    from kbuild.toolchains.wheels import Wheels
+    from kbuild.toolchains.wheels.installer import Installer
+
+    toolkits = DebianNvccToolkits(Installer(runner, store_of(cache), say=say), cache)
+    return DebianNvcc(Wheels(runner, cache, python, say, others=(toolkits,)), toolkits)

@@ -94,8 +94,8 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
         if site.is_current(made):
             return Built(made.variant, "up-to-date", path=target)
         _check_sources(site.project, made)
-        for note in toolchain.notes:
-            site.doors.ui.warn(note)
+        for note in (*made.notes, *toolchain.notes):
+            site.doors.ui.warn(f"{made.variant}: {note}")
         compilation = Compilation(made, toolchain, space, site.doors.runner, run, tell)
         staged = compilation.perform()
         finish(made, staged.folder)

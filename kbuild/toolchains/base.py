@@ -71,6 +71,14 @@ class ToolchainSource:
         """What `provision` would provide; fetches nothing."""
         return self.provision(requires).summary
 
+    def compiler(self, requires: Requirements) -> str | None:
+        """Release of the device compiler where it is another than the variant's.
+
+        What it can target and which flags it knows is then decided by this one.
+        """
+        del requires
+        return None
+
     def provision(self, requires: Requirements) -> Toolchain:
         """The toolchain.
 

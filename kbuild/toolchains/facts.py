@@ -83,12 +83,12 @@ def compiler(program: Path, cache: FactCache, runner: Runner) -> Facts:
     """`{"version": first line of --version, "text": all of it}` of a compiler.
 
     Raises:
-        ToolchainError: the program cannot be started.
+        ToolchainError: the program cannot be started, or says nothing.
     """
 
     def ask() -> tuple[Facts, tuple[str, ...]]:
         done = runner.run((str(program), "--version"))
-        if not done.ok:
+        if not done.ok or not done.output.strip():
             raise ToolchainError(f"`{program} --version` failed: {done.output.strip()[-300:]}")
         facts = {"version": done.output.splitlines()[0], "text": done.output}
         return facts, (str(program.resolve()),)

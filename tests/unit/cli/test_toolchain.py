@@ -30,6 +30,7 @@ def toolchain(
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.delenv("KBUILD_ACCEPT_LICENSE", raising=False)
     with serve(shelf) as served:
         monkeypatch.setenv("PIP_INDEX_URL", f"{served.url}/simple")
 
@@ -45,7 +46,7 @@ def test_list_before_and_after_install(toolchain: Toolchain) -> None:
     code, answer = toolchain("list")
     assert code == 0
     assert answer == {
-        "pinned": {"cuda-13.0": "13.0.3.0", "torch-2.14": "2.14.1"},
+        "pinned": {"cuda-13.0": "13.0.3.0", "torch-2.14": "2.14.1", "debian-nvcc": "12.4.131"},
         "installed": [],
     }
     code, answer = toolchain("install", "cuda-13.0", "torch-2.14")
@@ -70,7 +71,7 @@ def test_what_was_made_here_is_listed_too(
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["manylinux_2_28", "3", "MB", "x86_64"] in rows
     assert [row[0] for row in rows].count("torch-2.14") == 1
-    assert len(rows) == 4
+    assert len(rows) == 5
 
 
 def test_install_without_names_takes_what_the_matrix_needs(toolchain: Toolchain) -> None:
@@ -114,6 +115,7 @@ def test_lock_keeps_what_is_unchanged(toolchain: Toolchain, tmp_path: Path) -> N
         (("install", "rocm-7.1"), 4),
         (("install", "cuda-12.6"), 4),
         (("install", "cuda-"), 4),
+        (("install", "debian-nvcc"), 4),  # nobody has accepted its licence
         (("verify", "nothing"), 2),
         (("list", "cuda-13.0"), 2),
     ],

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import io
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from debian_bench import ar, make_deb
 from elftools.elf.elffile import ELFFile
 from fake_machine import FakeRunner, failed, fake_rocm, fake_torch, full, machine, stable
 
@@ -14,44 +13,22 @@ from kbuild.fileset import sha256
 from kbuild.run import LocalRunner
 from kbuild.store import Store
 from kbuild.toolchains import build_tools
+from kbuild.toolchains.debian.deb import unpack
+from kbuild.toolchains.debian.fetch import fetch, find_mirror
+from kbuild.toolchains.debian.packages import Package, Shelf
 from kbuild.toolchains.debian_hip import DebianHip
-from kbuild.toolchains.debian_hip.deb import unpack
-from kbuild.toolchains.debian_hip.fetch import fetch, find_mirror
-from kbuild.toolchains.debian_hip.pins import Package, destination, pins, text
+from kbuild.toolchains.debian_hip.pins import layout, pins, text
 from kbuild.toolchains.debian_hip.stub import make_stub, version_script
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.rocm import rocm_sources
 from kbuild.toolchains.toolbox import Toolbox
 
 
-def ar(*members: tuple[str, bytes]) -> bytes:
-    parts = [b"!<arch>\n"]
-    for name, data in members:
-        parts.append(f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode())
-        parts.append(data + b"\n" * (len(data) % 2))
-    return b"".join(parts)
-
-
-def tar_xz(**files: str) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:xz") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(f"./usr/{name}")
-            if content.startswith("-> "):
-                info.type, info.linkname = tarfile.SYMTYPE, content[3:]
-            info.mode = 0o755 if name == "tool" else 0o644
-            info.size = 0 if info.issym() else len(content)
-            archive.addfile(info, io.BytesIO(content.encode()))
-    return buffer.getvalue()
-
-
 @pytest.fixture
 def deb(tmp_path) -> Path:
     path = tmp_path / "x.deb"
-    data = tar_xz(tool="run", header="text", link="-> tool", other="no")
-    path.write_bytes(
-        ar(("debian-binary", b"2.0"), ("control.tar.xz", b"odd"), ("data.tar.xz", data))
-    )
+    files = {"tool": "run", "header": "text", "link": "-> tool", "other": "no"}
+    path.write_bytes(make_deb(files))
     return path
 
 
@@ -98,7 +75,7 @@ class TestUnpacking:
     ],
 )
 def test_the_layout_is_that_of_rocm(path, place):
-    assert destination(path) == place
+    assert layout().destination(path) == place
 
 
 class TestPins:
@@ -139,7 +116,7 @@ MIRROR = {"KBUILD_DEBIAN_MIRROR": "file:///mirror"}
 
 class TestFetching:
     def some(self):
-        return replace(pins(), packages=(ONE, TWO))
+        return Shelf("forky", (ONE, TWO), "install ROCm")
 
     def test_only_what_is_missing(self, tmp_path):
         (tmp_path / ONE.file).write_bytes(b"here")
@@ -245,13 +222,11 @@ class TestMaking:
         monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: "x86_64-linux")
         monkeypatch.setattr(build_tools, "patchelf", lambda: Path("/patchelf"))
         monkeypatch.setattr("kbuild.toolchains.debian_hip.source.find_cxx", lambda: Path("/c++"))
-        data = tar_xz(
-            **{
-                "lib/llvm-21/bin/clang++": "run",
-                "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2": "loader",
-            }
-        )
-        content = ar(("debian-binary", b"2.0"), ("data.tar.xz", data))
+        files = {
+            "lib/llvm-21/bin/clang++": "run",
+            "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2": "loader",
+        }
+        content = make_deb(files)
         package = Package("clang", "21", "pool/clang.deb", len(content), sha256(content))
         host, runner = machine(tmp_path, fake_torch(tmp_path))
         (tmp_path / "cache" / "downloads").mkdir(parents=True)
