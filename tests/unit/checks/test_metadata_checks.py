@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from kbuild.checks.base import Output
 from kbuild.checks.metadata import MetadataCheck
+from kbuild.checks import metadata_client
 from kbuild.checks.metadata_client import MetadataClient
 from kbuild.metadata import Metadata
 
@@ -134,3 +136,36 @@ def test_no_client_is_said(make: Make, tmp_path: Path) -> None:
     ((severity, what),) = by_client(make(python=bare))
     assert severity == "info"
     assert "No module named 'kernels'" in what
+
+
+@needs_client
+def test_reading_takes_no_import_of_the_whole_client(make: Make) -> None:
+    output = make(python=Path(sys.executable))
+    program = Path(metadata_client.__file__).parent / "probes" / "metadata_probe.py"
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", program, output.root / "metadata.json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert '"ok"' in done.stdout
+    assert "huggingface_hub" not in done.stderr
+
+
+def test_a_client_without_a_module_of_its_own_for_reading(make: Make, tmp_path: Path) -> None:
+    output = make(python=Path(sys.executable))
+    package = tmp_path / "kernels"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "class Metadata:\n    def read_from_file(path):\n        raise ValueError('old client')\n"
+    )
+    program = Path(metadata_client.__file__).parent / "probes" / "metadata_probe.py"
+    done = subprocess.run(
+        [sys.executable, program, output.root / "metadata.json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert json.loads(done.stdout)["state"] == "refused"
+    assert "old client" in done.stdout
