@@ -44,6 +44,8 @@ class Compilation:
     runner: Runner
     run: Run
     tell: ninja.Tell
+    lock: tuple[int, ...] = ()
+    """Descriptors that hold the workspace: whoever writes to the tree inherits them."""
 
     def perform(self) -> Staged:
         """Make the staged directory.
@@ -94,7 +96,8 @@ class Compilation:
             raise BuildError("cmake failed", excerpt=excerpt, command=done.command, log=log)
 
     def _cmake(self, command: tuple[str, ...]) -> Done:
-        return self.runner.run(command, env=self.toolchain.env, log=self._configure_log)
+        env, log = self.toolchain.env, self._configure_log
+        return self.runner.run(command, env=env, log=log, inherit=self.lock)
 
     @property
     def _configure_log(self) -> Path:
@@ -113,7 +116,6 @@ class Compilation:
             *("-G", "Ninja"),
             *("-S", str(self.space.source)),
             *("-B", str(self.space.tree)),
-            "--no-warn-unused-cli",  # a toolchain states more facts than a variant needs
             *(f"-D{name}={value}" for name, value in entries),
         )
 
@@ -136,6 +138,7 @@ class Compilation:
             env={**self.toolchain.env, **self._environment},
             log=self.space.logs / "build.log",
             tell=self.tell,
+            lock=self.lock,
         )
 
     @property

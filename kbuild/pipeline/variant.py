@@ -89,14 +89,14 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
     toolchain = site.tools.provision(made.requires)
     made = made.with_toolchain(toolchain.summary)
     space, target = Workspace(site.project.root, made.variant), site.target_of(made)
-    with space.locked():
+    with space.locked(lambda: run.is_ending) as lock:
         recover(target)
         if site.is_current(made):
             return Built(made.variant, "up-to-date", path=target)
         _check_sources(site.project, made)
         for note in toolchain.notes:
             site.doors.ui.warn(note)
-        compilation = Compilation(made, toolchain, space, site.doors.runner, run, tell)
+        compilation = Compilation(made, toolchain, space, site.doors.runner, run, tell, lock)
         staged = compilation.perform()
         finish(made, staged.folder)
         findings = _check(made, staged.folder, toolchain)

@@ -9,9 +9,10 @@ import importlib
 import importlib.util
 import json
 import sys
+from typing import Any
 
 
-def reader():  # noqa: ANN201 - a class of the client
+def reader() -> Any:
     """The client's `Metadata`, by itself where the client allows it.
 
     It is compiled code in a module of its own. The package around it imports the Hub's client,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.checks import probes
 from kbuild.checks.base import Output
 from kbuild.checks.metadata import MetadataCheck
-from kbuild.checks import metadata_client
 from kbuild.checks.metadata_client import MetadataClient
 from kbuild.metadata import Metadata
+from kbuild.run import LocalRunner
 
 Make = Callable[..., Output]
 ID = "_relu_cpu_0a1b2c3"
@@ -138,34 +138,28 @@ def test_no_client_is_said(make: Make, tmp_path: Path) -> None:
     assert "No module named 'kernels'" in what
 
 
+def asked(output: Output, *options: str, env: dict[str, str] | None = None) -> str:
+    """What the probe prints; `options` are the interpreter's."""
+    program = Path(probes.__file__).with_name("metadata_probe.py")
+    argv = (sys.executable, *options, str(program), str(output.root / "metadata.json"))
+    done = LocalRunner().run(argv, env=env)
+    assert done.ok, done.output
+    return done.output
+
+
 @needs_client
 def test_reading_takes_no_import_of_the_whole_client(make: Make) -> None:
-    output = make(python=Path(sys.executable))
-    program = Path(metadata_client.__file__).parent / "probes" / "metadata_probe.py"
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", program, output.root / "metadata.json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert '"ok"' in done.stdout
-    assert "huggingface_hub" not in done.stderr
+    said = asked(make(), "-X", "importtime")
+    assert '{"state": "ok"' in said
+    assert "huggingface_hub" not in said
 
 
 def test_a_client_without_a_module_of_its_own_for_reading(make: Make, tmp_path: Path) -> None:
-    output = make(python=Path(sys.executable))
     package = tmp_path / "kernels"
     package.mkdir()
     (package / "__init__.py").write_text(
         "class Metadata:\n    def read_from_file(path):\n        raise ValueError('old client')\n"
     )
-    program = Path(metadata_client.__file__).parent / "probes" / "metadata_probe.py"
-    done = subprocess.run(
-        [sys.executable, program, output.root / "metadata.json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": str(tmp_path)},
-    )
-    assert json.loads(done.stdout)["state"] == "refused"
-    assert "old client" in done.stdout
+    answer = json.loads(asked(make(), env={"PYTHONPATH": str(tmp_path)}))
+    assert answer["state"] == "refused"
+    assert answer["reason"].endswith("old client")
