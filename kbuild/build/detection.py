@@ -1,9 +1,10 @@
 """What CMake finds out about compilers, found out once per toolchain instead of once per variant.
 
-CMake compiles and runs several small programs per language before it reads a project: two seconds
-for CUDA. The answers are files of the build tree (`CMakeFiles/<version>/CMake<LANG>Compiler.cmake`)
-and entries of its cache; a tree that has them is taken for one that was configured before. They are
-kept from the first tree of a toolchain and laid into the next, while the compilers stay as they are.
+CMake compiles and runs small programs per language before it reads a project: two seconds for
+CUDA. The answers are files of the build tree (`CMakeFiles/<version>/CMake<LANG>Compiler.cmake`)
+and entries of its cache; a tree that has them is taken for one that was configured before. They
+are kept from the first tree of a toolchain and laid into the next, while the compilers stay as
+they are.
 """
 
 from __future__ import annotations

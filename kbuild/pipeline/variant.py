@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,12 @@ def up_to_date(site: Site, made: VariantPlan) -> Built | None:
         return None
     seconds = time.monotonic() - began
     return Built(made.variant, "up-to-date", path=site.target_of(made), seconds=seconds)
+
+
+def fetch(site: Site, made: VariantPlan) -> None:
+    """Have the variant's toolchain here, while other variants have the processors."""
+    with suppress(ToolchainError):  # building it will say why
+        site.tools.provision(made.requires)
 
 
 def attempt(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Built:

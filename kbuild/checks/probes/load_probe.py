@@ -1,9 +1,9 @@
 """Loads one variant in this process, the way a user's program would.
 
-Usage: `python load_probe.py FOLDER VARIANT BACKEND ID`. What the installed Torch's version file rules
-out is a misfit, and nothing is imported. With the `kernels` client, its own rules say whether the
-variant fits this machine, and it does the loading. Without it, the folder is imported as a package
-under its id. Prints one JSON object with `state` and `reason`.
+Usage: `python load_probe.py FOLDER VARIANT BACKEND ID`. What the installed Torch's version file
+rules out is a misfit, and nothing is imported. With the `kernels` client, its own rules say whether
+the variant fits this machine, and it does the loading. Without it, the folder is imported as a
+package under its id. Prints one JSON object with `state` and `reason`.
 """
 
 from __future__ import annotations
