@@ -53,13 +53,17 @@ def _perform(task: Task[T], run: Run) -> T | None:
         return None
     task.prepare()
     if run.server is None:
-        return None if run.is_ending else task.work()
+        return _unless_ending(task, run)
     if not run.server.acquire(lambda: run.is_ending):
         return None
     try:
         return task.work()
     finally:
         run.server.release()
+
+
+def _unless_ending(task: Task[T], run: Run) -> T | None:
+    return None if run.is_ending else task.work()
 
 
 def _watch(futures: Sequence[Future[T | None]], run: Run) -> None:

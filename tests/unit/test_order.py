@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from projects import BINDING, kernel
 
 from kbuild.identity import Identity
@@ -24,6 +26,6 @@ def test_one_of_each_toolkit_leads_and_nothing_is_lost(project) -> None:
     assert {(one.requires.backend, one.requires.toolkit) for one in front} == toolkits
     assert len(toolkits) > 2
     assert front[-1].requires.backend == "cpu"
-    assert all(len(a.archs) >= len(b.archs) for a, b in zip(front, front[1:], strict=False))
+    assert all(len(a.archs) >= len(b.archs) for a, b in pairwise(front))
     rest = [one.variant for one in ordered[len(toolkits) :]]
     assert rest == [one.variant for one in plans if one.variant in rest]
