@@ -11,10 +11,11 @@ from kbuild.build.workspace import Workspace
 from kbuild.errors import IncompleteError, ToolchainError
 from kbuild.matrix.selection import variants
 from kbuild.pipeline.options import BuildOptions, Doors
+from kbuild.pipeline.order import longest_first
 from kbuild.pipeline.outcome import Built
 from kbuild.pipeline.plans import fitted, plan
 from kbuild.pipeline.tools import tools_of
-from kbuild.pipeline.variant import Site, attempt, up_to_date
+from kbuild.pipeline.variant import Site, attempt, fetch, up_to_date
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
 from kbuild.project import Project
@@ -109,13 +110,13 @@ def _together(site: Site, plans: Sequence[VariantPlan]) -> list[Built]:
                 Task(
                     made.variant,
                     partial(attempt, site, made, run=run, tell=together.part(made.variant)),
+                    partial(fetch, site, made),
                 )
-                for made in plans
+                for made in longest_first(plans)
             ]
-            outcomes = run_all(tasks, run, doors.runner.stop)
-        results = [
-            outcome or _not_started(made) for made, outcome in zip(plans, outcomes, strict=True)
-        ]
+            ended = run_all(tasks, run, doors.runner.stop)
+        outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
+        results = [outcomes[made.variant] or _not_started(made) for made in plans]
         return _concluded(site, plans, results, run)
 
 
