@@ -14,6 +14,7 @@ from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.outcome import Built
 from kbuild.pipeline.plans import plan
 from kbuild.pipeline.tools import tools_of
+from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
 from kbuild.pipeline.variant import Site, attempt, up_to_date
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
@@ -28,19 +29,23 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
     """Build what was asked for and this machine can build; the rest is skipped with a reason.
 
     Raises:
-        ToolchainError: nothing that was asked for can be built here.
+        ToolchainError: nothing that was asked for can be built here, or a wheel cannot be used.
+        UsageError: a wheel fits no variant that was asked for.
     """
+    wheels = given_wheels(options.torch_wheels, doors.cache, doors.runner)
     tools = tools_of(
         options.toolchain,
         doors.runner,
         doors.cache,
         options.python,
         options.sources,
+        torch_wheels=wheels,
         say=doors.ui.say,
     )
     site = Site(project, tools, options, doors)
     identity, archs = options.identity, options.archs
     plans = plan(project, options.selection, doors.runner, identity=identity, archs=archs)
+    refuse_unused(wheels, plans)
     refusals = {made.variant: tools.refuses(made.requires) for made in plans}
     buildable = [made for made in plans if refusals[made.variant] is None]
     if not buildable and not options.selection.is_explicit:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kbuild.errors import UsageError
 from kbuild.run import Runner
@@ -14,6 +16,9 @@ from kbuild.toolchains.host import Host
 from kbuild.toolchains.rocm import rocm_sources
 from kbuild.toolchains.sources import HeaderSources, WithHeaders
 from kbuild.toolchains.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from kbuild.toolchains.torch_wheel import TorchWheel
 
 NAMES = ("auto", "host", "wheels", "debian-hip")
 Say = Callable[[str], None]
@@ -26,6 +31,7 @@ def tools_of(
     python: Path | None,
     sources: Mapping[str, Path],
     *,
+    torch_wheels: Sequence[TorchWheel] = (),
     say: Say = lambda _: None,
 ) -> ToolchainSource:
     """The source of that name, with the headers that kernels depend on.
@@ -36,31 +42,45 @@ def tools_of(
         cache: kbuild's cache folder.
         python: interpreter whose Torch is built against first.
         sources: folders of headers by dependency, from the command line.
+        torch_wheels: go before every other Torch, for the variants that they fit.
         say: told what is fetched.
 
     Raises:
         UsageError: there is no source of that name.
     """
     compilers = _compilers(name, runner, cache, python, say)
+    if torch_wheels:
+        from kbuild.toolchains.torch_wheel import GivenFirst
+
+        given = [
+            (wheel, _compilers(name, runner, cache, python, say, wheel)) for wheel in torch_wheels
+        ]
+        compilers = GivenFirst(given, compilers)
     return WithHeaders(compilers, HeaderSources(sources, cache, runner))
 
 
 def _compilers(
-    name: str, runner: Runner, cache: Path, python: Path | None, say: Say
+    name: str,
+    runner: Runner,
+    cache: Path,
+    python: Path | None,
+    say: Say,
+    supply: TorchWheel | None = None,
 ) -> ToolchainSource:
     """The source of compilers and frameworks.
 
     `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
     else that they have, and the host's device compilers (nvcc, icpx, an installed ROCm) for the
     rest; Debian's HIP only when `KBUILD_EXPERIMENTAL` says so. It is `host` alone when an
-    interpreter was asked for: its Torch is then what the user wants to build against.
+    interpreter was asked for: its Torch is then what the user wants to build against. With
+    `supply`, each of them builds against that Torch.
 
     Raises:
         UsageError: there is no source of that name.
     """
     if name not in NAMES:
         raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {', '.join(NAMES)}")
-    host = Host(runner, FactCache(cache), python)
+    host = Host(runner, FactCache(cache), python, supply=supply)
     hip = rocm_sources(host, os.environ, (name,))
     if name == "debian-hip":
         return hip[-1]
@@ -68,7 +88,7 @@ def _compilers(
         return Toolbox((host, *hip))
     from kbuild.toolchains.wheels import Wheels
 
-    wheels = Wheels(runner, cache, python, say)
+    wheels = Wheels(runner, cache, python, say, supply=supply)
     if name == "wheels":
         return wheels
-    return Toolbox((Host(runner, FactCache(cache), python, {}), wheels, host, *hip))
+    return Toolbox((replace(host, finders={}), wheels, host, *hip))

@@ -16,7 +16,7 @@ from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements
 from kbuild.run import Runner
 from kbuild.toolchains import build_tools
-from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchSupply
 from kbuild.toolchains.devices import FINDERS, DeviceCompiler, Finder
 from kbuild.toolchains.facts import FactCache, Facts, compiler, interpreter
 from kbuild.toolchains.manylinux import portability
@@ -45,13 +45,16 @@ class Host(ToolchainSource):
     """Interpreter whose Torch is built against; found when None, see `choose_python`."""
     finders: Mapping[str, Finder] = field(default_factory=lambda: FINDERS)
     """Which device compilers are looked for."""
+    supply: TorchSupply | None = None
+    """The Torch that is built against instead of the interpreter's."""
 
     name = "host"
 
     @cached_property
     def facts(self) -> Facts:
-        """The chosen interpreter's facts."""
-        return choose_python(self.python, self.cache, self.runner)
+        """The chosen interpreter's facts, with the supplied Torch in place of its own."""
+        found = choose_python(self.python, self.cache, self.runner)
+        return found if self.supply is None else {**found, "torch": self.supply.facts}
 
     @property
     def torch(self) -> Version | None:
@@ -124,8 +127,12 @@ class Host(ToolchainSource):
         versions = [("c++", found["version"]), *links.versions]
         if device is not None:
             versions.append((requires.backend, str(device.version)))
+        supply = self.supply if requires.torch else None
         if requires.torch:
             versions.append(("torch", self.facts["torch"]["version"]))
+        if supply is not None:
+            supply.provide()
+            versions += supply.record
         if requires.tvm_ffi:
             versions.append(("apache-tvm-ffi", self.facts["tvm_ffi"]["version"]))
         return Toolchain(
@@ -141,8 +148,9 @@ class Host(ToolchainSource):
             ),
             versions=tuple(versions),
             env=clean_environment(os.environ) | dict(device.env if device else ()),
+            store=supply.store.root if supply else None,
             redistributable=links.promised,
-            notes=links.notes,
+            notes=(*links.notes, *(supply.notes if supply else ())),
         )
 
 

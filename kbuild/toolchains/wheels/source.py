@@ -14,7 +14,7 @@ from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.run import Runner
 from kbuild.store import Entry, Store
 from kbuild.toolchains import build_tools
-from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchSupply
 from kbuild.toolchains.facts import FactCache, Facts, compiler
 from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
 from kbuild.toolchains.manylinux import portability
@@ -47,6 +47,8 @@ class Wheels(ToolchainSource):
     lock: Lock = field(default_factory=packaged_lock)
     settings: IndexSettings | None = None
     """pip's settings when None."""
+    supply: TorchSupply | None = None
+    """The Torch that is built against instead of the pinned ones."""
 
     name = "wheels"
 
@@ -88,7 +90,9 @@ class Wheels(ToolchainSource):
 
     def _refuses_torch(self, requires: Requirements) -> str | None:
         exact = requires.torch_exact
-        if requires.torch is None or self.lock.torch_for(requires.torch, exact=exact):
+        if requires.torch is None or self.supply is not None:
+            return None
+        if self.lock.torch_for(requires.torch, exact=exact):
             return None
         at_least = "" if exact else " or newer"
         return f"needs Torch {requires.torch}{at_least}; pinned are {', '.join(self.lock.torch)}"
@@ -98,7 +102,9 @@ class Wheels(ToolchainSource):
         versions = [("c++", self._cxx_version(find_cxx()))]
         if requires.toolkit:
             versions.append(("cuda", requires.toolkit))
-        if requires.torch:
+        if requires.torch and self.supply is not None:
+            versions += [("torch", self.supply.facts["version"]), *self.supply.record]
+        elif requires.torch:
             pinned = self.lock.torch_for(requires.torch, exact=requires.torch_exact)
             versions.append(("torch", pinned.version if pinned else requires.torch))
         return ToolchainSummary(self.name, tuple(versions), "")
@@ -123,35 +129,33 @@ class Wheels(ToolchainSource):
             cache=(
                 ("CMAKE_CXX_COMPILER", str(cxx)),
                 *(_cuda_entries(toolkit, cxx) if toolkit else ()),
-                *cmake_facts(self._facts(torch), requires),
+                *cmake_facts({**self.facts, "torch": torch, "tvm_ffi": None}, requires),
                 *links.cache_entries,
             ),
             versions=(*self._versions(requires, cxx, toolkit, torch), *links.versions),
             env=_environment(os.environ, toolkit),
             store=self.store.root,
             redistributable=links.promised,
-            notes=links.notes,
+            notes=(*links.notes, *(self.supply.notes if self.supply and torch else ())),
         )
 
-    def _torch(self, requires: Requirements) -> Entry | None:
+    def _torch(self, requires: Requirements) -> Facts | None:
+        """As `probe.py` gives them of an installed Torch."""
         if requires.torch is None:
             return None
-        return self.installer.torch(requires.torch, exact=requires.torch_exact)
-
-    def _facts(self, torch: Entry | None) -> Facts:
-        """As `probe.py` gives them, with the store's Torch in place of the interpreter's."""
-        found = None
-        if torch is not None:
-            found = {
-                "version": _version(torch),
-                "include_dirs": [str(folder) for folder in include_folders(torch.root)],
-                "library_dir": str(torch.root / LINK_FOLDER),
-                "cxx11_abi": True,
-            }
-        return {"python": self.facts["python"], "torch": found, "tvm_ffi": None}
+        if self.supply is not None:
+            self.supply.provide()
+            return self.supply.facts
+        torch = self.installer.torch(requires.torch, exact=requires.torch_exact)
+        return {
+            "version": _version(torch),
+            "include_dirs": [str(folder) for folder in include_folders(torch.root)],
+            "library_dir": str(torch.root / LINK_FOLDER),
+            "cxx11_abi": True,
+        }
 
     def _versions(
-        self, requires: Requirements, cxx: Path, toolkit: Entry | None, torch: Entry | None
+        self, requires: Requirements, cxx: Path, toolkit: Entry | None, torch: Facts | None
     ) -> tuple[tuple[str, str], ...]:
         versions = [("c++", self._cxx_version(cxx))]
         if toolkit is not None and requires.toolkit:
@@ -159,7 +163,8 @@ class Wheels(ToolchainSource):
             nvcc = next(wheel for wheel in programs if wheel.project == "nvidia-cuda-nvcc")
             versions += [("cuda", _version(toolkit)), ("nvcc", nvcc.version)]
         if torch is not None:
-            versions.append(("torch", _version(torch)))
+            versions.append(("torch", torch["version"]))
+            versions += self.supply.record if self.supply else ()
         return tuple(versions)
 
 
