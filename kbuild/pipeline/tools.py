@@ -48,12 +48,13 @@ def tools_of(
     Raises:
         UsageError: there is no source of that name.
     """
-    compilers = _compilers(name, runner, cache, python, say)
+    compilers = _compilers(name, runner, cache, python, say=say)
     if torch_wheels:
         from kbuild.toolchains.torch_wheel import GivenFirst
 
         given = [
-            (wheel, _compilers(name, runner, cache, python, say, wheel)) for wheel in torch_wheels
+            (wheel, _compilers(name, runner, cache, python, say=say, supply=wheel))
+            for wheel in torch_wheels
         ]
         compilers = GivenFirst(given, compilers)
     return WithHeaders(compilers, HeaderSources(sources, cache, runner))
@@ -64,6 +65,7 @@ def _compilers(
     runner: Runner,
     cache: Path,
     python: Path | None,
+    *,
     say: Say,
     supply: TorchWheel | None = None,
 ) -> ToolchainSource:

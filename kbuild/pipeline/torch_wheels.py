@@ -65,13 +65,7 @@ def _listed(plans: Sequence[VariantPlan]) -> str:
 def _refuse_outside_matrix(wheel: TorchWheel) -> None:
     """A variant's name is made of releases in the matrix, and loads under those only."""
     here = [entry for entry in entries() if entry.system == host_system()]
-    fits = [
-        entry
-        for entry in here
-        if wheel.is_for(
-            entry.backend, str(entry.backend_version) if entry.backend_version else None
-        )
-    ]
+    fits = [entry for entry in here if wheel.is_for(entry.backend, entry.backend_version)]
     if any(entry.torch == wheel.release for entry in fits):
         return
     if fits:
