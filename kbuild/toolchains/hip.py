@@ -11,11 +11,14 @@ from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import Facts
-from kbuild.toolchains.hip_headers import hip_headers
+from kbuild.toolchains.hip_headers import FULL, STABLE, hip_headers
 from kbuild.toolchains.host import INSTALL_CXX, Host
+from kbuild.toolchains.once import once
+from kbuild.toolchains.wheels.stubs import StubMaker
 
 _COMPILERS = ("llvm/bin/clang++", "lib/llvm/bin/clang++", "llvm/bin/amdclang++")
-_INCLUDE = "KBUILD_TORCH_INCLUDE_DIRS"
+_INCLUDE, _LINK = "KBUILD_TORCH_INCLUDE_DIRS", "KBUILD_TORCH_LIBRARY_DIR"
+_LIBRARIES = ("torch", "torch_cpu", "c10", "torch_hip", "c10_hip")
 _RELEASE = re.compile(r"(\d+\.\d+)")
 
 
@@ -76,8 +79,10 @@ def with_hip(
     rocm: RocmFolder,
     versions: tuple[tuple[str, str], ...],
     host: Host,
+    *,
+    full: bool = False,
 ) -> Toolchain:
-    """The host's toolchain with HIP added.
+    """The host's toolchain with HIP added; `full` when Torch's full ABI is built against.
 
     Raises:
         ToolchainError: the folder has no compiler, or the host's C++ library is not GCC's.
@@ -88,7 +93,7 @@ def with_hip(
     return replace(
         base,
         source=source,
-        cache=(*torch_for_hip(base, host), *entries),
+        cache=(*torch_for_hip(base, host, full=full), *entries),
         versions=(*base.versions, *versions),
         env={**base.env, "ROCM_PATH": str(rocm.path), "HIP_PLATFORM": "amd"},
     )
@@ -99,10 +104,11 @@ def store_of(host: Host) -> Path:
     return host.cache.folder / "store"
 
 
-def torch_for_hip(base: Toolchain, host: Host) -> tuple[tuple[str, str], ...]:
+def torch_for_hip(base: Toolchain, host: Host, *, full: bool) -> tuple[tuple[str, str], ...]:
     """The entries of `base`, and Torch's hipify.
 
-    The headers of a Torch that was not built for ROCm get translated ones before them.
+    The headers of a Torch that was not built for ROCm get translated ones before them, and for its
+    full ABI link stubs stand for the libraries that it does not have.
     """
     torch, entries = host.facts["torch"], dict(base.cache)
     if torch is None:
@@ -110,9 +116,22 @@ def torch_for_hip(base: Toolchain, host: Host) -> tuple[tuple[str, str], ...]:
     root = Path(torch["root"])
     entries["KBUILD_HIPIFY_DIR"] = str(root / "utils" / "hipify")
     if _INCLUDE in entries and not torch["hip"]:
-        translated = hip_headers(root, base.python, store_of(host), host.runner)
+        which, store = FULL if full else STABLE, store_of(host)
+        translated = hip_headers(root, base.python, store, host.runner, which)
         entries[_INCLUDE] = f"{translated};{entries[_INCLUDE]}"
+        if full:
+            entries[_LINK] = str(_link_stubs(Path(entries["CMAKE_CXX_COMPILER"]), store, host))
     return tuple(entries.items())
+
+
+def _link_stubs(cxx: Path, store: Path, host: Host) -> Path:
+    """A folder with a library of each name and no symbols: Torch's stay undefined in extensions."""
+
+    def make(folder: Path) -> None:
+        sonames = {f"lib{name}.so": () for name in _LIBRARIES}
+        StubMaker(cxx, host.runner).make_libraries(folder, sonames)
+
+    return once(store / "torch-hip-link-1", make)
 
 
 def cmake_entries(rocm: RocmFolder, compiler: Path, gcc: Path) -> tuple[tuple[str, str], ...]:
