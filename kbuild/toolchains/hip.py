@@ -68,7 +68,8 @@ def refuses_torch(requires: Requirements, facts: Facts) -> str | None:
         return None
     has = f"{torch['version']}" + (f" for ROCm {torch['hip']}" if torch["hip"] else "")
     return (
-        f"needs Torch {requires.torch} built for ROCm {requires.toolkit}; "
+        f"needs Torch {requires.torch} built for ROCm {requires.toolkit}, such as a wheel given by "
+        f"--torch-wheel; "
         f"{facts['python']['executable']} has {has}"
     )
 
