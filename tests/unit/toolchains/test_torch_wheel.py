@@ -20,6 +20,7 @@ from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import Host
 from kbuild.toolchains.torch_wheel import GivenFirst, open_wheel
 from kbuild.toolchains.wheels import Wheels
+from kbuild.variant import System
 from kbuild.version import Version
 
 SYSTEM = "x86_64-linux"
@@ -29,6 +30,8 @@ SYSTEM = "x86_64-linux"
 def on_x86(monkeypatch) -> None:
     monkeypatch.setattr("kbuild.toolchains.torch_wheel.given.host_system", lambda: SYSTEM)
     monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: SYSTEM)
+    own = "kbuild.pipeline.torch_wheels.host_system"
+    monkeypatch.setattr(own, lambda: System.parse(SYSTEM))
 
 
 def look(path: Path, cache: Path):
