@@ -6,6 +6,7 @@
         root/          the files, read-only
     <root>/.partial/   installations under way, one folder each
     <root>/.locks/     one lock per entry; locks die with their process
+    <root>/.use        locked by commands that read entries, and by the one that removes some
 
 An entry appears by a rename, whole or not at all.
 """
@@ -17,7 +18,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any
 
 from kbuild import frozen
 from kbuild.fileset import replace_atomically
+from kbuild.sharing import alone, shared
 
 Make = Callable[[Path], Mapping[str, Any]]
 """Fills an empty folder; returns facts worth keeping, e.g. where the files came from."""
@@ -116,9 +118,13 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def place(self, recipe: Recipe) -> Entry:
+        """The entry, whether it is installed or not: only its place is sure to be known."""
+        return Entry(self.root / recipe.name)
+
     def find(self, recipe: Recipe) -> Entry | None:
         """The entry, when it is installed."""
-        entry = Entry(self.root / recipe.name)
+        entry = self.place(recipe)
         return entry if (entry.folder / _ENTRY).is_file() else None
 
     def ensure(self, recipe: Recipe, make: Make) -> Entry:
@@ -132,6 +138,10 @@ class Store:
             with self._lock(recipe.name):
                 found = self.find(recipe) or self._install(recipe, make)
         return found.touch()
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """Nothing is removed meanwhile: for as long as a command reads entries."""
+        return shared(self.root)
 
     def entries(self) -> tuple[Entry, ...]:
         """Everything that is installed, in name order."""
@@ -147,13 +157,17 @@ class Store:
 
         Returns:
             The names of the removed entries.
+
+        Raises:
+            InUseError: a command uses entries now; nothing was removed.
         """
         before = time.time() - days * _DAY
         unused = [entry for entry in self.entries() if entry.used <= before]
         if not dry_run:
-            for entry in unused:
-                self._remove(entry)
-            self._clear_partial()
+            with alone(self.root):
+                for entry in unused:
+                    self._set_aside(entry)
+            self._clear_partial()  # file by file: nobody has to wait for that
         return tuple(entry.name for entry in unused)
 
     def _install(self, recipe: Recipe, make: Make) -> Entry:
@@ -165,25 +179,24 @@ class Store:
             facts = make(root)
             _record(partial, recipe, facts)
             frozen.freeze(root)
-            partial.rename(self.root / recipe.name)
+            partial.rename(self.place(recipe).folder)
         finally:
             frozen.remove(partial)
-        return Entry(self.root / recipe.name)
+        return self.place(recipe)
 
-    def _remove(self, entry: Entry) -> None:
-        """Out of sight in one step, then file by file."""
-        with self._lock(entry.name):
-            aside = self.root / ".partial" / f"{entry.name}.removed"
+    def _set_aside(self, entry: Entry) -> None:
+        """Out of sight in one step."""
+        aside = self.root / ".partial" / f"{entry.name}.removed"
+        with self._lock(entry.name), self._lock(aside.name):
             frozen.remove(aside)
             aside.parent.mkdir(exist_ok=True)
             entry.folder.rename(aside)
-            frozen.remove(aside)
 
     def _clear_partial(self) -> None:
         from filelock import Timeout
 
         for left in sorted(self.root.glob(".partial/*")):
-            with suppress(Timeout), self._lock(left.name.removesuffix(".removed"), timeout=0):
+            with suppress(Timeout), self._lock(left.name, timeout=0):
                 frozen.remove(left)
 
     @contextmanager
@@ -194,6 +207,11 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / f"{name}.lock", timeout=timeout):
             yield
+
+
+def store_of(cache: Path) -> Store:
+    """The store in kbuild's cache folder."""
+    return Store(cache / "store")
 
 
 def _record(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:

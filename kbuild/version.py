@@ -38,6 +38,11 @@ class Version:
         return self.parts[1] if len(self.parts) > 1 else 0
 
     @property
+    def release(self) -> str:
+        """`major.minor`, whatever was written behind."""
+        return f"{self.major}.{self.minor}"
+
+    @property
     def compact(self) -> str:
         """`major` and `minor` without a dot, as variant names write them: `130`, `213`."""
         return f"{self.major}{self.minor}"

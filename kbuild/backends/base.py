@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar
 
+from kbuild.backends.static import IncludeCheck, TypeCheck
 from kbuild.config.model import BackendGeneral, KernelSection
 from kbuild.matrix.archs import deployment_target
 from kbuild.registry import Registry
@@ -67,6 +68,10 @@ class Backend:
     """Suffixes of sources that the device compiler takes."""
     arch_key: ClassVar[str | None] = None
     """The `[kernel.*]` key that lists archs, in kebab-case."""
+    type_check: ClassVar[TypeCheck | None] = None
+    """How `kbuild check` type-checks the units; None when only a build can tell."""
+    include_check: ClassVar[IncludeCheck | None] = None
+    """Whose includes `kbuild check` resolves; None when a compiler does."""
 
     def check_arch(self, arch: str) -> None:
         """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import StrictStr
 
 from kbuild.backends.base import BACKENDS, Archs, Backend, UnitFlags
+from kbuild.backends.static import TypeCheck
 from kbuild.config.model import BackendGeneral, KernelSection
 from kbuild.matrix.archs import entry_for
 from kbuild.version import Version
@@ -43,6 +44,7 @@ _DEVICE_OPTIONS = (
     " -cl-poison-unsupported-fp64-kernels"
     " -cl-intel-greater-than-4GB-buffer-required"
 )
+_SHARED_LIBRARIES = "#pragma once\n#define C10_XPU_BUILD_SHARED_LIBS\n"
 _SYCL_TLA = "sycl_tla"
 _SYCL_TLA_MACROS = ("-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1")
 _CRI_MACRO = "__SYCL_TARGET_INTEL_GPU_CRI__"
@@ -59,6 +61,16 @@ class Xpu(Backend):
     define = "XPU_KERNEL"
     definitions = ("USE_XPU",)
     languages = ("CXX", "SYCL")
+    type_check = TypeCheck(
+        headers=("sycl",),
+        definitions=(
+            "SYCL_LANGUAGE_VERSION=202012L",  # SYCL 2020, section 5.9
+            # The headers write [[deprecated]] where g++ takes no attribute.
+            "SYCL2020_DISABLE_DEPRECATION_WARNINGS",
+        ),
+        # c10/xpu/impl/xpu_cmake_macros.h.in of the Torch repository.
+        stand_ins=(("c10/xpu/impl/xpu_cmake_macros.h", _SHARED_LIBRARIES),),
+    )
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """DPC++'s SYCL mode, the offload targets, then `sycl-flags` and `cxx-flags`."""

@@ -34,6 +34,10 @@ class Unit:
     """MiB that were reserved for it."""
     waited: float = 0.0
     """Seconds for which it waited for memory."""
+    paused: float = 0.0
+    """Seconds for which it was halted, because others needed the memory."""
+    restarts: int = 0
+    """How often it was ended for others and started again."""
     headers: int = 0
     """Files that it was made from."""
     torch: int = 0

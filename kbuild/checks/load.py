@@ -8,6 +8,7 @@ from pathlib import Path
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.probing import Answer, ask
+from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.run import LocalRunner, Runner
 
 
@@ -28,8 +29,13 @@ class Load(Check):
         elif output.variant is None or metadata is None:
             yield self._not_loaded("its variant or its metadata is not known", "")
         else:
-            names = (str(output.variant), metadata.backend, metadata.id)
-            yield from self._judge(self._ask(output.python, output.root, *names))
+            framework = FRAMEWORKS.get(output.variant.framework)
+            names = (str(output.variant), metadata.backend, metadata.id, framework.runtime_module)
+            answer = self._ask(output.python, output.root, *names)
+            if answer.state == "lacking":
+                yield self._lacking(output.python, framework)
+            else:
+                yield from self._judge(answer)
 
     def _ask(self, python: Path, root: Path, *names: str) -> Answer:
         return ask(self.runner, python, "load_probe", str(root.resolve()), *names)
@@ -42,6 +48,11 @@ class Load(Check):
             hint = "the lines above are the end of the traceback"
             what = f"cannot be loaded:\n{answer.reason}"
             yield Finding(self.name, "error", "__init__.py", what, hint)
+
+    def _lacking(self, python: Path, framework: Framework) -> Finding:
+        install = f"{python} -m pip install {framework.runtime_package}"
+        reason = f"{python} has no {framework.runtime_module}"
+        return self._not_loaded(reason, f"{install}, or `--python` with one that has it")
 
     def _not_loaded(self, reason: str, hint: str) -> Finding:
         return Finding(self.name, "info", "__init__.py", f"not loaded here: {reason}", hint)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.bindings import Scope
 from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.meaning import (
     LIBRARY,
@@ -24,6 +23,7 @@ from kbuild.checks.readers.meaning import (
     Package,
 )
 from kbuild.checks.readers.opname import OpNames
+from kbuild.checks.readers.scopes import Scope
 
 # The op is the first argument of each; `impl` and `define` also take a Library there.
 REGISTRARS = (

@@ -37,6 +37,7 @@ VERBS = tuple(
         (_BUILD, "test", "Run the project's tests against a built variant"),
         (_BUILD, "clean", "Remove what builds keep for the next build"),
         (_CHECK, "check-config", "Check build.toml and the files that it names"),
+        (_CHECK, "check", "Check sources that no compiler of this machine compiles"),
         (_CHECK, "plan", "Show what would be built, and how"),
         (_CHECK, "list-variants", "List the variants that the project is built for"),
         (_CHECK, "abi-advice", "Say what keeps the sources from Torch's stable ABI"),

@@ -81,8 +81,9 @@ def _say(findings: Findings, ctx: Context) -> None:
 
 
 def _summary(found: Sequence[Finding]) -> str:
-    counts = {kind: _count(found, kind) for kind in ("error", "warning")}
-    return ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts.items() if n) or "-"
+    words = {"error": "error", "warning": "warning", "info": "note"}
+    counts = {word: _count(found, severity) for severity, word in words.items()}
+    return ", ".join(f"{n} {word}{'s' if n > 1 else ''}" for word, n in counts.items() if n) or "-"
 
 
 def _count(found: Sequence[Finding], severity: str) -> int:

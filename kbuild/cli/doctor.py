@@ -32,7 +32,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     if args.json:
         ctx.ui.data_json({"ok": not missing, "items": [item.to_json() for item in items]})
     else:
-        rows = [(item.name, item.state, item.found or _advice(item)) for item in items]
+        rows = [(item.name, item.state, _words(item)) for item in items]
         ctx.ui.table(("what", "state", "found, or what it is for and how to get it"), rows)
     if not missing:
         return 0
@@ -40,5 +40,10 @@ def execute(args: Namespace, ctx: Context) -> int:
     return ToolchainError.code
 
 
-def _advice(item: Item) -> str:
-    return f"for {item.needed_for}{f': {item.mend}' if item.mend else ''}"
+def _words(item: Item) -> str:
+    if item.state == "ok":
+        return item.found
+    mend = f": {item.mend}" if item.mend else ""
+    without = f"; without it, {item.without}" if item.without else ""
+    advice = f"for {item.needed_for}{mend}{without}"
+    return f"{item.found}; {advice}" if item.found else advice

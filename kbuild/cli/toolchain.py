@@ -1,4 +1,4 @@
-"""`kbuild toolchain`: compilers and libraries from wheels, in kbuild's store."""
+"""`kbuild toolchain`: what kbuild's store has, mostly compilers and libraries from wheels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="*",
-        help="install: cuda-13.0, torch-2.14 (default: what a plain build needs); "
+        help="install: cuda-13.0, torch-2.14, sycl-2026.0 (default: what a plain build needs); "
         "verify: installed entries (default: all)",
     )
     parser.add_argument(
@@ -81,7 +81,8 @@ def _list(args: Namespace, ctx: Context) -> int:
         ctx.ui.data_json({"pinned": pinned, "installed": installed})
         return 0
     rows = [(name, _where(version, name, entries), version) for name, version in pinned.items()]
-    ctx.ui.table(("release", "installed", "version"), rows)
+    others = [_row(entry) for entry in entries if not _is_pinned(entry, pinned)]
+    ctx.ui.table(("release", "installed", "version"), rows + others)
     for entry in entries:
         ctx.ui.detail(f"{entry.root}  {_size(entry)}")
     return 0
@@ -93,8 +94,9 @@ def _install(args: Namespace, ctx: Context) -> int:
     installer = _installer(args, ctx)
     wheels = given_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
     names = args.name or ([] if wheels else _default_names(installer.lock))
-    entries = [wheel.provide() for wheel in wheels]
-    entries += [installer.install(name) for name in dict.fromkeys(names)]
+    with installer.store.in_use():
+        entries = [wheel.provide() for wheel in wheels]
+        entries += [installer.install(name) for name in dict.fromkeys(names)]
     _answer(args, ctx, {"installed": [entry.to_json() for entry in entries]})
     if not args.json:
         ctx.ui.data("\n".join(str(entry.root) for entry in entries))
@@ -102,8 +104,16 @@ def _install(args: Namespace, ctx: Context) -> int:
 
 
 def _prune(args: Namespace, ctx: Context) -> int:
+    from kbuild.sharing import InUseError
+
     store = _installer(args, ctx).store
-    removed = store.prune(0.0 if args.all else args.days, dry_run=args.dry_run)
+    try:
+        removed = store.prune(0.0 if args.all else args.days, dry_run=args.dry_run)
+    except InUseError:
+        raise ToolchainError(
+            f"a running kbuild command uses toolchains in `{store.root}`: nothing was removed",
+            hint="prune again when it has ended",
+        ) from None
     _answer(args, ctx, {"removed": list(removed), "dry_run": args.dry_run})
     if not args.json:
         ctx.ui.data("\n".join(removed))
@@ -112,12 +122,14 @@ def _prune(args: Namespace, ctx: Context) -> int:
 
 
 def _verify(args: Namespace, ctx: Context) -> int:
-    entries = {entry.name: entry for entry in _installer(args, ctx).store.entries()}
+    store = _installer(args, ctx).store
+    entries = {entry.name: entry for entry in store.entries()}
     unknown = [name for name in args.name if name not in entries]
     if unknown:
         raise UsageError(f"not installed: {', '.join(unknown)}", hint="see `kbuild toolchain list`")
     chosen = args.name or list(entries)
-    found = {name: list(entries[name].differences()) for name in chosen}
+    with store.in_use():
+        found = {name: list(entries[name].differences()) for name in chosen}
     damaged = [name for name, differences in found.items() if differences]
     _answer(args, ctx, {"ok": not damaged, "entries": found})
     if not args.json:
@@ -129,7 +141,7 @@ def _verify(args: Namespace, ctx: Context) -> int:
     ctx.ui.error(
         ToolchainError(
             f"installed files are not as they were:{listed}",
-            hint="`kbuild toolchain prune --all` removes them; the next build fetches them again",
+            hint="`kbuild toolchain prune --all` removes them; the next build makes them again",
         )
     )
     return ToolchainError.code
@@ -144,7 +156,7 @@ def _lock(args: Namespace, ctx: Context) -> int:
     old, target = _pins(args, ctx), ctx.path(args.lock_file) if args.lock_file else LOCK_FILE
     with _installer(args, ctx).fetcher() as fetcher:
         releases = {str(entry.torch) for entry in entries()}
-        new = Refresher(fetcher, ctx.ui.say).refresh(old, releases)
+        new = Refresher(fetcher, ctx.ui.say).refresh(old, releases, _header_releases())
     try:
         replace_atomically(target, new.dumps().encode())
     except OSError as error:
@@ -155,8 +167,23 @@ def _lock(args: Namespace, ctx: Context) -> int:
     return 0
 
 
+def _header_releases() -> dict[str, set[str]]:
+    """The headers that type checks need, in the releases of the matrix."""
+    from kbuild.backends import BACKENDS
+    from kbuild.matrix.data import entries
+
+    found: dict[str, set[str]] = {}
+    for entry in entries():
+        check = BACKENDS.get(entry.backend).type_check
+        if check is not None and entry.backend_version is not None:
+            for name in check.headers:
+                found.setdefault(name, set()).add(entry.backend_version.release)
+    return found
+
+
 def _installer(args: Namespace, ctx: Context) -> Installer:
-    from kbuild.toolchains.wheels.installer import Installer, store_of
+    from kbuild.store import store_of
+    from kbuild.toolchains.wheels.installer import Installer
 
     return Installer(ctx.runner, store_of(ctx.cache), _pins(args, ctx), say=ctx.ui.say)
 
@@ -178,8 +205,21 @@ def _default_names(lock: Lock) -> list[str]:
 
 
 def _where(version: str, name: str, entries: tuple[Entry, ...]) -> str:
-    start = f"{name.partition('-')[0]}-{version}-"
-    return next((_size(entry) for entry in entries if entry.name.startswith(start)), "no")
+    return next((_size(entry) for entry in entries if _is_of(entry, name, version)), "no")
+
+
+def _is_of(entry: Entry, name: str, version: str) -> bool:
+    return entry.name.startswith(f"{name.partition('-')[0]}-{version}-")
+
+
+def _is_pinned(entry: Entry, pinned: Mapping[str, str]) -> bool:
+    return any(_is_of(entry, name, version) for name, version in pinned.items())
+
+
+def _row(entry: Entry) -> tuple[str, str, str]:
+    """An entry that is made on this machine, or was pinned once."""
+    recipe = entry.facts["recipe"]
+    return recipe["kind"], _size(entry), recipe["version"]
 
 
 def _size(entry: Entry) -> str:

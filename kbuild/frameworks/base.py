@@ -23,6 +23,10 @@ class Framework:
     """Folder of the Python package in the source tree."""
     ops_template: ClassVar[str]
     """Template of `_ops.py`, below `templates/project/`."""
+    runtime_module: ClassVar[str] = "torch"
+    """Python module without which no kernel of it can be loaded."""
+    runtime_package: ClassVar[str] = "torch"
+    """The distribution with that module."""
     name_macro: ClassVar[str] = ""
     """Macro that holds the op namespace in sources."""
     compiled: ClassVar[bool] = True
@@ -30,6 +34,8 @@ class Framework:
     """Operating system -> what follows the op namespace in the extension's file name."""
     support_files: ClassVar[tuple[str, ...]] = ()
     """Headers that kbuild puts into `package_root`, by name below `templates/project/`."""
+    header_folders: ClassVar[tuple[str, ...]] = ()
+    """What the names of the framework's own headers start with, up to the first `/`."""
     build_requires: ClassVar[tuple[str, ...]] = ()
     """Distributions that a build through `pip` needs beside the build tools."""
     backend_macros: ClassVar[bool] = True

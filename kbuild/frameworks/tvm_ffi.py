@@ -17,9 +17,12 @@ class TvmFfi(Framework):
     table = "tvm-ffi"
     package_root = "tvm-ffi-ext"
     ops_template = "ops_tvm_ffi.py.j2"
+    runtime_module = "tvm_ffi"
+    runtime_package = "apache-tvm-ffi"
     name_macro = "TVM_FFI_EXTENSION_NAME"
     backend_macros = False
     module_suffixes = MODULE_SUFFIXES
+    header_folders = ("tvm", "dlpack")
     build_requires = ("apache-tvm-ffi",)
 
     def cxx_standard(self, release: Version | None) -> int:

@@ -13,7 +13,13 @@ from kbuild.generate import templates
 from kbuild.generate.editor import clangd_text, presets_text
 from kbuild.generate.metadata import metadata_text
 from kbuild.generate.packaging import pyproject_text, setup_text
-from kbuild.generate.variant import LANGUAGES, device_languages, ops_text, variant_files
+from kbuild.generate.variant import (
+    LANGUAGES,
+    device_languages,
+    ops_template,
+    ops_text,
+    variant_text,
+)
 from kbuild.plan import VariantPlan
 
 _PROBE = Path(__file__).parent.parent / "toolchains" / "probe.py"
@@ -74,7 +80,9 @@ def _cmake_project(plans: Sequence[VariantPlan], source_dir: str) -> FileSet:
     )
     files = FileSet({"CMakeLists.txt": lists, "cmake/probe.py": _PROBE.read_bytes()})
     for plan in plans:
-        files = files.merge(variant_files(plan))
+        files.add(f"cmake/variants/{plan.variant}.cmake", variant_text(plan))
+    for name, text in sorted({ops_template(plan) for plan in plans}):
+        files.add(f"cmake/{name}", text)
     for name in sorted({name for plan in plans for name in _static(plan)}):
         files.add(name.removeprefix("project/"), templates.read(name))
     for target, name in sorted({pair for plan in plans for pair in _support(plan)}):

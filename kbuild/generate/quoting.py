@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Any
 
 _BARE = re.compile(r"[A-Za-z0-9_./:=+-]+")
@@ -33,6 +34,13 @@ def command_line(flags: Iterable[str]) -> str:
     return escaped(shlex.join(flags))
 
 
+def bracketed(text: str) -> str:
+    """One CMake argument as it is, over several lines."""
+    ends = (f"]{'=' * marks}]" for marks in count(1))
+    end = next(end for end in ends if f"{text}{end}".index(end) == len(text))
+    return f"[{end[1:-1]}[\n{text}{end}"
+
+
 def in_genex(text: str) -> str:
     """The same text inside `$<...:text>`, where `>` would end it."""
     return text.replace(">", "$<ANGLE-R>")
@@ -46,6 +54,7 @@ def toml(value: Any) -> str:
 FILTERS: Mapping[str, Callable[..., str]] = {
     "argument": argument,
     "arguments": arguments,
+    "bracketed": bracketed,
     "command_line": command_line,
     "in_genex": in_genex,
     "toml": toml,

@@ -1,11 +1,10 @@
-"""The files of one variant: its decisions for CMake, its `_ops.py`, its `metadata.json`."""
+"""What is a variant's own: its decisions for CMake with its `metadata.json`, and its `_ops.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from kbuild.fileset import FileSet
 from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.generate import templates
 from kbuild.generate.metadata import metadata_text
@@ -14,26 +13,26 @@ from kbuild.plan import BINDING, Component, VariantPlan
 LANGUAGES = "project/cmake/languages"
 
 
-def variant_files(plan: VariantPlan) -> FileSet:
-    """What only this variant needs, at its place in the CMake project."""
-    folder = f"cmake/variants/{plan.variant}"
-    return FileSet(
-        {
-            f"{folder}.cmake": templates.render("project/variant.cmake.j2", **_values(plan)),
-            f"{folder}/_ops.py": ops_text(plan),
-            f"{folder}/metadata.json": metadata_text(plan),
-        }
-    )
+def variant_text(plan: VariantPlan) -> str:
+    """`cmake/variants/<variant>.cmake`, the one file that only this variant needs."""
+    return templates.render("project/variant.cmake.j2", **_values(plan))
 
 
 def ops_text(plan: VariantPlan) -> str:
     """The `_ops.py` of the variant."""
+    return _ops(FRAMEWORKS.get(plan.framework), plan.ops_name, extension_file(plan))
+
+
+def ops_template(plan: VariantPlan) -> tuple[str, str]:
+    """File name and text of what CMake makes the `_ops.py` of all variants of a framework from."""
     framework = FRAMEWORKS.get(plan.framework)
-    return templates.render(
-        f"project/{framework.ops_template}",
-        ops_name=plan.ops_name,
-        extension_file=extension_file(plan),
-    )
+    name = f"{framework.ops_template.removesuffix('.j2')}.in"
+    return name, _ops(framework, "@KBUILD_OPS_NAME@", "@KBUILD_EXTENSION_FILE@")
+
+
+def _ops(framework: Framework, ops_name: str, extension: str) -> str:
+    template = f"project/{framework.ops_template}"
+    return templates.render(template, ops_name=ops_name, extension_file=extension)
 
 
 def extension_file(plan: VariantPlan) -> str:
@@ -56,6 +55,8 @@ def _values(plan: VariantPlan) -> dict[str, Any]:
     framework = FRAMEWORKS.get(plan.framework)
     return {
         "plan": plan,
+        "ops_template": ops_template(plan)[0],
+        "metadata": metadata_text(plan).rstrip("\n"),  # CMake ends the file with a line break
         "extension_file": extension_file(plan),
         "languages": [language for language in plan.languages if language not in device],
         "device_languages": device,

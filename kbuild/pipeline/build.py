@@ -20,6 +20,7 @@ from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
 from kbuild.project import Project
 from kbuild.sourcetree import SourceTree
+from kbuild.store import store_of
 
 if TYPE_CHECKING:  # what only a build that has something to do needs
     from kbuild.build.budget import Run
@@ -32,6 +33,11 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
         ToolchainError: nothing that was asked for can be built here, or a wheel cannot be used.
         UsageError: a wheel fits no variant that was asked for.
     """
+    with store_of(doors.cache).in_use():
+        return _build(project, options, doors)
+
+
+def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built, ...]:
     wheels = given_wheels(options.torch_wheels, doors.cache, doors.runner)
     tools = tools_of(
         options.toolchain,

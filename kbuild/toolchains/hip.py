@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
+from kbuild.store import Recipe, Store, store_of
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import Facts
 from kbuild.toolchains.hip_headers import FULL, STABLE, hip_headers
 from kbuild.toolchains.host import INSTALL_CXX, Host
-from kbuild.toolchains.once import once
 from kbuild.toolchains.wheels.stubs import StubMaker
 
 _COMPILERS = ("llvm/bin/clang++", "lib/llvm/bin/clang++", "llvm/bin/amdclang++")
@@ -100,11 +102,6 @@ def with_hip(
     )
 
 
-def store_of(host: Host) -> Path:
-    """Where folders are that are made once."""
-    return host.cache.folder / "store"
-
-
 def torch_for_hip(base: Toolchain, host: Host, *, full: bool) -> tuple[tuple[str, str], ...]:
     """The entries of `base`, and Torch's hipify.
 
@@ -117,22 +114,24 @@ def torch_for_hip(base: Toolchain, host: Host, *, full: bool) -> tuple[tuple[str
     root = Path(torch["root"])
     entries["KBUILD_HIPIFY_DIR"] = str(root / "utils" / "hipify")
     if _INCLUDE in entries and not torch["hip"]:
-        which, store = FULL if full else STABLE, store_of(host)
-        translated = hip_headers(root, base.python, store, host.runner, which)
+        which, store = FULL if full else STABLE, store_of(host.cache.folder)
+        version = torch["version"]
+        translated = hip_headers(root, version, base.python, store, host.runner, which=which)
         entries[_INCLUDE] = f"{translated};{entries[_INCLUDE]}"
         if full:
             entries[_LINK] = str(_link_stubs(Path(entries["CMAKE_CXX_COMPILER"]), store, host))
     return tuple(entries.items())
 
 
-def _link_stubs(cxx: Path, store: Path, host: Host) -> Path:
+def _link_stubs(cxx: Path, store: Store, host: Host) -> Path:
     """A folder with a library of each name and no symbols: Torch's stay undefined in extensions."""
 
-    def make(folder: Path) -> None:
+    def make(root: Path) -> Mapping[str, Any]:
         sonames = {f"lib{name}.so": () for name in _LIBRARIES}
-        StubMaker(cxx, host.runner).make_libraries(folder, sonames)
+        StubMaker(cxx, host.runner).make_libraries(root, sonames)
+        return {}
 
-    return once(store / "torch-hip-link-1", make)
+    return store.ensure(Recipe("torch-hip-link", "1", {"libraries": _LIBRARIES}), make).root
 
 
 def cmake_entries(rocm: RocmFolder, compiler: Path, gcc: Path) -> tuple[tuple[str, str], ...]:

@@ -15,13 +15,15 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kbuild.errors import ToolchainError
+from kbuild.fileset import sha256
 from kbuild.run import Runner
-from kbuild.toolchains.once import once
+from kbuild.store import Recipe, Store
 
 _SCRIPT = Path(__file__).with_name("hipify_headers.py")
 _SHIMS = Path(__file__).with_name("hip_shims")
@@ -32,7 +34,7 @@ class HeaderSet:
     """Which headers are translated."""
 
     name: str
-    """Begins the name of the store entry."""
+    """Kind of the store entry."""
     folders: tuple[str, ...]
     """Below Torch's include folder."""
     shims: Path | None = None
@@ -49,16 +51,23 @@ FULL = HeaderSet(
     ("ATen/cuda", "ATen/native/cuda", "c10/cuda", "torch/csrc", "torch/headeronly"),
     _SHIMS,
 )
-"""What differs in a build for ROCm; only its device code in `ATen/native` is left out."""
+"""What differs in a build for ROCm; of `ATen/native` only its CUDA folder."""
 
 
 def hip_headers(
-    torch: Path, python: Path, store: Path, runner: Runner, which: HeaderSet = STABLE
+    torch: Path,
+    version: str,
+    python: Path,
+    store: Store,
+    runner: Runner,
+    *,
+    which: HeaderSet = STABLE,
 ) -> Path:
     """The folder of translated headers, made when it is not in the store.
 
     Args:
         torch: the package's folder, with `include/` and `utils/hipify/`.
+        version: Torch's, for the entry's name.
         python: runs hipify.
         store: kbuild's store.
         runner: starts Python.
@@ -67,18 +76,24 @@ def hip_headers(
     Raises:
         ToolchainError: hipify failed.
     """
-    whole = hashlib.sha256(_SCRIPT.read_bytes())
+
+    def make(root: Path) -> Mapping[str, Any]:
+        _translate(torch, root, python, runner, which)
+        return {"torch": str(torch)}
+
+    return store.ensure(_recipe(torch, version, which), make).root
+
+
+def _recipe(torch: Path, version: str, which: HeaderSet) -> Recipe:
+    headers = hashlib.sha256()
     for root, paths in (
         (torch, (*_headers(torch / "include", which), *_hipify(torch))),
         (_SHIMS, _shims(which)),
     ):
         for path in paths:
-            whole.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
-
-    def make(folder: Path) -> None:
-        _translate(torch, folder, python, runner, which)
-
-    return once(store / f"{which.name}-{whole.hexdigest()[:12]}", make)
+            headers.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    inputs = {"torch": headers.hexdigest(), "script": sha256(_SCRIPT.read_bytes())}
+    return Recipe(which.name, version.partition("+")[0], inputs)
 
 
 def _headers(include: Path, which: HeaderSet) -> Iterator[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -19,13 +18,12 @@ from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchSupply
 from kbuild.toolchains.devices import FINDERS, DeviceCompiler, Finder
 from kbuild.toolchains.facts import FactCache, Facts, compiler, interpreter
+from kbuild.toolchains.fitness import framework_versions, refuses_frameworks, release
 from kbuild.toolchains.manylinux import portability
 from kbuild.version import Version
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
 _CXX_ONLY = ("cpu",)
-# Where Torch's version file says which device it was built for, by backend.
-_FLAVOURS = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
 # Flags from the environment would get into objects without the plan knowing.
 _LEAKING = (
@@ -60,7 +58,7 @@ class Host(ToolchainSource):
     def torch(self) -> Version | None:
         """Torch release `major.minor` of the chosen interpreter."""
         found = self.facts["torch"]
-        return _release(found["version"]) if found else None
+        return release(found["version"]) if found else None
 
     def refuses(self, requires: Requirements) -> str | None:
         """See `ToolchainSource.refuses`."""
@@ -68,11 +66,7 @@ class Host(ToolchainSource):
             return f"needs {requires.system}; this machine is {host_system()}"
         if requires.libraries:
             return f"needs the headers of {', '.join(requires.libraries)}"
-        return (
-            self._refuses_device(requires)
-            or self._refuses_torch(requires)
-            or self._refuses_tvm_ffi(requires)
-        )
+        return self._refuses_device(requires) or self._refuses_interpreter(requires)
 
     def _device(self, requires: Requirements) -> DeviceCompiler | None:
         finder = self.finders.get(requires.backend)
@@ -90,30 +84,11 @@ class Host(ToolchainSource):
             return f"needs a compiler for {wanted}; `{found.program}` is {found.version}"
         return None
 
-    def _refuses_torch(self, requires: Requirements) -> str | None:
-        if requires.torch is None:
+    def _refuses_interpreter(self, requires: Requirements) -> str | None:
+        """No interpreter is looked for where no framework is needed."""
+        if requires.torch is None and requires.tvm_ffi is None:
             return None
-        wanted, python = Version.parse(requires.torch), self.facts["python"]["executable"]
-        if self.torch is None:
-            return f"needs Torch {wanted}; {python} has none"
-        fits = self.torch == wanted if requires.torch_exact else self.torch >= wanted
-        at_least = "" if requires.torch_exact else " or newer"
-        have = self.facts["torch"]["version"]
-        if not fits:
-            return f"needs Torch {wanted}{at_least}; {python} has {have}"
-        flavour = _FLAVOURS.get(requires.backend)
-        if requires.torch_exact and flavour and not self.facts["torch"][flavour]:
-            return f"needs a {requires.backend} build of Torch {wanted}; {python} has {have}"
-        return None
-
-    def _refuses_tvm_ffi(self, requires: Requirements) -> str | None:
-        if requires.tvm_ffi is None:
-            return None
-        wanted, found = Version.parse(requires.tvm_ffi), self.facts["tvm_ffi"]
-        if found is None or not found["version"]:
-            return f"needs apache-tvm-ffi {wanted}; {self.facts['python']['executable']} has none"
-        fits = _release(found["version"]) == wanted
-        return None if fits else f"needs apache-tvm-ffi {wanted}; found {found['version']}"
+        return refuses_frameworks(requires, self.facts)
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
@@ -121,20 +96,11 @@ class Host(ToolchainSource):
         if reason is not None:
             raise ToolchainError(f"the host toolchain does not fit: {reason}")
         cxx = find_cxx()
-        found = compiler(cxx, self.cache, self.runner)
         links = portability(requires.system, cxx, self.cache.folder, self.runner)
         device = self._device(requires)
-        versions = [("c++", found["version"]), *links.versions]
-        if device is not None:
-            versions.append((requires.backend, str(device.version)))
         supply = self.supply if requires.torch else None
-        if requires.torch:
-            versions.append(("torch", self.facts["torch"]["version"]))
         if supply is not None:
             supply.provide()
-            versions += supply.record
-        if requires.tvm_ffi:
-            versions.append(("apache-tvm-ffi", self.facts["tvm_ffi"]["version"]))
         return Toolchain(
             source=self.name,
             cmake=build_tools.cmake(),
@@ -146,7 +112,13 @@ class Host(ToolchainSource):
                 *cmake_facts(self.facts, requires),
                 *links.cache_entries,
             ),
-            versions=tuple(versions),
+            versions=(
+                ("c++", compiler(cxx, self.cache, self.runner)["version"]),
+                *links.versions,
+                *([(requires.backend, str(device.version))] if device else ()),
+                *framework_versions(requires, self.facts),
+                *(supply.record if supply else ()),
+            ),
             env=clean_environment(os.environ) | dict(device.env if device else ()),
             store=supply.store.root if supply else None,
             redistributable=links.promised,
@@ -200,13 +172,6 @@ def _absolute(python: Path) -> Path:
     if found is None:
         raise ToolchainError(f"`{python}` is not a program", hint="--python takes an interpreter")
     return Path(found).absolute()
-
-
-def _release(version: str) -> Version:
-    match = re.match(r"(\d+)\.(\d+)", version)
-    if match is None:
-        raise ToolchainError(f"`{version}` is not a version that kbuild understands")
-    return Version((int(match[1]), int(match[2])))
 
 
 def cmake_facts(facts: Facts, requires: Requirements) -> tuple[tuple[str, str], ...]:

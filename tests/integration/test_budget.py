@@ -161,6 +161,28 @@ def test_ctrl_c_leaves_a_workspace_that_goes_on(example: Callable[[str], Bench])
     assert bench.built("--backend", "cpu")["status"] == "built"
 
 
+@pytest.mark.torch
+@pytest.mark.usefixtures("need_torch")
+def test_nothing_is_pruned_while_a_build_runs(example: Callable[[str], Bench]) -> None:
+    bench = example(STABLE)
+    process = subprocess.Popen(  # noqa: TID251
+        (sys.executable, "-m", "kbuild", "build", "--backend", "cpu", "-j1"),
+        cwd=bench.root,
+        env={**os.environ, **cache_of(bench), "KBUILD_CACHE": "off"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list(bench.root.glob(".kbuild/*/tree/build.ninja")) and process.poll() is None:
+        time.sleep(0.05)
+    done = bench.kbuild("toolchain", "prune", "--all", expect=4)
+    assert process.poll() is None
+    assert "nothing was removed" in done.stderr
+    bench.kbuild("toolchain", "prune", "--all", "--dry-run")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    bench.kbuild("toolchain", "prune", "--all")
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("--memory", "lots"), ("--time-budget", "soon"), ("--jobs", "0")]
 )

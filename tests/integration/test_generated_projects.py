@@ -15,6 +15,8 @@ from plans import plan_of
 
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.generate import generate, generate_project, templates
+from kbuild.generate.metadata import metadata_text
+from kbuild.generate.variant import ops_text
 from kbuild.plan import BINDING, Component, PackagedFile, Source, VariantPlan
 from kbuild.toolchains import build_tools
 
@@ -93,8 +95,11 @@ def stable_plan(unique_id: str) -> VariantPlan:
         depends=("torch",),
     )
     three = Component("three", (Source("src/three.cpp", "CXX"), Source("src/three.h", None)))
+    plan = plan_of(CPU)
+    awkward = r"ssh://git@one:two@three/é;${HOME}@CMAKE_COMMAND@\[=[ ]=]"
     return replace(
-        plan_of(CPU),
+        plan,
+        kernel=replace(plan.kernel, upstream=awkward),
         unique_id=unique_id,
         ops_name=ops,
         components=(binding, three),
@@ -126,6 +131,8 @@ def test_build_import_rebuild(tmp_path):
     assert sorted(path.name for path in stage.iterdir()) == [
         "__init__.py", "_demo_cpu_a1.abi3.so", "_ops.py", "metadata.json",
     ]  # fmt: skip
+    assert (stage / "metadata.json").read_text() == metadata_text(stable_plan("a1"))
+    assert (stage / "_ops.py").read_text() == ops_text(stable_plan("a1"))
     assert (stage / "_demo_cpu_a1.abi3.so").stat().st_mode & 0o777 == 0o755
     assert str(tmp_path).encode() not in (stage / "_demo_cpu_a1.abi3.so").read_bytes()
     code = f"import sys; sys.path.insert(0, {str(stage.parent)!r}); import demo; print(demo.ops)"

@@ -155,7 +155,7 @@ def wheel(relu: Bench, built: Path, release: str, tmp_path_factory) -> Path:
     assert spec is not None
     assert spec.submodule_search_locations
     torch = Path(spec.submodule_search_locations[0])
-    (translated,) = (relu.cache / "store").glob("torch-hip-full-headers-*[!k]")
+    (translated,) = (relu.cache / "store").glob("torch-hip-full-headers-*/root")
     members = {
         f"torch/{path.relative_to(torch)}": path.read_bytes()
         for folder in ("include", "utils/hipify", "share/cmake")

@@ -14,7 +14,7 @@ LAYERS = (
     ("__main__",),
     ("cli",),
     ("pipeline", "diagnosis"),
-    ("advice", "build", "checks", "hub", "languages", "package", "card", "toolchains"),
+    ("advice", "build", "checks", "hub", "languages", "package", "card", "toolchains", "static"),
     ("generate", "scaffold", "metadata", "digest"),
     ("planning", "plan"),
     ("backends", "frameworks", "matrix", "identity", "project"),
@@ -30,6 +30,7 @@ LAYERS = (
         "includes",
         "store",
         "frozen",
+        "sharing",
     ),
     ("ui", "terminal", "progress", "__init__"),
 )

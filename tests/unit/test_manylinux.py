@@ -10,6 +10,7 @@ import pytest
 from kbuild.checks.readers.policies import symbol_versions
 from kbuild.errors import ToolchainError
 from kbuild.run import Done
+from kbuild.store import store_of
 from kbuild.toolchains.manylinux import DEFAULT_POLICY, link_environment, portability
 from kbuild.toolchains.manylinux.archive import Member, newer_members, without, write_archive
 from kbuild.toolchains.manylinux.environment import LinkEnvironment
@@ -35,6 +36,26 @@ class Compiler:
         if name != argv[1]:
             return Done(tuple(argv), 0, f"{self.libraries.get(name, name)}\n", 0.0)
         return Done(tuple(argv), 0, self.macros, 0.0)
+
+
+def gcc_12(folder: Path) -> Compiler:
+    """A compiler without a static C++ library; its start files tell its release, as with clang."""
+    start = folder / "gcc" / "12" / "crtbegin.o"
+    start.parent.mkdir(parents=True)
+    start.write_bytes(b"")
+    return Compiler(libraries=(start,))
+
+
+class Making(Compiler):
+    """Writes an empty file for everything that it is asked to build."""
+
+    def run(self, argv, *, cwd: Path | None = None, **how) -> Done:
+        if "-o" in argv:
+            Path(argv[argv.index("-o") + 1]).write_bytes(b"")
+        if "-c" in argv and cwd is not None:
+            for source in (Path(part) for part in argv if part.endswith(".cpp")):
+                (cwd / f"{source.stem}.o").write_bytes(b"")
+        return super().run(argv, **how)
 
 
 @pytest.mark.parametrize("cpu", LOADERS)
@@ -194,7 +215,7 @@ def test_a_musl_host_is_refused(tmp_path: Path) -> None:
 
 def test_the_package_with_the_static_library_is_named(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"has no libstdc\+\+\.a") as caught:
-        link_environment(DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Compiler())
+        link_environment(DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, gcc_12(tmp_path))
     assert "apt install libstdc++-12-dev" in caught.value.hint
     assert "dnf install libstdc++-static" in caught.value.hint
 
@@ -221,11 +242,27 @@ def test_a_stub_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
         link_environment(
             DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Failing(DEBIAN, (library,))
         )
-    assert [path for path in (tmp_path / "store").iterdir() if path.is_dir()] == []
+    store = tmp_path / "store"
+    assert [path for path in store.iterdir() if not path.name.startswith(".")] == []
+    assert list((store / ".partial").iterdir()) == []
+
+
+def test_an_environment_is_an_entry_of_the_store(tmp_path: Path) -> None:
+    library = tmp_path / "libstdc++.a"
+    library.write_bytes(b"!<arch>\n")
+    links = link_environment(
+        DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Making(DEBIAN, (library,))
+    )
+    (entry,) = store_of(tmp_path).entries()
+    assert (entry.root, entry.differences()) == (links.folder, ())
+    assert entry.name.startswith("manylinux_2_28-x86_64-")
+    assert {"libc.so.6", "libkbuild_compat.a"} <= set(entry.members)
+    assert not [name for name in entry.members if name.endswith((".s", ".map", ".o"))]
+    assert store_of(tmp_path).prune(0) == (entry.name,)
 
 
 def test_portability_is_a_note_where_it_cannot_be(tmp_path: Path) -> None:
-    found = portability("x86_64-linux", Path("/c++"), tmp_path, Compiler())
+    found = portability("x86_64-linux", Path("/c++"), tmp_path, gcc_12(tmp_path))
     assert (found.promised, found.cache_entries) == (False, ())
     assert found.notes[0].startswith("not linked for manylinux_2_28: `/c++` has no libstdc++.a")
     assert "apt install libstdc++-12-dev" in found.notes[0]

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kbuild.sharing import InUseError
 from kbuild.store import Recipe, Store
 
 RECIPE = Recipe("torch", "2.14.1", {"wheel": "abc"})
@@ -127,6 +131,58 @@ def test_use_makes_young(store: Store) -> None:
     os.utime(entry.folder / "entry.json", (0, 0))
     store.ensure(RECIPE, make)
     assert store.prune(1) == ()
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from kbuild.sharing import alone, shared
+with {"shared": shared, "alone": alone}[sys.argv[1]](Path(sys.argv[2])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextmanager
+def held_elsewhere(store: Store, how: str) -> Iterator[None]:
+    """Another process uses the store, or has it to itself."""
+    with subprocess.Popen(  # noqa: TID251
+        (sys.executable, "-c", HOLDER, how, str(store.root)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield
+        holder.communicate("end\n")
+
+
+def test_nothing_is_pruned_while_another_process_uses_the_store(store: Store) -> None:
+    entry = store.ensure(RECIPE, make)
+    with held_elsewhere(store, "shared"):
+        with store.in_use(), pytest.raises(InUseError):
+            store.prune(0)
+        with pytest.raises(InUseError):
+            store.prune(0)
+        assert store.prune(0, dry_run=True) == (entry.name,)
+        assert store.find(RECIPE) == entry
+    assert store.prune(0) == (entry.name,)
+
+
+def test_who_uses_the_store_waits_for_the_end_of_pruning(store: Store) -> None:
+    entered = threading.Event()
+
+    def use() -> None:
+        with store.in_use():
+            entered.set()
+
+    with held_elsewhere(store, "alone"):
+        waiting = threading.Thread(target=use)
+        waiting.start()
+        assert not entered.wait(0.3)
+    waiting.join(10)
+    assert entered.is_set()
 
 
 def test_prune_removes_what_was_left(store: Store) -> None:

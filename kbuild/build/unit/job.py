@@ -12,6 +12,7 @@ from kbuild.build.unit.command import Command
 from kbuild.build.unit.key import source_key, unit_key
 from kbuild.build.unit.ledger import Ledger
 from kbuild.build.unit.log import append
+from kbuild.build.unit.overseer import Overseer
 from kbuild.build.unit.turn import Turn
 from kbuild.build.unit.weights import History, weight
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from kbuild.build.unit.process import Ended
     from kbuild.build.unit.settings import Settings
 
+_REGROWTH = 1.5
+"""What a unit that gave way is reserved afterwards, times what it held then."""
 _TORCH = "/torch/"
 """Name of Torch's headers in generated projects, given by `-ffile-prefix-map`."""
 
@@ -97,6 +100,10 @@ class Job:
         last = self._history.recall(*self._keys)
         needed = weight(self._command.language, self._command.threads, last)
         ended = self._within(needed)
+        while ended is not None and self._overseer.gave_way:
+            self._record["restarts"] = int(self._record.get("restarts", 0)) + 1
+            needed = max(needed + 1, int(self._overseer.used * _REGROWTH))
+            ended = self._within(needed)
         if ended is None or not ended.was_killed:
             return ended
         first = ended.peak
@@ -117,10 +124,19 @@ class Job:
             return None
         self._record |= {"weight": needed, "waited": waited}
         self._started_ns = time.time_ns()
+        self._overseer = overseer = Overseer(ledger)
         try:
-            return process.run(self._argv, f"{self._settings.run}/said-{os.getpid()}")
+            scratch = f"{self._settings.run}/said-{os.getpid()}"
+            return process.run(self._argv, scratch, overseer.look)
         finally:
             self._release(ledger)
+            self._note(overseer)
+
+    def _note(self, overseer: Overseer) -> None:
+        paused = float(self._record.get("paused", 0.0)) + overseer.paused
+        self._record["paused"] = paused
+        if overseer.trouble:
+            self._warn(f"the memory ledger cannot be used: {overseer.trouble}")
 
     def _release(self, ledger: Ledger) -> None:
         try:

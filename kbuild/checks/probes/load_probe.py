@@ -1,8 +1,9 @@
 """Loads one variant in this process, the way a user's program would.
 
-Usage: `python load_probe.py FOLDER VARIANT BACKEND ID`. With the `kernels` client, its own rules
-say whether the variant fits this machine, and it does the loading. Without it, the folder is
-imported as a package under its id. Prints one JSON object with `state` and `reason`.
+Usage: `python load_probe.py FOLDER VARIANT BACKEND ID MODULE`. With the `kernels` client, its own
+rules say whether the variant fits this machine, and it does the loading. Without it, the folder is
+imported as a package under its id. MODULE is the framework's own, without which nothing is tried.
+Prints one JSON object with `state` and `reason`.
 """
 
 from __future__ import annotations
@@ -50,8 +51,12 @@ def load_plainly(folder: Path, identifier: str) -> None:
     spec.loader.exec_module(module)
 
 
-def answer(folder: Path, variant: str, backend: str, identifier: str) -> tuple[str, str]:
-    """`loaded`, `misfit` or `failed`, and why."""
+def answer(
+    folder: Path, variant: str, backend: str, identifier: str, module: str
+) -> tuple[str, str]:
+    """`loaded`, `lacking`, `misfit` or `failed`, and why."""
+    if importlib.util.find_spec(module) is None:
+        return "lacking", module
     client = importlib.util.find_spec("kernels") is not None
     if client and (reason := misfit_by_client(variant, backend)):
         return "misfit", reason
@@ -59,7 +64,7 @@ def answer(folder: Path, variant: str, backend: str, identifier: str) -> tuple[s
         if client:
             load_with_client(folder, backend)
         else:
-            importlib.import_module("torch")  # the extension takes Torch's symbols from the process
+            importlib.import_module(module)  # the extension takes its symbols from the process
             load_plainly(folder, identifier)
     except BaseException:  # noqa: BLE001 - a kernel may raise anything, SystemExit included
         lines = traceback.format_exc().strip().splitlines()
@@ -68,5 +73,5 @@ def answer(folder: Path, variant: str, backend: str, identifier: str) -> tuple[s
 
 
 if __name__ == "__main__":
-    state, why = answer(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4])
+    state, why = answer(Path(sys.argv[1]), *sys.argv[2:])
     sys.stdout.write("\n" + json.dumps({"state": state, "reason": why}) + "\n")

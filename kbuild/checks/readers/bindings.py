@@ -1,96 +1,23 @@
-"""Which names a Python file binds, scope by scope, and to what.
-
-A name may be bound several times (`try: ... except ImportError: ...`); every binding is kept. Names
-whose value cannot be read off the source (parameters, loop variables) are bound to None.
-"""
+"""Walks a Python file and writes down which names it binds, in `scopes`."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-Path = tuple[str, ...]
-"""A module of the package as its parts: `()` is the package, `("layers", "act")` a module."""
+from kbuild.checks.readers.scopes import (
+    Defined,
+    External,
+    Function,
+    Internal,
+    Names,
+    Path,
+    Scope,
+    Value,
+)
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-
-
-@dataclass(frozen=True)
-class External:
-    """An absolute import: `import torch.library as tl` binds `tl` to `torch.library`."""
-
-    dotted: str
-
-
-@dataclass(frozen=True)
-class Internal:
-    """A relative import of `name` from a module of the same package; `*` stands for all of it."""
-
-    module: Path
-    name: str
-
-
-@dataclass(frozen=True, eq=False)
-class Value:
-    """An expression, to be read in the scope where it stands."""
-
-    node: ast.expr
-    scope: Scope
-    instance: bool = False
-    """True when the expression is an annotation: the name is an instance of it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Defined:
-    """A function or a class of this file, and the scope of its body."""
-
-    node: _Function | ast.ClassDef
-    scope: Scope
-    body: Scope
-
-
-Binding = External | Internal | Value | Defined | None
-
-
-@dataclass(eq=False)
-class Scope:
-    """One block of names."""
-
-    parent: Scope | None = None
-    is_class: bool = False
-    names: dict[str, list[Binding]] = field(default_factory=dict)
-    stars: list[External | Internal] = field(default_factory=list)
-    elsewhere: dict[str, Scope] = field(default_factory=dict)
-    """Names declared `global` or `nonlocal`."""
-
-    def bind(self, name: str, binding: Binding) -> None:
-        """Add one binding of a name."""
-        home = self.elsewhere.get(name, self)
-        home.names.setdefault(name, []).append(binding)
-
-    def outward(self) -> Iterable[Scope]:
-        """The scopes that a name is looked up in; a class hides its names from its functions."""
-        scope: Scope | None = self
-        while scope is not None:
-            if scope is self or not scope.is_class:
-                yield scope
-            scope = scope.parent
-
-    @property
-    def module(self) -> Scope:
-        """The outermost scope."""
-        return self if self.parent is None else self.parent.module
-
-
-@dataclass(frozen=True, eq=False)
-class Names:
-    """One file's names, and every call and attribute in it with the scope where it stands."""
-
-    scope: Scope
-    calls: list[tuple[ast.Call, Scope]]
-    attributes: list[tuple[ast.Attribute, Scope]]
 
 
 def names_of(tree: ast.Module, package: Path, own: str) -> Names:
@@ -191,7 +118,7 @@ class _Binder(ast.NodeVisitor):
         self.attributes.append((node, self.scope))
         self.generic_visit(node)
 
-    def visit_FunctionDef(self, node: _Function) -> None:
+    def visit_FunctionDef(self, node: Function) -> None:
         body = Scope(self.scope)
         self.scope.bind(node.name, Defined(node, self.scope, body))
         self._visit_all([*node.decorator_list, node.returns])
@@ -206,18 +133,20 @@ class _Binder(ast.NodeVisitor):
         body = Scope(self.scope, is_class=True)
         self.scope.bind(node.name, Defined(node, self.scope, body))
         self._visit_all([*node.decorator_list, *node.bases, *(k.value for k in node.keywords)])
-        self._inside(body, node.body)
+        with self._within(body):
+            self._visit_all(node.body)
 
     def _comprehension(self, node: _Comprehension) -> None:
         body = Scope(self.scope)
         for generator in node.generators:
             self.visit(generator.iter)
-            self._inside(body, [generator.target, *generator.ifs])
-            outer, self.scope = self.scope, body
-            self._iterate(generator.target, generator.iter)
-            self.scope = outer
-        parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        self._inside(body, parts)
+            with self._within(body):
+                self._visit_all([generator.target, *generator.ifs])
+                self._iterate(generator.target, generator.iter)
+        with self._within(body):
+            self._visit_all(
+                [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+            )
 
     visit_ListComp = _comprehension  # noqa: N815
     visit_SetComp = _comprehension  # noqa: N815
@@ -232,7 +161,8 @@ class _Binder(ast.NodeVisitor):
         for arg in [*positional, *args.kwonlyargs, args.vararg, args.kwarg]:
             if arg is not None:
                 self._parameter(arg, defaults.get(arg), scope)
-        self._inside(scope, body)
+        with self._within(scope):
+            self._visit_all(body)
 
     def _parameter(self, arg: ast.arg, default: ast.expr | None, scope: Scope) -> None:
         if arg.annotation is not None:
@@ -248,9 +178,10 @@ class _Binder(ast.NodeVisitor):
             if node is not None:
                 self.visit(node)
 
-    def _inside(self, scope: Scope, nodes: Iterable[ast.AST]) -> None:
+    @contextmanager
+    def _within(self, scope: Scope) -> Iterator[None]:
         outer, self.scope = self.scope, scope
-        self._visit_all(nodes)
+        yield
         self.scope = outer
 
     def _iterate(self, target: ast.expr, iterated: ast.expr) -> None:

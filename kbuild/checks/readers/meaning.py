@@ -10,7 +10,8 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
 
-from kbuild.checks.readers.bindings import (
+from kbuild.checks.readers.bindings import names_of
+from kbuild.checks.readers.scopes import (
     Binding,
     Defined,
     External,
@@ -19,7 +20,6 @@ from kbuild.checks.readers.bindings import (
     Path,
     Scope,
     Value,
-    names_of,
 )
 from kbuild.checks.readers.source import parse_source
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 
-from kbuild.checks.readers.bindings import Binding, Internal, Scope, Value
 from kbuild.checks.readers.meaning import CUSTOM_OP, NAMESPACE, OPS, Package
+from kbuild.checks.readers.scopes import Binding, Internal, Scope, Value
 
 PREFIXERS = frozenset(
     f"{OPS}.{name}"

@@ -6,10 +6,10 @@ Its folder holds what `$ROCM_PATH` would: `llvm/bin/clang++`, `include/hip`, `am
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
@@ -27,14 +27,14 @@ class Assembly:
 
     pins: Pins
     target: Path
-    """Where the entry will be: the tools name their loader by its whole path."""
+    """Where the files will be: the tools name their loader by its whole path."""
     patchelf: Path
     cxx: Path
     """The host's compiler."""
     runner: Runner
 
-    def fill(self, folder: Path, debs: Sequence[Path]) -> None:
-        """Make the entry in `folder`, which will be renamed to `target`.
+    def fill(self, folder: Path, debs: Sequence[Path]) -> Mapping[str, Any]:
+        """Make the entry in `folder`, which will be moved to `target`; see `kbuild.store.Make`.
 
         Raises:
             ToolchainError: a package or a tool is not as expected.
@@ -43,7 +43,7 @@ class Assembly:
             unpack(deb, folder, destination)
         self._use_own_libraries(folder)
         self._add_runtime(folder / "lib")
-        (folder / "kbuild.json").write_text(json.dumps(asdict(self.pins), indent=1) + "\n")
+        return {"sources": [asdict(package) for package in self.pins.packages]}
 
     def _use_own_libraries(self, folder: Path) -> None:
         """The tools run with the entry's C library; only they, so the environment stays as it is.

@@ -13,6 +13,8 @@ from functools import cache
 from importlib import resources
 from pathlib import PurePosixPath
 
+from kbuild.store import Recipe
+
 _DATA = resources.files("kbuild.toolchains.debian_hip") / "data"
 _FILES = (
     "packages.json", "symbols.txt", "layout.toml", "hip-config.cmake", "hip-lang-config.cmake",
@@ -60,9 +62,9 @@ class Pins:
         return sum(package.size for package in self.packages)
 
     @property
-    def entry(self) -> str:
-        """The store entry's name."""
-        return f"debian-hip-{self.hip}-{self.digest[:12]}"
+    def recipe(self) -> Recipe:
+        """The store entry."""
+        return Recipe("debian-hip", self.hip, {"data": self.digest})
 
 
 @cache

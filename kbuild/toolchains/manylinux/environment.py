@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
+from kbuild.store import Recipe, store_of
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.manylinux.archive import Member, newer_members, without, write_archive
 from kbuild.toolchains.manylinux.compiler import LinkedCompiler, look_at
@@ -93,14 +95,15 @@ def link_environment(
         raise ToolchainError(
             f"`{cxx}` does not compile for {cpu}", hint="choose a compiler for it with CXX"
         )
-    digest = _digest(policy, cpu, compiler)
-    folder = cache / "store" / f"{policy}-{cpu}-{digest[:12]}"
-    return LinkEnvironment(policy, _kept(folder, _Maker(target, compiler, runner).make))
+    made = store_of(cache).ensure(
+        _recipe(policy, cpu, compiler), _Maker(target, compiler, runner).make
+    )
+    return LinkEnvironment(policy, made.root)
 
 
-def _digest(policy: str, cpu: str, compiler: LinkedCompiler) -> str:
-    text = "\n".join((policy, cpu, compiler.fingerprint, _own_digest(policy, cpu)))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _recipe(policy: str, cpu: str, compiler: LinkedCompiler) -> Recipe:
+    inputs = {"compiler": compiler.fingerprint, "kbuild": _own_digest(policy, cpu)}
+    return Recipe(policy, cpu, inputs)
 
 
 @lru_cache(maxsize=4)
@@ -116,33 +119,19 @@ def _compat_sources() -> list[Path]:
     return sorted(_SOURCES.glob("*.cpp"))
 
 
-def _kept(folder: Path, make: Callable[[Path, Path], None]) -> Path:
-    """`folder`, made by one process while the others wait; never seen half made."""
-    from filelock import FileLock
-
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        FileLock(folder.with_name(f".{folder.name}.lock")),
-        tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch,
-    ):
-        if not folder.is_dir():
-            made = Path(scratch) / "made"
-            made.mkdir()
-            make(made, Path(scratch))
-            made.rename(folder)
-    return folder
-
-
 @dataclass(frozen=True)
 class _Maker:
     interface: Interface
     compiler: LinkedCompiler
     runner: Runner
 
-    def make(self, folder: Path, scratch: Path) -> None:
-        """Fill the folder."""
+    def make(self, root: Path) -> Mapping[str, Any]:
+        """Fill the folder; see `kbuild.store.Make`."""
+        with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
+            self._fill(root, Path(scratch))
+        return {"compiler": str(self.compiler.program), "sources": []}
+
+    def _fill(self, folder: Path, scratch: Path) -> None:
         StubWriter(self.interface, self.compiler.program, self.runner).write(folder, scratch)
         nonshared = self.compiler.nonshared
         content = nonshared.read_bytes() if nonshared else write_archive(())

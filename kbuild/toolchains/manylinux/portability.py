@@ -8,7 +8,7 @@ from pathlib import Path
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.manylinux.compiler import glibc_release
+from kbuild.toolchains.manylinux.compiler import glibc_release, is_old_enough
 from kbuild.toolchains.manylinux.environment import link_environment
 from kbuild.toolchains.manylinux.symbols import DEFAULT_POLICY
 from kbuild.variant import System
@@ -31,7 +31,9 @@ def portability(
 ) -> Portability:
     """The link environment where the host is newer than the policy, or why there is none."""
     target = System.parse(system) if system else None
-    if target is None or target.os != "linux" or _is_old_enough(policy, cxx, cache, runner):
+    if target is None or target.os != "linux":
+        return Portability()
+    if is_old_enough(glibc_release(cxx, FactCache(cache), runner), policy):
         return Portability()
     try:
         links = link_environment(policy, target.cpu, cxx, cache, runner)
@@ -39,10 +41,3 @@ def portability(
         mend = f"; to mend it, {error.hint}" if error.hint else ""
         return Portability(notes=(f"not linked for {policy}: {error.message}{mend}",))
     return Portability(True, links.cache_entries, links.versions)
-
-
-def _is_old_enough(policy: str, cxx: Path, cache: Path, runner: Runner) -> bool:
-    """True when everything that the host links exists on the policy's systems."""
-    _, major, minor = policy.split("_")
-    release = glibc_release(cxx, FactCache(cache), runner)
-    return release is not None and release <= (int(major), int(minor))

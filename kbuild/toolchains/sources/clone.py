@@ -1,4 +1,4 @@
-"""Headers out of a git repository, at the tag of the release; the commit is written down.
+"""Headers out of a git repository, at the tag of the release, which must stay the commit it was.
 
 Nothing of the repository is run: no hooks, no submodules. A server that does not answer is given
 up after `PATIENCE` seconds.
@@ -14,6 +14,7 @@ from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Done, Runner
+from kbuild.toolchains.sources.commits import Commits
 from kbuild.toolchains.sources.download import Download
 from kbuild.toolchains.sources.pins import Pin
 
@@ -23,7 +24,9 @@ _STALLED = ("-c", "http.lowSpeedLimit=1000", "-c", f"http.lowSpeedTime={PATIENCE
 _AS_COMMITTED = ("-c", "core.autocrlf=false", "-c", "advice.detachedHead=false")
 
 
-def from_git(pin: Pin, runner: Runner, environ: Mapping[str, str]) -> Download | str:
+def from_git(
+    pin: Pin, runner: Runner, environ: Mapping[str, str], commits: Commits
+) -> Download | str:
     """The way through git, or why there is none."""
     repository = pin.library.repository
     if repository is None:
@@ -36,6 +39,7 @@ def from_git(pin: Pin, runner: Runner, environ: Mapping[str, str]) -> Download |
         with tempfile.TemporaryDirectory(dir=root.parent, prefix=".clone-") as scratch:
             tree = Path(scratch, "tree")
             commit = git.clone(repository, pin.tag, tree)
+            commits.confirm(repository, pin.tag, commit)
             keep(tree, root, pin.library.include)
         return {
             "origin": f"git tag {pin.tag}, commit {commit[:12]}",

@@ -34,7 +34,7 @@ class Download:
 
     def expected(self, store: Store) -> HeaderSource:
         """What would be used, were it fetched."""
-        root = Entry(store.root / self.recipe.name).root
+        root = store.place(self.recipe).root
         return source_of(self.pin, root, self.origin, self.digest)
 
     def installed(self, store: Store) -> HeaderSource | None:

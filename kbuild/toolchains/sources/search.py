@@ -14,15 +14,15 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
-from kbuild.store import Store
+from kbuild.store import Store, store_of
 from kbuild.toolchains.sources.clone import from_git
+from kbuild.toolchains.sources.commits import Commits
 from kbuild.toolchains.sources.download import Download
 from kbuild.toolchains.sources.folder import OPTION, folder_of_environment, given_folder
 from kbuild.toolchains.sources.pins import Pin, pin_of
 from kbuild.toolchains.sources.tree import HeaderSource
 from kbuild.toolchains.sources.unavailable import in_short, unavailable
 from kbuild.toolchains.sources.wheel import WAY, from_wheel
-from kbuild.toolchains.wheels.installer import store_of
 from kbuild.version import Version
 
 PinOf = Callable[[str, "Version | None"], Pin]
@@ -48,6 +48,11 @@ class HeaderSources:
     def store(self) -> Store:
         """Where fetched headers are kept."""
         return store_of(self.cache)
+
+    @property
+    def commits(self) -> Commits:
+        """What the tags of git repositories were."""
+        return Commits(self.cache / "commits", self.store)
 
     def refuses(self, names: Iterable[str], compiler: Version | None = None) -> str | None:
         """Why the headers cannot be had, in one sentence; None when they are here or can be tried.
@@ -136,7 +141,7 @@ class HeaderSources:
     def _ways(self, pin: Pin) -> dict[str, Download | str]:
         return {
             WAY: from_wheel(pin, self.runner, self.environ),
-            "git": from_git(pin, self.runner, self.environ),
+            "git": from_git(pin, self.runner, self.environ, self.commits),
         }
 
     def _downloads(self, pin: Pin) -> list[Download]:

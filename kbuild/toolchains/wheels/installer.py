@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kbuild.store import Entry, Make, Recipe, Store
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, refuses
 from kbuild.toolchains.wheels.fetch import Fetcher
+from kbuild.toolchains.wheels.headers import HeaderMaker, headers_recipe
 from kbuild.toolchains.wheels.index import Index
 from kbuild.toolchains.wheels.lock import Lock, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
@@ -26,11 +28,6 @@ from kbuild.toolchains.wheels.torch import TorchMaker, torch_recipes
 Say = Callable[[str], None]
 _MEGABYTE = 1e6
 _RELEASE = re.compile(r"\d+\.\d+")
-
-
-def store_of(cache: Path) -> Store:
-    """The store in kbuild's cache folder."""
-    return Store(cache / "store")
 
 
 @dataclass(frozen=True)
@@ -52,13 +49,14 @@ class Installer:
             yield Fetcher(index)
 
     def install(self, name: str) -> Entry:
-        """What a name such as `cuda-13.0` or `torch-2.14` stands for.
+        """What a name such as `cuda-13.0`, `torch-2.14` or `sycl-2026.0` stands for.
 
         Raises:
             ToolchainError: it stands for nothing, is not pinned, or cannot be fetched.
         """
         kind, _, release = name.partition("-")
         makers: dict[str, Callable[[str], Entry]] = {"cuda": self.cuda, "torch": self.torch}
+        makers |= {name: partial(self.headers, name) for name in self.lock.headers}
         if kind not in makers or not _RELEASE.fullmatch(release):
             raise ToolchainError(
                 f"`{name}` cannot be installed from wheels",
@@ -99,6 +97,23 @@ class Installer:
             maker = TorchMaker(locked, fetcher, self._stubs)
             return self._ensure(maker.recipe, maker.make)
 
+    def headers(self, name: str, release: str) -> Entry:
+        """The headers `name` of the release `major.minor`; `include/` below the entry's root.
+
+        Raises:
+            ToolchainError: the release is not pinned, or cannot be fetched.
+        """
+        releases = self.lock.headers.get(name, {})
+        if release not in releases:
+            raise _unpinned(name, release, releases)
+        wheel = releases[release]
+        recipe = headers_recipe(name, wheel)
+        there = self.store.find(recipe)
+        if there is not None:
+            return there.touch()
+        with self.fetcher() as fetcher:
+            return self._ensure(recipe, HeaderMaker(wheel, fetcher).make)
+
     @property
     def _stubs(self) -> StubMaker:
         return StubMaker(find_cxx(), self.runner)
@@ -117,7 +132,8 @@ class Installer:
 
 
 def _unpinned(what: str, release: str, known: Mapping[str, object]) -> ToolchainError:
+    has = ", ".join(known) or "none"
     return ToolchainError(
-        f"{what} {release} is not in the lock of toolchains, which has {', '.join(known)}",
+        f"{what} {release} is not in the lock of toolchains, which has {has}",
         hint="`kbuild toolchain lock` looks for new releases",
     )

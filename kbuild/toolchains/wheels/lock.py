@@ -1,4 +1,4 @@
-"""The pins: which wheels make a CUDA toolkit, and which a Torch release can be taken from.
+"""The pins: which wheels make a CUDA toolkit, which a Torch release or headers can be taken from.
 
 `lock.json` names files, sizes and digests, never where they are: that is the index's business.
 `sha256` pins a whole file. `record` pins the wheel's RECORD, and with it every single member, so
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,12 +69,22 @@ class Lock:
 
     cuda: Mapping[str, LockedToolkit]
     torch: Mapping[str, LockedTorch]
+    headers: Mapping[str, Mapping[str, LockedWheel]] = field(default_factory=dict)
+    """Name of the headers (`sycl`) -> release -> the wheel that has them."""
 
     @property
     def pinned(self) -> dict[str, str]:
-        """`cuda-13.0`, `torch-2.14` -> the version that is pinned."""
-        cuda = {f"cuda-{release}": locked.version for release, locked in self.cuda.items()}
-        return cuda | {f"torch-{release}": locked.version for release, locked in self.torch.items()}
+        """`cuda-13.0`, `torch-2.14`, `sycl-2026.0` -> the version that is pinned."""
+        kinds: dict[str, Mapping[str, LockedToolkit | LockedTorch | LockedWheel]] = {
+            "cuda": self.cuda,
+            "torch": self.torch,
+            **self.headers,
+        }
+        return {
+            f"{kind}-{release}": locked.version
+            for kind, releases in kinds.items()
+            for release, locked in releases.items()
+        }
 
     def toolkit(self, release: str) -> LockedToolkit | None:
         """The CUDA release `major.minor`."""
@@ -112,6 +122,7 @@ def read_lock(path: Path) -> Lock:
         return Lock(
             {release: _toolkit(entry) for release, entry in data["cuda"].items()},
             {release: _torch(entry) for release, entry in data["torch"].items()},
+            {name: _headers(entry) for name, entry in data.get("headers", {}).items()},
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ToolchainError(f"`{path}` is no lock file: {error}") from None
@@ -124,6 +135,10 @@ def _toolkit(entry: Mapping[str, Any]) -> LockedToolkit:
 
 def _torch(entry: Mapping[str, Any]) -> LockedTorch:
     return LockedTorch(entry["version"], _wheels(entry["wheels"]))
+
+
+def _headers(entry: Mapping[str, Any]) -> dict[str, LockedWheel]:
+    return {release: LockedWheel(**wheel) for release, wheel in entry.items()}
 
 
 def _wheels(entries: list[Mapping[str, Any]]) -> tuple[LockedWheel, ...]:

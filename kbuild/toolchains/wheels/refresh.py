@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256
 from kbuild.toolchains.wheels.cuda import FIRST_MAJOR, LIBRARIES, PROGRAMS
 from kbuild.toolchains.wheels.fetch import Fetcher, digest_of
+from kbuild.toolchains.wheels.headers import PROJECTS
 from kbuild.toolchains.wheels.index import MEND
 from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedTorch, LockedWheel
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from packaging.version import Version
     from unearth import Link
 
+T = TypeVar("T")
 Say = Callable[[str], None]
+_NO_HEADERS: Mapping[str, Iterable[str]] = {}
 _META = "cuda-toolkit"
 _THREADS = 4
 _PLATFORM = {"sys_platform": "linux", "platform_machine": "x86_64", "extra": "all"}
@@ -42,8 +45,15 @@ class Refresher:
     fetcher: Fetcher
     say: Say = lambda _: None
 
-    def refresh(self, old: Lock, torch: Iterable[str]) -> Lock:
-        """The lock for every CUDA release from 13 on, and for the named Torch releases.
+    def refresh(
+        self, old: Lock, torch: Iterable[str], headers: Mapping[str, Iterable[str]] = _NO_HEADERS
+    ) -> Lock:
+        """The lock for every CUDA release from 13 on, and for what is named.
+
+        Args:
+            old: the pins so far.
+            torch: Torch releases `major.minor`.
+            headers: their name -> releases `major.minor`.
 
         What this index does not have stays pinned: releases, and wheels of an unchanged version.
 
@@ -56,9 +66,14 @@ class Refresher:
             cuda = list(pool.map(self._toolkit, wanted))
             releases = sorted({*old.torch, *torch}, key=_key)
             found = list(pool.map(lambda name: self._torch(name, old.torch.get(name)), releases))
+            headers_now = {
+                kind: wheels
+                for kind in sorted({*old.headers, *headers})
+                if (wheels := self._headers(kind, old, headers.get(kind, ())))
+            }
         toolkits_now = {**old.cuda, **{_release(locked.version): locked for locked in cuda}}
         torch_now = {_release(locked.version): locked for locked in found if locked}
-        return Lock(dict(sorted(toolkits_now.items(), key=lambda item: _key(item[0]))), torch_now)
+        return Lock(_sorted(toolkits_now), torch_now, headers_now)
 
     def _newest(self, project: str) -> Mapping[tuple[int, int], _File]:
         """Release -> the newest file of it."""
@@ -120,6 +135,18 @@ class Refresher:
         names = {wheel.filename for wheel in wheels}
         return LockedTorch(newest, (*wheels, *(w for w in kept if w.filename not in names)))
 
+    def _headers(self, kind: str, old: Lock, releases: Iterable[str]) -> dict[str, LockedWheel]:
+        """Wheels with the headers of these releases, and of those that were pinned."""
+        before = old.headers.get(kind, {})
+        there = {_release(str(f.version)): f for f in self._newest(PROJECTS[kind]).values()}
+        fresh = {
+            release: self._pin_members(there[release].link)
+            for release in {*before, *releases} & {*there}
+        }
+        if fresh:
+            self.say(f"{kind} {', '.join(_sorted(fresh))}")
+        return _sorted({**before, **fresh})
+
     def _pin(self, link: Link) -> LockedWheel:
         return LockedWheel(link.filename, self._digest(link), self._size(link))
 
@@ -164,6 +191,10 @@ def _oddness(file: _File) -> tuple[bool, bool, str]:
     """Builds with a local version such as `+cpu` last, free-threaded ones before them."""
     interpreter = file.link.filename.split("-")[3]
     return file.version.local is not None, interpreter.endswith("t"), file.link.filename
+
+
+def _sorted(releases: Mapping[str, T]) -> dict[str, T]:
+    return dict(sorted(releases.items(), key=lambda item: _key(item[0])))
 
 
 def _release(version: str) -> str:

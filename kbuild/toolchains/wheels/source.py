@@ -12,14 +12,14 @@ from kbuild.errors import ToolchainError
 from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.run import Runner
-from kbuild.store import Entry, Store
+from kbuild.store import Entry, Store, store_of
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchSupply
 from kbuild.toolchains.facts import FactCache, Facts, compiler
 from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
 from kbuild.toolchains.manylinux import portability
 from kbuild.toolchains.wheels import cuda
-from kbuild.toolchains.wheels.installer import Installer, Say, store_of
+from kbuild.toolchains.wheels.installer import Installer, Say
 from kbuild.toolchains.wheels.lock import Lock, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
 from kbuild.toolchains.wheels.torch import LINK_FOLDER, include_folders

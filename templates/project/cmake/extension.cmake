@@ -61,8 +61,13 @@ function(kbuild_install_extension)
   install(TARGETS ${KBUILD_OPS_NAME} COMPONENT ${KBUILD_OPS_NAME} DESTINATION .
     PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
                 WORLD_READ WORLD_EXECUTE)
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/packaged")
+  configure_file("${KBUILD_GENERATED_DIR}/cmake/${KBUILD_OPS_TEMPLATE}" "${folder}/_ops.py"
+                 @ONLY NEWLINE_STYLE LF)
+  file(CONFIGURE OUTPUT "${folder}/metadata.json" CONTENT "@KBUILD_METADATA@"
+       @ONLY NEWLINE_STYLE LF)
   foreach(file IN ITEMS _ops.py metadata.json)
-    kbuild_install_file("${KBUILD_GENERATED_DIR}/cmake/variants/${KBUILD_VARIANT}/${file}" ${file})
+    kbuild_install_file("${folder}/${file}" ${file})
   endforeach()
   add_custom_target(local_install
     COMMAND "${CMAKE_COMMAND}" --install "${CMAKE_CURRENT_BINARY_DIR}" --component ${KBUILD_OPS_NAME}

@@ -1,8 +1,9 @@
 """A compiler for tests: fast, and as hungry or as unlucky as its source says.
 
 Lines of the source: `#include "x"` is looked up in the -I folders; `//! sleep S`,
-`//! allocate MIB`, `//! say TEXT`, `//! exit CODE`, `//! die-once FILE` (killed unless FILE exists)
-are done. The object holds everything that was read, and the source's name after the prefix maps.
+`//! allocate MIB`, `//! grow MIB` (little by little), `//! say TEXT`, `//! exit CODE`,
+`//! die-once FILE` (killed unless FILE exists) are done. The object holds everything that was read,
+and the source's name after the prefix maps.
 Each start is a line in $FAKE_STARTS.
 """
 
@@ -33,6 +34,17 @@ def allocate(mib):
     time.sleep(0.4)
 
 
+def grow(mib):
+    """Touch more and more pages, 20 steps of a tenth of a second of work each."""
+    held = []
+    for _ in range(20):
+        held.append(bytearray(b"x") * ((int(mib) << 20) // 20))
+        until = time.process_time() + 0.05
+        while time.process_time() < until:
+            pass
+        time.sleep(0.05)
+
+
 def die_once(mark):
     """As the OOM killer does it."""
     if not Path(mark).exists():
@@ -43,6 +55,7 @@ def die_once(mark):
 VERBS = {
     "sleep": lambda seconds: time.sleep(float(seconds)),
     "allocate": allocate,
+    "grow": grow,
     "say": lambda text: print(text.replace("{source}", after("-c")), file=sys.stderr),
     "exit": lambda code: sys.exit(int(code)),
     "die-once": die_once,

@@ -119,7 +119,7 @@ def test_the_dead_hold_nothing(tmp_path: Path) -> None:
     child = subprocess.run((sys.executable, "-c", ""), check=True)  # noqa: TID251
     assert child.returncode == 0
     gone = 2**22 - 1
-    (tmp_path / "ledger").write_text(f"{gone} r 100000 1.0")
+    (tmp_path / "ledger").write_text(f"{gone} r 100000 1.0 0")
     assert Ledger(str(tmp_path / "ledger"), 100).take(50, lambda: False) is not None
 
 
@@ -130,7 +130,7 @@ def test_a_unit_heavier_than_the_budget_runs_alone(tmp_path: Path) -> None:
 def test_a_light_unit_overtakes_but_not_forever(tmp_path: Path) -> None:
     path, now, me = tmp_path / "ledger", time.time(), os.getppid()
     for since, expected in ((now - 1, True), (now - 60, False)):
-        path.write_text(f"{me} r 60 {now - 90}\n1 w 90 {since}")
+        path.write_text(f"{me} r 60 {now - 90} 0\n1 w 90 {since} 0")
         until = time.time() + 0.4
         took = Ledger(str(path), 100).take(30, lambda until=until: time.time() > until)
         assert (took is not None) is expected
@@ -139,7 +139,7 @@ def test_a_light_unit_overtakes_but_not_forever(tmp_path: Path) -> None:
 def test_the_end_of_one_lets_the_next_in(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path / "ledger"), 100)
     holder = subprocess.Popen(("sleep", "0.4"))  # noqa: TID251
-    (tmp_path / "ledger").write_text(f"{holder.pid} r 80 1.0")
+    (tmp_path / "ledger").write_text(f"{holder.pid} r 80 1.0 0")
     threading.Thread(target=holder.wait).start()
     assert ledger.take(50, lambda: False) is not None
     assert holder.poll() == 0

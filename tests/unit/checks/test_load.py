@@ -85,8 +85,10 @@ def test_an_interpreter_that_does_not_start(noarch: Make, tmp_path: Path) -> Non
     assert "127" in what
 
 
-def test_without_the_client_it_is_imported_as_a_package(noarch: Make, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("")
+def bare_python(tmp_path: Path, *modules: str) -> Path:
+    """An interpreter without installed packages, but with these empty modules."""
+    for name in modules:
+        (tmp_path / f"{name}.py").write_text("")
     bare = tmp_path / "python"
     (tmp_path / "run.py").write_text(
         f"import runpy, sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
@@ -94,6 +96,34 @@ def test_without_the_client_it_is_imported_as_a_package(noarch: Make, tmp_path: 
     )
     bare.write_text(f'#!/bin/sh\nexec "{HERE}" -S -I "{tmp_path}/run.py" "$@"\n')
     bare.chmod(0o755)
+    return bare
+
+
+@pytest.mark.parametrize(
+    ("variant", "here", "module", "package"),
+    [
+        ("torch-cpu", "tvm_ffi", "torch", "torch"),
+        (f"torch213-cxx11-cpu-{platform.machine()}-linux", "tvm_ffi", "torch", "torch"),
+        (f"tvm-ffi01-cpu-{platform.machine()}-linux", "torch", "tvm_ffi", "apache-tvm-ffi"),
+    ],
+)
+def test_an_interpreter_without_the_framework(
+    make: Make, tmp_path: Path, variant: str, here: str, module: str, package: str
+) -> None:
+    bare = bare_python(tmp_path, here)
+    (finding,) = Load().run(make(variant=variant, python=bare))
+    assert finding.severity == "info"
+    assert finding.what == f"not loaded here: {bare} has no {module}"
+    assert finding.hint == f"{bare} -m pip install {package}, or `--python` with one that has it"
+
+
+def test_tvm_ffi_needs_no_torch(make: Make, tmp_path: Path) -> None:
+    variant = f"tvm-ffi01-cpu-{platform.machine()}-linux"
+    assert said(make(variant=variant, python=bare_python(tmp_path, "tvm_ffi"))) == []
+
+
+def test_without_the_client_it_is_imported_as_a_package(noarch: Make, tmp_path: Path) -> None:
+    bare = bare_python(tmp_path, "torch")
     good = {"__init__.py": f"from . import sub\nassert __name__ == '{ID}'\n", "sub.py": ""}
     assert said(noarch(good, python=bare)) == []
     ((severity, what),) = said(noarch({"__init__.py": "import nothing_like_it"}, python=bare))

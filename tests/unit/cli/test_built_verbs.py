@@ -88,7 +88,7 @@ class TestReport:
         findings = {Path("b", CPU): [finding("error"), finding("warning"), finding("info")]}
         assert check_builds.report(findings, ctx, as_json=False) == 6
         out, err = capsys.readouterr()
-        assert "broken  1 error, 1 warning" in out
+        assert "broken  1 error, 1 warning, 1 note\n" in out
         assert f"error: {CPU}/a.so: has a RUNPATH [rpath]\n  hint: remove it" in err
         assert f"warning: {CPU}/a.so" in err
         assert err.endswith("error: 1 of 1 variants break a promise\n")

@@ -87,6 +87,35 @@ class TestTests:
         assert "pip install pytest" in raised.value.hint
 
 
+class Compiler:
+    """A g++ 13 with its files, as far as the doctor asks."""
+
+    def __init__(self, root, *, static=True, assembler="2.40", glibc=36):
+        self.folder = root / "gcc" / "13"
+        self.folder.mkdir(parents=True)
+        for name in ("crtbegin.o", *(["libstdc++.a"] if static else [])):
+            (self.folder / name).write_text("")
+        self.assembler, self.glibc = assembler, glibc
+
+    def run(self, argv, **_):
+        return Done(tuple(argv), 0, self._answer(tuple(map(str, argv))), 0.0)
+
+    def _answer(self, command):
+        option = command[1]
+        if option.startswith("-print-file-name="):
+            name = option.partition("=")[2]
+            file = self.folder / name
+            return f"{file if file.exists() else name}\n"
+        if "-dM" in command:
+            macros = f"#define __GLIBC__ 2\n#define __GLIBC_MINOR__ {self.glibc}\n"
+            return macros if self.glibc else ""
+        if option == "-print-prog-name=as":
+            return "/usr/bin/as\n"
+        if command[0].endswith("/as"):
+            return f"GNU assembler (GNU Binutils) {self.assembler}\n"
+        return "g++ 13.2.0\n"
+
+
 class TestDoctor:
     FACTS = (
         '{"python": {"executable": "/p/python", "include_dir": "", "version": "3.11.7"},'
@@ -98,13 +127,17 @@ class TestDoctor:
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setattr("kbuild.toolchains.facts._PROBE", tmp_path / "probe.py")
         facts = __import__("json").loads(self.FACTS) | {"torch": None}
-        monkeypatch.setattr("kbuild.diagnosis.choose_python", lambda *_: facts)
-        items = {item.name: item for item in diagnose(None, tmp_path, Pretend())}
+        monkeypatch.setattr("kbuild.diagnosis.machine.choose_python", lambda *_: facts)
+        (tmp_path / "os-release").write_text("ID=debian\n")
+        found = diagnose(None, tmp_path, Pretend(), tmp_path / "os-release")
+        items = {item.name: item for item in found}
         assert items["C++ compiler"].state == "missing"
         assert items["C++ compiler"].mend == "apt-get install g++"
         assert items["torch"].mend == "/p/python -m pip install torch"
         assert items["git"].state == "optional"
         assert {tool.name for tool in OPTIONAL_TOOLS} <= set(items)
+        assert "kbuild check --backend xpu" in items["oneAPI"].without
+        assert "kbuild check --backend metal" in items["Xcode"].without
 
     def test_an_old_compiler(self, tmp_path, monkeypatch):
         compiler = tmp_path / "g++"
@@ -112,17 +145,69 @@ class TestDoctor:
         compiler.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
         facts = __import__("json").loads(self.FACTS)
-        monkeypatch.setattr("kbuild.diagnosis.choose_python", lambda *_: facts)
+        monkeypatch.setattr("kbuild.diagnosis.machine.choose_python", lambda *_: facts)
         runner = Pretend(output="g++ (Debian 8.3.0-6) 8.3.0\n")
         items = {item.name: item for item in diagnose(None, tmp_path, runner)}
         assert (items["C++ compiler"].state, items["torch"].state) == ("missing", "ok")
         assert "too old" in items["C++ compiler"].found
 
+    @pytest.fixture
+    def links(self, tmp_path, monkeypatch):
+        """`links(Compiler(...))`: the line about portable links on a machine with that compiler."""
+        monkeypatch.setattr("sys.platform", "linux")
+        facts = __import__("json").loads(self.FACTS)
+        monkeypatch.setattr("kbuild.diagnosis.machine.choose_python", lambda *_: facts)
+        os_release = tmp_path / "os-release"
+
+        def ask(compiler, release='ID=mint\nID_LIKE="ubuntu debian"\n'):
+            os_release.write_text(release)
+            (tmp_path / "g++").write_text("")
+            (tmp_path / "g++").chmod(0o755)
+            monkeypatch.setenv("PATH", str(tmp_path))
+            items = diagnose(None, tmp_path / "cache", compiler, os_release)
+            return next(item for item in items if item.name == "portable links")
+
+        return ask
+
+    def test_a_compiler_for_portable_links(self, links, tmp_path):
+        compiler = Compiler(tmp_path)
+        item = links(compiler)
+        assert item.state == "ok"
+        assert item.found == f"{compiler.folder / 'libstdc++.a'} assembler 2.40 glibc 2.36"
+
+    @pytest.mark.parametrize(
+        ("release", "mend"),
+        [
+            ('ID=mint\nID_LIKE="ubuntu debian"\n', "apt-get install libstdc++-13-dev"),
+            ("NAME=Debian\nID=debian\n", "apt-get install libstdc++-13-dev"),
+            ("ID=fedora\n", "dnf install libstdc++-static"),
+            ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install libstdc++-static"),
+            ("ID=void\n", "install your distribution's package with GCC 13's libstdc++.a"),
+        ],
+    )
+    def test_a_static_library_is_named_by_its_package(self, links, tmp_path, release, mend):
+        item = links(Compiler(tmp_path, static=False), release)
+        assert (item.state, item.found, item.mend) == ("optional", "no libstdc++.a", mend)
+        assert item.needed_for == "results for manylinux_2_28 and newer systems"
+
+    def test_an_old_assembler(self, links, tmp_path):
+        item = links(Compiler(tmp_path, assembler="2.34"))
+        assert item.state == "optional"
+        assert item.found == "assembler 2.34: too old, 2.35 is the oldest"
+
+    def test_links_on_an_old_system(self, links, tmp_path):
+        item = links(Compiler(tmp_path, static=False, glibc=28))
+        assert (item.state, item.found) == ("ok", "glibc 2.28, as old as manylinux_2_28's")
+
+    def test_links_without_glibc(self, links, tmp_path):
+        item = links(Compiler(tmp_path, glibc=None))
+        assert (item.state, item.mend) == ("optional", "set CXX to a compiler for glibc")
+
     def test_here(self, kbuild):
         answer = kbuild("doctor", "--json")
         assert answer.code in {0, 4}
         names = [item["name"] for item in answer.json["items"]]
-        assert names[:4] == ["Python", "C++ compiler", "cmake", "ninja"]
+        assert names[:4] == ["Python", "C++ compiler", "portable links", "cmake"]
         assert answer.json["ok"] is (answer.code == 0)
 
 

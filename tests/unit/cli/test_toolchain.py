@@ -12,6 +12,7 @@ from toolkit_bench import fill
 from wheel_bench import serve
 
 from kbuild.__main__ import main
+from kbuild.store import Recipe, store_of
 
 pytestmark = [
     pytest.mark.compile,
@@ -55,6 +56,22 @@ def test_list_before_and_after_install(toolchain: Toolchain) -> None:
     _, answer = toolchain("list")
     assert [entry["name"] for entry in answer["installed"]] == names
     assert all(entry["size"] > 0 and entry["used"] for entry in answer["installed"])
+
+
+def test_what_was_made_here_is_listed_too(
+    toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def make(root: Path) -> dict[str, Any]:
+        (root / "libc.so.6").write_bytes(b"\0" * 3_000_000)
+        return {"sources": []}
+
+    store_of(tmp_path / "cache").ensure(Recipe("manylinux_2_28", "x86_64", {}), make)
+    toolchain("install", "torch-2.14")
+    assert main(["toolchain", "list", "--lock-file", str(tmp_path / "lock.json")]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["manylinux_2_28", "3", "MB", "x86_64"] in rows
+    assert [row[0] for row in rows].count("torch-2.14") == 1
+    assert len(rows) == 4
 
 
 def test_install_without_names_takes_what_the_matrix_needs(toolchain: Toolchain) -> None:

@@ -16,6 +16,7 @@ from plans import SECTIONS, plan_of
 
 from kbuild.backends import BACKENDS
 from kbuild.generate import generate, generate_project, templates
+from kbuild.generate.variant import ops_text
 
 ROOT = Path(__file__).parents[3]
 PROJECT = templates.template_root() / "project"
@@ -75,9 +76,15 @@ def test_a_missing_value_is_an_error():
 
 @pytest.mark.parametrize("variant", SECTIONS)
 def test_ops_is_python_3_9(variant):
-    files = generate(plan_of(variant))
-    name = next(path for path, _ in files.items() if path.endswith("_ops.py"))
-    ast.parse(files[name], feature_version=(3, 9))
+    ast.parse(ops_text(plan_of(variant)), feature_version=(3, 9))
+
+
+def test_a_variant_has_one_file_of_its_own():
+    names = [name for name in COMPILED if name.startswith("torch213")]
+    one, all_ = generate_project([plan_of(names[0])]), generate_project([plan_of(n) for n in names])
+    more = {path for path, _ in all_.items()} - {path for path, _ in one.items()}
+    own = {path for path in more if not path.startswith("cmake/languages/")}
+    assert own == {f"cmake/variants/{name}.cmake" for name in names[1:]}
 
 
 def test_copied_scripts_are_python_3_9():

@@ -25,6 +25,14 @@ def test_list_separators_are_escaped_twice():
     assert quoting.argument("a;b") == '"a\\\\;b"'
 
 
+@given(st.text(alphabet="a]=[\n\\$@{};"))
+def test_bracketed_text_ends_where_it_should(text):
+    match = re.match(r"\[(=+)\[\n(.*?)\]\1\]", quoting.bracketed(text), flags=re.DOTALL)
+    assert match is not None
+    assert match[2] == text
+    assert match[0] == quoting.bracketed(text)
+
+
 @given(st.text(alphabet=st.characters(blacklist_characters=";\0\n\r")))
 def test_arguments_round_trip(text):
     quoted = quoting.argument(text)

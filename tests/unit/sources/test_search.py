@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from source_bench import COMMIT, FakeGit, make_tree, members, tree_files
 from wheel_bench import make_wheel, pinned
 
 from kbuild.errors import ToolchainError
+from kbuild.run import LocalRunner
 from kbuild.store import Store
 from kbuild.toolchains.sources import HeaderSource, HeaderSources, resolve
 from kbuild.toolchains.sources.pins import Pin, PinnedWheel, pin_of
+from kbuild.toolchains.sources.with_headers import versions
 from kbuild.version import Version
 
 ROOT = "cutlass_library/source"
@@ -213,6 +216,81 @@ class TestGit:
             with pytest.raises(ToolchainError):
                 sources.resolve(["cutlass_4_0"])
         assert len(desk.git.calls) == 1
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+class TestCommits:
+    """With a real git, led to a repository of this machine as its `insteadOf` allows."""
+
+    NAME, TAG = "cutlass_4_0", "v4.0.0"
+
+    @pytest.fixture
+    def repository(self, tmp_path: Path) -> Path:
+        made = make_tree(tmp_path / "repository", "4.0.0")
+        self._git(made, "init", "--quiet")
+        self._tag(made)
+        return made
+
+    def _git(self, folder: Path, *words: str) -> str:
+        author = ("-c", "user.name=a", "-c", "user.email=a@test", "-c", "commit.gpgsign=false")
+        command = ("git", *author, *words)
+        done = LocalRunner().run(command, cwd=folder, env={"PATH": os.environ["PATH"]})
+        assert done.ok, done.output
+        return done.output.strip()
+
+    def _tag(self, repository: Path) -> str:
+        """Commit what is there, and make the tag that commit."""
+        self._git(repository, "add", ".")
+        self._git(repository, "commit", "--quiet", "--allow-empty", "-m", "it")
+        self._git(repository, "tag", "--force", self.TAG)
+        return self._git(repository, "rev-parse", "HEAD")
+
+    @pytest.fixture
+    def sources(self, tmp_path: Path, repository: Path) -> Iterator[Callable[[], HeaderSources]]:
+        url = pin_of(self.NAME).library.repository
+        config = tmp_path / "gitconfig"
+        config.write_text(f'[url "{repository.as_uri()}"]\n  insteadOf = {url}\n')
+        environ = {
+            "PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": str(config), "PIP_NO_INDEX": "1"
+        }  # fmt: skip
+        yield lambda: HeaderSources({}, tmp_path / "cache", LocalRunner(), environ)
+        Store(tmp_path / "cache" / "store").prune(0)
+
+    def test_the_commit_is_recorded(self, sources, repository) -> None:
+        (found,) = sources().resolve([self.NAME])
+        commit = self._git(repository, "rev-parse", "HEAD")
+        assert found.digest == f"commit:{commit}"
+        assert dict(versions([found]))[self.NAME] == f"4.0.0 (git tag v4.0.0, commit {commit[:12]})"
+        (entry,) = sources().store.entries()
+        assert entry.facts["sources"][0]["commit"] == commit
+
+    def test_the_same_commit_is_fetched_again(self, sources) -> None:
+        (first,) = sources().resolve([self.NAME])
+        sources().store.prune(0)
+        assert sources().resolve([self.NAME]) == (first,)
+
+    def test_a_tag_that_moved_is_refused(self, sources, repository) -> None:
+        first = self._git(repository, "rev-parse", "HEAD")
+        sources().resolve([self.NAME])
+        sources().store.prune(0)
+        (repository / "include/cutlass/cutlass.h").write_text("#error\n")
+        second = self._tag(repository)
+        words = f"is commit {second[:12]}, but was {first[:12]} when it was first fetched"
+        with pytest.raises(ToolchainError, match=words) as raised:
+            sources().resolve([self.NAME])
+        assert sources().store.entries() == ()
+        (kept,) = sources().commits.folder.iterdir()
+        assert f"delete {kept}" in raised.value.message
+        kept.unlink()
+        assert sources().resolve([self.NAME])[0].digest == f"commit:{second}"
+
+    def test_an_entry_of_an_earlier_kbuild_counts(self, sources) -> None:
+        sources().resolve([self.NAME])
+        commits = sources().commits
+        shutil.rmtree(commits.folder)
+        repository = str(pin_of(self.NAME).library.repository)
+        with pytest.raises(ToolchainError, match="when it was first fetched"):
+            commits.confirm(repository, self.TAG, COMMIT)
 
 
 class TestUnavailable:

@@ -12,6 +12,7 @@ from fake_machine import MACROS, FakeRunner, failed, fake_rocm, fake_torch, full
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256
 from kbuild.run import LocalRunner
+from kbuild.store import Store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.debian_hip import DebianHip
 from kbuild.toolchains.debian_hip.deb import unpack
@@ -106,7 +107,8 @@ class TestPins:
         assert {package.path.split("/")[0] for package in pins().packages} == {"pool"}
 
     def test_the_entry_names_version_and_content(self):
-        assert pins().entry == f"debian-hip-{pins().hip}-{pins().digest[:12]}"
+        assert pins().recipe.name.startswith(f"debian-hip-{pins().hip}-")
+        assert replace(pins(), digest="0" * 64).recipe.name != pins().recipe.name
         assert pins().soname == "libamdhip64.so.7"
 
     def test_no_host_is_named(self):
@@ -197,7 +199,7 @@ def on_x86(monkeypatch) -> None:
 
 def with_torch(folder: Path, version: str = "2.13.0+cpu", hip: str | None = None) -> DebianHip:
     made = DebianHip(machine(folder, fake_torch(folder, version, hip))[0], {})
-    fake_rocm(made.folder)
+    made.store.ensure(made.pins.recipe, lambda root: {"sources": [fake_rocm(root).name]})
     return made
 
 
@@ -260,7 +262,7 @@ class TestFullAbi:
             "ATen/hip/HIPConfig", "c10/hip/impl/hip_cmake_macros",
         )  # fmt: skip
         assert all(Path(first, f"{name}.h").is_file() for name in shims)
-        assert Path(entries["KBUILD_TORCH_LIBRARY_DIR"]).parent == source.folder.parent
+        assert source.store.root in Path(entries["KBUILD_TORCH_LIBRARY_DIR"]).parents
 
     def test_it_is_said(self, source):
         made = source.provision(full())
@@ -277,6 +279,47 @@ class TestFullAbi:
     def test_a_torch_for_another_rocm_is_refused(self, tmp_path):
         refused = with_torch(tmp_path, "2.13.0+rocm7.1", "7.1.25424").refuses(full())
         assert "needs Torch 2.13 built for ROCm 7.2" in (refused or "")
+
+
+class TestMaking:
+    """The tools of the packages, and an entry of the store like any other."""
+
+    @pytest.fixture
+    def made(self, tmp_path, monkeypatch) -> tuple[Store, str, list[tuple[str, ...]]]:
+        monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: "x86_64-linux")
+        monkeypatch.setattr(build_tools, "patchelf", lambda: Path("/patchelf"))
+        monkeypatch.setattr("kbuild.toolchains.debian_hip.source.find_cxx", lambda: Path("/c++"))
+        data = tar_xz(
+            **{
+                "lib/llvm-21/bin/clang++": "run",
+                "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2": "loader",
+            }
+        )
+        content = ar(("debian-binary", b"2.0"), ("data.tar.xz", data))
+        package = Package("clang", "21", "pool/clang.deb", len(content), sha256(content))
+        host, runner = machine(tmp_path, fake_torch(tmp_path))
+        (tmp_path / "cache" / "downloads").mkdir(parents=True)
+        (tmp_path / "cache" / "downloads" / package.file).write_bytes(content)
+        runner.answers |= {"--set-interpreter": "", "-Wl,-soname": ""}
+        source = DebianHip(host, {}, replace(pins(), packages=(package,)))
+        source.provision(stable())
+        return source.store, source.pins.recipe.name, runner.asked
+
+    def test_it_is_an_entry_of_the_store(self, made):
+        store, name, _ = made
+        entry = next(entry for entry in store.entries() if entry.name == name)
+        assert entry.differences() == ()
+        assert "llvm/bin/clang++" in entry.members
+        assert [source["name"] for source in entry.facts["sources"]] == ["clang"]
+        assert name in store.prune(0)
+        assert store.entries() == ()
+
+    def test_the_tools_name_the_loader_where_it_will_be(self, made):
+        store, name, asked = made
+        (patchelf,) = [command for command in asked if "--set-interpreter" in command]
+        loader = store.root / name / "root" / "llvm/lib/ld-linux-x86-64.so.2"
+        assert patchelf[2] == str(loader)
+        assert loader.is_file()
 
 
 class TestChoosing:

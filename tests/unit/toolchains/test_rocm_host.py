@@ -7,6 +7,7 @@ from fake_machine import MACROS, fake_rocm, fake_torch, full, machine, stable
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
+from kbuild.store import store_of
 from kbuild.toolchains.hip import RocmFolder
 from kbuild.toolchains.host import Host
 from kbuild.toolchains.rocm_host import RocmHost, find_rocm
@@ -111,6 +112,15 @@ class TestToolchain:
         rocm.provision(stable())
         rocm.provision(stable())
         assert sum("hipify_headers.py" in " ".join(command) for command in runner.asked) == 1
+
+    def test_translated_headers_are_an_entry_of_the_store(self, host, tmp_path):
+        rocm_host(host, fake_rocm(tmp_path / "rocm")).provision(stable())
+        (entry,) = store_of(host.cache.folder).entries()
+        assert entry.name.startswith("torch-hip-headers-2.13.0-")
+        assert list(entry.members) == [f"{MACROS}"]
+        (entry.root / MACROS).chmod(0o644)
+        (entry.root / MACROS).write_text("cudaError_t\n")
+        assert entry.differences() == (f"`{MACROS}` was changed",)
 
     def test_a_torch_for_rocm_is_taken_as_it_is(self, tmp_path):
         host, _ = machine(tmp_path, fake_torch(tmp_path, "2.13.0+rocm7.2", "7.2.53211"))

@@ -11,6 +11,7 @@ from given_wheels import torch_wheel
 from kbuild.pipeline.tools import tools_of
 from kbuild.pipeline.torch_wheels import given_wheels
 from kbuild.plan import Requirements
+from kbuild.store import store_of
 from kbuild.toolchains.debian_hip.pins import pins
 from kbuild.variant import System
 
@@ -25,7 +26,8 @@ class Machine:
         host, self.runner = machine(folder, fake_torch(folder))
         self.python = host.python
         self.cache = folder / "cache"
-        fake_rocm(self.cache / "store" / pins().entry)
+        packages = pins().recipe
+        store_of(self.cache).ensure(packages, lambda root: {"sources": [fake_rocm(root).name]})
         monkeypatch.setenv("ROCM_PATH", str(folder / "none"))
         monkeypatch.delenv("KBUILD_EXPERIMENTAL", raising=False)
 

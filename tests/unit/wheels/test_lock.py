@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
 from kbuild.matrix.data import entries
 from kbuild.toolchains.wheels.cuda import LIBRARIES, PROGRAMS
+from kbuild.toolchains.wheels.headers import PROJECTS
 from kbuild.toolchains.wheels.lock import (
     LOCK_FILE,
     Lock,
@@ -52,6 +54,23 @@ def test_packaged_lock_has_every_cuda_13_of_the_matrix() -> None:
     versions = {entry.backend_version for entry in entries() if entry.backend == "cuda"}
     wanted = {str(version) for version in versions if version and version.major == 13}
     assert wanted <= set(packaged_lock().cuda)
+
+
+def test_packaged_lock_has_the_headers_that_type_checks_need() -> None:
+    lock = packaged_lock()
+    for entry in entries():
+        asked = BACKENDS.get(entry.backend).type_check
+        for name in asked.headers if asked and entry.backend_version else ():
+            wheel = lock.headers[name][entry.backend_version.release]
+            assert wheel.project == PROJECTS[name]
+            assert wheel.version.startswith(f"{entry.backend_version.release}.")
+            assert SHA256.fullmatch(wheel.record or "")
+            assert lock.pinned[f"{name}-{entry.backend_version.release}"] == wheel.version
+
+
+def test_a_lock_without_headers_is_one(tmp_path: Path) -> None:
+    (tmp_path / "lock.json").write_text('{"format": 1, "cuda": {}, "torch": {}}')
+    assert read_lock(tmp_path / "lock.json") == Lock({}, {})
 
 
 def test_exact_and_oldest_release() -> None:

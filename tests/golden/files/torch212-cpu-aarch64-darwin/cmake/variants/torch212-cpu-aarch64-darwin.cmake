@@ -1,5 +1,6 @@
 # torch212-cpu-aarch64-darwin: every decision of its plan. Written by kbuild; edits are lost.
 set(KBUILD_OPS_NAME _fast_relu_cpu_1a2b3c4)
+set(KBUILD_OPS_TEMPLATE ops_torch.py.in)
 set(KBUILD_EXTENSION_FILE _fast_relu_cpu_1a2b3c4.abi3.so)
 set(KBUILD_LANGUAGES CXX)
 set(KBUILD_DEVICE_LANGUAGES)
@@ -8,6 +9,31 @@ set(KBUILD_DEFINITIONS CPU_KERNEL)
 set(KBUILD_LIBRARIES torch torch_cpu c10)
 set(KBUILD_LINK_FLAGS "")
 set(CMAKE_OSX_DEPLOYMENT_TARGET 15.0 CACHE STRING "Oldest macOS to load on")
+
+set(KBUILD_METADATA [=[
+{
+  "name": "fast-relu",
+  "id": "_fast_relu_cpu_1a2b3c4",
+  "version": 2,
+  "license": "Apache-2.0",
+  "source": "https://example.org/fast-relu",
+  "python-depends": [],
+  "kernel-depends": [
+    {
+      "repo-id": "org/other",
+      "version": 1
+    }
+  ],
+  "backend": {
+    "type": "cpu"
+  },
+  "provenance": {
+    "kernel-builder": {
+      "name": "kbuild",
+      "version": "(of kbuild)"
+    }
+  }
+}]=])
 
 function(kbuild_variant)
   kbuild_add_component(binding

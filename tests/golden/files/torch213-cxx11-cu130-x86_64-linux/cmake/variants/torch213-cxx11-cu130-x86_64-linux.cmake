@@ -1,5 +1,6 @@
 # torch213-cxx11-cu130-x86_64-linux: every decision of its plan. Written by kbuild; edits are lost.
 set(KBUILD_OPS_NAME _fast_relu_cuda_1a2b3c4)
+set(KBUILD_OPS_TEMPLATE ops_torch.py.in)
 set(KBUILD_EXTENSION_FILE _fast_relu_cuda_1a2b3c4.abi3.so)
 set(KBUILD_LANGUAGES CXX)
 set(KBUILD_DEVICE_LANGUAGES CUDA)
@@ -7,6 +8,37 @@ set(KBUILD_CXX_STANDARD 20)
 set(KBUILD_DEFINITIONS CUDA_KERNEL USE_CUDA=1)
 set(KBUILD_LIBRARIES torch torch_cpu c10 torch_cuda c10_cuda CUDA::cudart)
 set(KBUILD_LINK_FLAGS "")
+
+set(KBUILD_METADATA [=[
+{
+  "name": "fast-relu",
+  "id": "_fast_relu_cuda_1a2b3c4",
+  "version": 2,
+  "license": "Apache-2.0",
+  "source": "https://example.org/fast-relu",
+  "python-depends": [],
+  "kernel-depends": [
+    {
+      "repo-id": "org/other",
+      "version": 1
+    }
+  ],
+  "backend": {
+    "type": "cuda",
+    "archs": [
+      "12.0+PTX",
+      "7.5",
+      "8.0",
+      "9.0a"
+    ]
+  },
+  "provenance": {
+    "kernel-builder": {
+      "name": "kbuild",
+      "version": "(of kbuild)"
+    }
+  }
+}]=])
 
 function(kbuild_variant)
   kbuild_add_component(binding

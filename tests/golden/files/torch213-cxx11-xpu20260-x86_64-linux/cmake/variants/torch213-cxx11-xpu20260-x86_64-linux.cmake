@@ -1,5 +1,6 @@
 # torch213-cxx11-xpu20260-x86_64-linux: every decision of its plan. Written by kbuild; edits are lost.
 set(KBUILD_OPS_NAME _fast_relu_xpu_1a2b3c4)
+set(KBUILD_OPS_TEMPLATE ops_torch.py.in)
 set(KBUILD_EXTENSION_FILE _fast_relu_xpu_1a2b3c4.abi3.so)
 set(KBUILD_LANGUAGES CXX)
 set(KBUILD_DEVICE_LANGUAGES SYCL)
@@ -7,6 +8,31 @@ set(KBUILD_CXX_STANDARD 20)
 set(KBUILD_DEFINITIONS XPU_KERNEL USE_XPU)
 set(KBUILD_LIBRARIES torch torch_cpu c10 torch_xpu c10_xpu)
 set(KBUILD_LINK_FLAGS "-Wl,-z,noexecstack -fsycl --offload-compress -fsycl-targets=spir64_gen,spir64 -Xsycl-target-backend=spir64_gen '-device pvc,bmg-g21,cri -options '\"'\"'-cl-intel-enable-auto-large-GRF-mode -cl-poison-unsupported-fp64-kernels -cl-intel-greater-than-4GB-buffer-required'\"'\"'' -Xspirv-translator=spir64_gen -spirv-ext=+SPV_INTEL_split_barrier,+SPV_INTEL_2d_block_io,+SPV_INTEL_subgroup_matrix_multiply_accumulate -Xspirv-translator=spir64 -spirv-ext=+SPV_INTEL_split_barrier,+SPV_INTEL_2d_block_io,+SPV_INTEL_subgroup_matrix_multiply_accumulate")
+
+set(KBUILD_METADATA [=[
+{
+  "name": "fast-relu",
+  "id": "_fast_relu_xpu_1a2b3c4",
+  "version": 2,
+  "license": "Apache-2.0",
+  "source": "https://example.org/fast-relu",
+  "python-depends": [],
+  "kernel-depends": [
+    {
+      "repo-id": "org/other",
+      "version": 1
+    }
+  ],
+  "backend": {
+    "type": "xpu"
+  },
+  "provenance": {
+    "kernel-builder": {
+      "name": "kbuild",
+      "version": "(of kbuild)"
+    }
+  }
+}]=])
 
 function(kbuild_variant)
   kbuild_add_component(binding

@@ -1,0 +1,97 @@
+"""Where the headers of a variant come from when only its types are checked.
+
+Torch's and the device's are pinned wheels in the store, fetched when a check needs them; header
+dependencies come the same way as for a build; TVM-FFI's are those of the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbuild.backends.static import TypeCheck
+from kbuild.errors import ToolchainError
+from kbuild.fileset import FileSet
+from kbuild.frameworks import FRAMEWORKS
+from kbuild.generate import templates
+from kbuild.plan import Requirements, VariantPlan
+from kbuild.static.command import Folders
+from kbuild.toolchains.facts import Facts
+from kbuild.toolchains.sources import HeaderSources
+from kbuild.toolchains.wheels.headers import INCLUDE_FOLDER
+from kbuild.toolchains.wheels.installer import Installer
+from kbuild.toolchains.wheels.torch import include_folders
+from kbuild.version import Version
+
+Found = dict[str, tuple[Path, ...]]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Gives the folders of any variant's headers; fetches what is not here."""
+
+    project: Path
+    scratch: Path
+    """Folder for generated headers."""
+    facts: Facts
+    """The interpreter's."""
+    installer: Installer
+    sources: HeaderSources
+
+    def folders(self, plan: VariantPlan, check: TypeCheck) -> Folders:
+        """Everything that the variant's units may include.
+
+        Raises:
+            ToolchainError: something is not pinned, or cannot be had.
+        """
+        framework = FRAMEWORKS.get(plan.framework)
+        support = {
+            f"{framework.package_root}/{name}": templates.read(f"project/{name}")
+            for name in framework.support_files
+        }
+        return Folders(
+            project=self.project,
+            generated=_written(self.scratch / plan.framework, support),
+            stand_ins=_written(self.scratch / f"{plan.backend}-stand-ins", dict(check.stand_ins)),
+            python=Path(self.facts["python"]["include_dir"] or "/nonexistent"),
+            libraries=self._libraries(plan.requires),
+            device=self._device(plan.requires, check),
+        )
+
+    def _libraries(self, requires: Requirements) -> Found:
+        found: Found = {}
+        if requires.torch:
+            entry = self.installer.torch(requires.torch, exact=requires.torch_exact)
+            found["torch"] = include_folders(entry.root)
+        if requires.tvm_ffi:
+            found["tvm-ffi"] = self._tvm_ffi(requires.tvm_ffi)
+        if requires.libraries:
+            compiler = Version.parse(requires.toolkit) if requires.toolkit else None
+            headers = self.sources.resolve(requires.libraries, compiler)
+            found |= {source.name: tuple(source.include_dirs) for source in headers}
+        return found
+
+    def _tvm_ffi(self, release: str) -> tuple[Path, ...]:
+        facts = self.facts["tvm_ffi"]
+        if not facts:
+            raise ToolchainError(
+                f"needs the headers of apache-tvm-ffi {release}",
+                hint=f"{self.facts['python']['executable']} -m pip install apache-tvm-ffi",
+            )
+        return tuple(map(Path, facts["include_dirs"]))
+
+    def _device(self, requires: Requirements, check: TypeCheck) -> Found:
+        if requires.toolkit is None:
+            return {}
+        release = Version.parse(requires.toolkit).release
+        return {
+            name: (self.installer.headers(name, release).root / INCLUDE_FOLDER,)
+            for name in check.headers
+        }
+
+
+def _written(folder: Path, files: Mapping[str, str]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    FileSet(files).write(folder)
+    return folder

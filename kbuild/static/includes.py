@@ -1,0 +1,115 @@
+"""Whether every `#include "..."` of sources that nothing here compiles leads to a file."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from kbuild.backends.static import IncludeCheck
+from kbuild.checks.base import Finding
+from kbuild.frameworks import FRAMEWORKS
+from kbuild.includes import resolve
+from kbuild.plan import BINDING, Component, VariantPlan
+from kbuild.sourcetree import SourceTree
+
+CHECK = "includes"
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_DIRECTIVE = re.compile(
+    r'^[ \t]*#[ \t]*(?P<word>\w+)[ \t]*(?:(?:"(?P<quoted>[^"\n]+)")|(?:<(?P<angled>[^>\n]+)>))?'
+)
+_OPENS, _CLOSES = ("if", "ifdef", "ifndef"), "endif"
+_INCLUDES = ("include", "import")
+_GUARD = re.compile(r"\s*#\s*ifndef\s+(\w+)\s*\n\s*#\s*define\s+\1\b")
+
+
+@dataclass(frozen=True)
+class Include:
+    """One line that includes a file."""
+
+    name: str
+    line: int
+    """1-based."""
+    is_quoted: bool
+    is_conditional: bool
+    """Below an `#if` that is no include guard: the preprocessor may never see it."""
+
+
+def check_includes(
+    plan: VariantPlan, tree: SourceTree, check: IncludeCheck
+) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+    """The files that were read, and a finding for each include that leads nowhere.
+
+    An error, but a warning where a condition may leave the line out. What a framework's or the
+    system's headers are called is left alone.
+    """
+    files: dict[str, None] = {}
+    found: dict[Finding, None] = {}
+    framework = FRAMEWORKS.get(plan.framework)
+    given = (*check.generated, *framework.support_files)
+    for part in plan.components:
+        root = (framework.package_root,) if part.name == BINDING else ()
+        folders = (*root, *part.include)
+        for path, include in _unresolved(part, folders, tree, check, files):
+            foreign = include.name.partition("/")[0] in framework.header_folders
+            if include.is_quoted and include.name not in given and not foreign:
+                found[_finding(path, include, folders)] = None
+    return tuple(files), tuple(found)
+
+
+def _unresolved(
+    part: Component,
+    folders: tuple[str, ...],
+    tree: SourceTree,
+    check: IncludeCheck,
+    files: dict[str, None],
+) -> Iterator[tuple[str, Include]]:
+    """Includes that lead nowhere, in what the component's files read; adds those files."""
+    waiting = [source.path for source in part.sources]
+    seen: set[str] = set()
+    while waiting:
+        path = waiting.pop(0)
+        if path in seen or PurePosixPath(path).suffix not in check.suffixes:
+            continue
+        seen.add(path)
+        files[path] = None
+        for include in includes(tree.read_text(path)):
+            targets = resolve(tree, include.name, (posixpath.dirname(path), *folders))
+            waiting.extend(targets)
+            if not targets:
+                yield path, include
+
+
+def includes(text: str) -> Iterator[Include]:
+    """Every include of a source, comments left out."""
+    plain = _COMMENT.sub(_blank, text)
+    depth = -1 if _GUARD.match(plain) else 0
+    for number, line in enumerate(plain.splitlines(), 1):
+        match = _DIRECTIVE.match(line)
+        if match is None:
+            continue
+        if match["word"] in _OPENS:
+            depth += 1
+        elif match["word"] == _CLOSES:
+            depth -= 1
+        elif match["word"] in _INCLUDES and (match["quoted"] or match["angled"]):
+            quoted = match["quoted"] is not None
+            yield Include(match["quoted"] or match["angled"], number, quoted, depth > 0)
+
+
+def _blank(match: re.Match[str]) -> str:
+    """As many lines as the comment had."""
+    return " " + "\n" * match[0].count("\n")
+
+
+def _finding(path: str, include: Include, folders: tuple[str, ...]) -> Finding:
+    looked = ", ".join(f"`{folder}`" for folder in (posixpath.dirname(path) or ".", *folders))
+    return Finding(
+        CHECK,
+        "warning" if include.is_conditional else "error",
+        f"{path}:{include.line}",
+        f"`{include.name}` is not found",
+        f"looked in {looked}; `include` of the section in build.toml names more folders",
+    )

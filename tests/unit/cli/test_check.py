@@ -1,0 +1,104 @@
+"""`kbuild check` as a command."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbuild.checks.base import Finding
+from kbuild.errors import ToolchainError
+from kbuild.static.verdict import Verdict
+
+METAL = """\
+[general]
+name = "demo"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu", "metal"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+
+[kernel.cpu]
+backend = "cpu"
+depends = ["torch"]
+src = ["cpu.cpp"]
+
+[kernel.metal]
+backend = "metal"
+depends = ["torch"]
+src = ["demo.metal"]
+"""
+
+
+@pytest.fixture
+def metal(here):
+    """A project with one shader."""
+    for path, text in {
+        "build.toml": METAL,
+        "torch-ext/demo/__init__.py": "__all__ = ['one']\none = 1\n",
+        "torch-ext/binding.cpp": "",
+        "cpu.cpp": "",
+        "demo.metal": "#include <metal_stdlib>\n",
+    }.items():
+        (here / path).parent.mkdir(parents=True, exist_ok=True)
+        (here / path).write_text(text)
+    return here
+
+
+def test_what_is_proved_and_what_is_not(kbuild, metal):
+    answer = kbuild("check")
+    assert answer.code == 0
+    assert "torch215-metal-aarch64-darwin  ok" in answer.out
+    assert "includes of 1 file resolved" in answer.out
+    assert "not looked at: cpu" in answer.err
+
+
+def test_findings_are_an_exit_code(kbuild, metal):
+    (metal / "demo.metal").write_text('\n#include "gone.h"\n')
+    answer = kbuild("check")
+    assert answer.code == 6
+    assert "error: demo.metal:2: `gone.h` is not found [includes]" in answer.err
+    assert "1 of 1 variants have errors" in answer.err
+    answer = kbuild("check", "--json")
+    assert answer.code == 6
+    (verdict,) = answer.json["variants"]
+    assert verdict["state"] == "broken"
+    assert verdict["findings"][0]["where"] == "demo.metal:2"
+
+
+def test_a_warning_is_none(kbuild, metal):
+    (metal / "demo.metal").write_text('#if X\n#include "gone.h"\n#endif\n')
+    answer = kbuild("check")
+    assert answer.code == 0
+    assert "warning: demo.metal:2: `gone.h` is not found" in answer.err
+
+
+def test_every_system_when_variants_are_named(kbuild, metal):
+    names = [v["variant"] for v in kbuild("check", "--variant", "*", "--json").json["variants"]]
+    assert len(names) > 2
+    assert all("-metal-" in name for name in names)
+
+
+def test_nothing_to_look_at(kbuild, metal):
+    answer = kbuild("check", "--backend", "cpu")
+    assert (answer.code, answer.out) == (0, "")
+    assert "not looked at: cpu" in answer.err
+
+
+def test_python_only_projects_have_nothing(kbuild, demo):
+    answer = kbuild("check", str(demo), "--json")
+    assert (answer.code, answer.json["variants"]) == (0, [])
+    assert "nothing to check" in kbuild("check", str(demo)).err
+
+
+def test_jobs_is_a_number_of_processes(kbuild, metal):
+    assert kbuild("check", "--jobs", "0").code == 2
+
+
+def test_states():
+    error = ToolchainError("no headers")
+    warning = Finding("types", "warning", "a:1", "doubtful")
+    assert Verdict("v", "", "no headers", error=error).state == "unchecked"
+    assert Verdict("v", "all", "", (warning,)).state == "ok"
+    assert Verdict("v", "", "no headers", error=error).to_json()["error"]["kind"] == "toolchain"
