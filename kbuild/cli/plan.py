@@ -41,9 +41,10 @@ def execute(args: Namespace, ctx: Context) -> int:
     from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
     from kbuild.cli.sources import sources_of
-    from kbuild.cli.tools import archs_of
+    from kbuild.cli.tools import archs_of, torch_wheels_of
     from kbuild.pipeline import fitted, plan, with_toolchains
     from kbuild.pipeline.tools import tools_of
+    from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
     from kbuild.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
@@ -51,7 +52,11 @@ def execute(args: Namespace, ctx: Context) -> int:
     plans = plan(project, selection_of(args), ctx.runner, identity=identity, archs=archs)
     if not args.no_toolchain:
         sources = sources_of(args, ctx, project)
-        tools = tools_of(args.toolchain, ctx.runner, ctx.cache, args.python, sources)
+        wheels = given_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
+        refuse_unused(wheels, plans)
+        tools = tools_of(
+            args.toolchain, ctx.runner, ctx.cache, args.python, sources, torch_wheels=wheels
+        )
         plans = fitted(project, plans, tools, ctx.runner, identity=identity, archs=archs)
         plans = with_toolchains(plans, tools)
     if args.json:

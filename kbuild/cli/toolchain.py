@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
+from kbuild.cli.tools import add_torch_wheel, torch_wheels_of
 from kbuild.errors import ToolchainError, UsageError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="read or write these pins (default: those that kbuild comes with)",
     )
+    add_torch_wheel(parser)
     add_json(parser)
 
 
@@ -60,6 +62,8 @@ def execute(args: Namespace, ctx: Context) -> int:
     """Do what was asked for; `verify` fails when an installed file is not as it was."""
     if args.name and args.action not in ("install", "verify"):
         raise UsageError(f"`kbuild toolchain {args.action}` takes no names")
+    if args.torch_wheel and args.action != "install":
+        raise UsageError(f"`kbuild toolchain {args.action}` takes no --torch-wheel")
     verbs: Mapping[str, Callable[[Namespace, Context], int]] = {
         "list": _list,
         "install": _install,
@@ -86,10 +90,14 @@ def _list(args: Namespace, ctx: Context) -> int:
 
 
 def _install(args: Namespace, ctx: Context) -> int:
+    from kbuild.pipeline.torch_wheels import given_wheels
+
     installer = _installer(args, ctx)
-    names = args.name or _default_names(installer.lock)
+    wheels = given_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
+    names = args.name or ([] if wheels else _default_names(installer.lock))
     with installer.store.in_use():
-        entries = [_installed(name, installer, ctx) for name in dict.fromkeys(names)]
+        entries = [wheel.provide() for wheel in wheels]
+        entries += [_installed(name, installer, ctx) for name in dict.fromkeys(names)]
     _answer(args, ctx, {"installed": [entry.to_json() for entry in entries]})
     if not args.json:
         ctx.ui.data("\n".join(str(entry.root) for entry in entries))

@@ -15,6 +15,7 @@ from kbuild.pipeline.order import longest_first
 from kbuild.pipeline.outcome import Built
 from kbuild.pipeline.plans import fitted, plan
 from kbuild.pipeline.tools import tools_of
+from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
 from kbuild.pipeline.variant import Site, attempt, fetch, up_to_date
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
@@ -30,24 +31,28 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
     """Build what was asked for and this machine can build; the rest is skipped with a reason.
 
     Raises:
-        ToolchainError: nothing that was asked for can be built here.
+        ToolchainError: nothing that was asked for can be built here, or a wheel cannot be used.
+        UsageError: a wheel fits no variant that was asked for.
     """
     with store_of(doors.cache).in_use():
         return _build(project, options, doors)
 
 
 def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built, ...]:
+    wheels = given_wheels(options.torch_wheels, doors.cache, doors.runner)
     tools = tools_of(
         options.toolchain,
         doors.runner,
         doors.cache,
         options.python,
         options.sources,
+        torch_wheels=wheels,
         say=doors.ui.say,
     )
     site = Site(project, tools, options, doors)
     identity, archs = options.identity, options.archs
     plans = plan(project, options.selection, doors.runner, identity=identity, archs=archs)
+    refuse_unused(wheels, plans)
     refusals = {made.variant: tools.refuses(made.requires) for made in plans}
     buildable = [made for made in plans if refusals[made.variant] is None]
     if not buildable and not options.selection.is_explicit:

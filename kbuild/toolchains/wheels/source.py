@@ -12,9 +12,9 @@ from kbuild.errors import ToolchainError
 from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.run import Runner
-from kbuild.store import Entry, Store, store_of
+from kbuild.store import Store, store_of
 from kbuild.toolchains import build_tools
-from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchSupply
 from kbuild.toolchains.facts import FactCache, Facts, compiler
 from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
 from kbuild.toolchains.manylinux import portability
@@ -51,6 +51,8 @@ class Wheels(ToolchainSource):
     """pip's settings when None."""
     others: tuple[ToolkitSource, ...] = ()
     """Where CUDA toolkits come from that no wheels make, the best first."""
+    supply: TorchSupply | None = None
+    """The Torch that is built against instead of the pinned ones."""
 
     name = "wheels"
 
@@ -97,7 +99,9 @@ class Wheels(ToolchainSource):
 
     def _refuses_torch(self, requires: Requirements) -> str | None:
         exact = requires.torch_exact
-        if requires.torch is None or self.lock.torch_for(requires.torch, exact=exact):
+        if requires.torch is None or self.supply is not None:
+            return None
+        if self.lock.torch_for(requires.torch, exact=exact):
             return None
         at_least = "" if exact else " or newer"
         return f"needs Torch {requires.torch}{at_least}; pinned are {', '.join(self.lock.torch)}"
@@ -108,7 +112,9 @@ class Wheels(ToolchainSource):
         toolkits = self._toolkit_source(requires)
         if toolkits and requires.toolkit:
             versions += toolkits.preview(requires.toolkit)
-        if requires.torch:
+        if requires.torch and self.supply is not None:
+            versions += [("torch", self.supply.facts["version"]), *self.supply.record]
+        elif requires.torch:
             pinned = self.lock.torch_for(requires.torch, exact=requires.torch_exact)
             versions.append(("torch", pinned.version if pinned else requires.torch))
         return ToolchainSummary(self.name, tuple(versions), "")
@@ -139,35 +145,37 @@ class Wheels(ToolchainSource):
             cache=(
                 ("CMAKE_CXX_COMPILER", str(cxx)),
                 *(self._cuda_entries(toolkit, cxx) if toolkit else ()),
-                *cmake_facts(self._facts(torch), requires),
+                *cmake_facts({**self.facts, "torch": torch, "tvm_ffi": None}, requires),
                 *links.cache_entries,
             ),
             versions=(*self._versions(cxx, toolkit, torch), *links.versions),
             env=_environment(os.environ, toolkit),
             store=self.store.root,
             redistributable=links.promised,
-            notes=(*links.notes, *(toolkit.notes if toolkit else ())),
+            notes=(
+                *links.notes,
+                *(toolkit.notes if toolkit else ()),
+                *(self.supply.notes if self.supply and torch else ()),
+            ),
         )
 
-    def _torch(self, requires: Requirements) -> Entry | None:
+    def _torch(self, requires: Requirements) -> Facts | None:
+        """As `probe.py` gives them of an installed Torch."""
         if requires.torch is None:
             return None
-        return self.installer.torch(requires.torch, exact=requires.torch_exact)
-
-    def _facts(self, torch: Entry | None) -> Facts:
-        """As `probe.py` gives them, with the store's Torch in place of the interpreter's."""
-        found = None
-        if torch is not None:
-            found = {
-                "version": torch.version,
-                "include_dirs": [str(folder) for folder in include_folders(torch.root)],
-                "library_dir": str(torch.root / LINK_FOLDER),
-                "cxx11_abi": True,
-            }
-        return {"python": self.facts["python"], "torch": found, "tvm_ffi": None}
+        if self.supply is not None:
+            self.supply.provide()
+            return self.supply.facts
+        torch = self.installer.torch(requires.torch, exact=requires.torch_exact)
+        return {
+            "version": torch.version,
+            "include_dirs": [str(folder) for folder in include_folders(torch.root)],
+            "library_dir": str(torch.root / LINK_FOLDER),
+            "cxx11_abi": True,
+        }
 
     def _versions(
-        self, cxx: Path, toolkit: Toolkit | None, torch: Entry | None
+        self, cxx: Path, toolkit: Toolkit | None, torch: Facts | None
     ) -> tuple[tuple[str, str], ...]:
         versions = [("c++", self._cxx_version(cxx))]
         if toolkit is not None:
@@ -176,7 +184,8 @@ class Wheels(ToolchainSource):
             if other != cxx:
                 versions.append(("c++ of nvcc", self._cxx_version(other)))
         if torch is not None:
-            versions.append(("torch", torch.version))
+            versions.append(("torch", torch["version"]))
+            versions += self.supply.record if self.supply else ()
         return tuple(versions)
 
     def _host_compiler(self, toolkit: Toolkit, cxx: Path) -> Path:

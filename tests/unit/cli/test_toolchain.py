@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from given_wheels import torch_wheel
 from toolkit_bench import fill
 from wheel_bench import serve
 
@@ -122,3 +123,22 @@ def test_lock_keeps_what_is_unchanged(toolchain: Toolchain, tmp_path: Path) -> N
 )
 def test_wrong_words(toolchain: Toolchain, arguments: tuple[str, ...], code: int) -> None:
     assert toolchain(*arguments)[0] == code
+
+
+def test_a_given_torch_wheel_is_installed(toolchain: Toolchain, tmp_path: Path) -> None:
+    wheel = torch_wheel(tmp_path, "2.13.0+cpu")
+    code, answer = toolchain("install", "--torch-wheel", str(wheel))
+    assert code == 0
+    (entry,) = answer["installed"]
+    assert entry["name"].startswith("torch-2.13.0+cpu-")
+    assert entry["sources"][0]["filename"] == wheel.name
+    assert (Path(entry["path"]) / "torch/include/torch/library.h").is_file()
+    _, answer = toolchain("install", "cuda-13.0", "--torch-wheel", str(wheel))
+    assert len(answer["installed"]) == 2
+    assert toolchain("verify")[1]["ok"]
+
+
+def test_other_verbs_take_no_wheel(toolchain: Toolchain, tmp_path: Path) -> None:
+    code, answer = toolchain("list", "--torch-wheel", str(tmp_path / "torch.whl"))
+    assert code == 2
+    assert "takes no --torch-wheel" in answer["error"]["message"]

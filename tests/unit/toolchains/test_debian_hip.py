@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from debian_bench import ar, make_deb
 from elftools.elf.elffile import ELFFile
-from fake_machine import FakeRunner, failed, fake_rocm, fake_torch, full, machine, stable
+from fake_machine import MACROS, FakeRunner, failed, fake_rocm, fake_torch, full, machine, stable
 
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256
@@ -169,13 +169,20 @@ class TestStub:
         assert {"hipLaunchKernel", "__hipRegisterFatBinary", "hipStreamSynchronize"} <= symbols
 
 
-@pytest.fixture
-def source(tmp_path, monkeypatch) -> DebianHip:
+@pytest.fixture(autouse=True)
+def on_x86(monkeypatch) -> None:
     monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: "x86_64-linux")
-    host, _ = machine(tmp_path, fake_torch(tmp_path))
-    made = DebianHip(host, {})
+
+
+def with_torch(folder: Path, version: str = "2.13.0+cpu", hip: str | None = None) -> DebianHip:
+    made = DebianHip(machine(folder, fake_torch(folder, version, hip))[0], {})
     made.store.ensure(made.pins.recipe, lambda root: {"sources": [fake_rocm(root).name]})
     return made
+
+
+@pytest.fixture
+def source(tmp_path) -> DebianHip:
+    return with_torch(tmp_path)
 
 
 class TestSource:
@@ -189,7 +196,7 @@ class TestSource:
             (stable("6.4"), "needs ROCm 6.4; debian-hip is for ROCm 7"),
             (stable(system="aarch64-linux"), "needs aarch64-linux; debian-hip is for x86_64-linux"),
             (stable(torch="2.14"), "needs Torch 2.14 or newer"),
-            (full(), "needs Torch 2.13 built for ROCm 7.2"),
+            (full("2.12"), "needs Torch 2.12; "),
             (replace(stable(), backend="cuda"), "debian-hip compiles for ROCm only"),
         ],
     )
@@ -212,6 +219,43 @@ class TestSource:
         assert made.summary.source == "debian-hip"
         assert ("support", "experimental") in made.summary.versions
         assert dict(made.summary.versions)["hip"] == "6.4.3 headers, for ROCm 7"
+
+
+class TestFullAbi:
+    """Torch's headers for another device are translated; those of another ROCm are not touched."""
+
+    def test_headers_are_translated_and_libraries_stood_for(self, source, tmp_path):
+        context = tmp_path / "torch/include/c10/cuda/CUDAStream.h"
+        context.parent.mkdir(parents=True)
+        context.write_text("cudaStream_t\n")
+        made = source.provision(full())
+        entries = dict(made.cache)
+        first, second = entries["KBUILD_TORCH_INCLUDE_DIRS"].split(";")
+        assert second == str(tmp_path / "torch/include")
+        assert Path(first, MACROS).read_text() == "hipError_t\n"
+        assert not Path(first, "c10/cuda/CUDAStream.h").exists()
+        shims = (
+            "hipsparse/hipsparse", "hipblas/hipblas", "hipblaslt/hipblaslt", "hipsolver/hipsolver",
+            "ATen/hip/HIPConfig", "c10/hip/impl/hip_cmake_macros",
+        )  # fmt: skip
+        assert all(Path(first, f"{name}.h").is_file() for name in shims)
+        assert source.store.root in Path(entries["KBUILD_TORCH_LIBRARY_DIR"]).parents
+
+    def test_it_is_said(self, source):
+        made = source.provision(full())
+        assert ("torch-headers", "of 2.13.0+cpu, translated to HIP") in made.versions
+        assert ("support", "experimental") in made.versions
+        assert any("2.13.0+cpu is no build for ROCm" in note for note in made.notes)
+        assert "torch-headers" not in dict(source.provision(stable()).versions)
+
+    def test_a_torch_for_that_rocm_is_taken_as_it_is(self, tmp_path):
+        made = with_torch(tmp_path, "2.13.0+rocm7.2", "7.2.53211").provision(full())
+        assert dict(made.cache)["KBUILD_TORCH_INCLUDE_DIRS"] == str(tmp_path / "torch/include")
+        assert "torch-headers" not in dict(made.versions)
+
+    def test_a_torch_for_another_rocm_is_refused(self, tmp_path):
+        refused = with_torch(tmp_path, "2.13.0+rocm7.1", "7.1.25424").refuses(full())
+        assert "needs Torch 2.13 built for ROCm 7.2" in (refused or "")
 
 
 class TestMaking:
