@@ -31,7 +31,11 @@ class Unit:
     peak: int = 0
     """MiB of the compilation's largest process."""
     weight: int = 0
-    """MiB that were reserved for it."""
+    """MiB that were reserved for each of its threads."""
+    threads: int = 1
+    """Architectures that nvcc might compile at a time."""
+    archs: int = 1
+    """Architectures that it was compiled for."""
     waited: float = 0.0
     """Seconds for which it waited for memory."""
     headers: int = 0

@@ -6,9 +6,10 @@ import os
 import sys
 import time
 
-from kbuild.build.unit import OVER, hashes, process
+from kbuild.build.unit import OVER, hashes, process, threads
 from kbuild.build.unit.cache import Unit
 from kbuild.build.unit.command import Command
+from kbuild.build.unit.intermediates import Intermediates
 from kbuild.build.unit.key import source_key, unit_key
 from kbuild.build.unit.ledger import Ledger
 from kbuild.build.unit.log import append
@@ -31,7 +32,7 @@ class Job:
     def __init__(self, settings: Settings, language: str, argv: list[str]) -> None:
         self._settings = settings
         self._command = Command(argv, language, os.getcwd())
-        self._argv = [*settings.tool.split(), *argv]
+        self._tokens = threads.Tokens(threads.jobserver(os.environ))
         self._files = hashes.FileHashes(f"{settings.cache}/hashes")
         self._began = time.time()
         self._unit: Unit | None = None
@@ -55,7 +56,7 @@ class Job:
         try:
             if turn.is_first():
                 return None
-            turn.wait()
+            self._tokens.lend(turn.wait, self._settings.is_over)
         except OSError as error:
             self._warn(f"the object cache cannot be locked: {error}")
             return None
@@ -95,8 +96,9 @@ class Job:
 
     def _compiled(self) -> Ended | None:
         last = self._history.recall(*self._keys)
-        needed = weight(self._command.language, self._command.threads, last)
-        ended = self._within(needed)
+        needed = weight(self._command.language, last)
+        most = threads.most_threads(self._command, self._settings, os.environ)
+        ended = self._within(needed, most)
         if ended is None or not ended.was_killed:
             return ended
         first = ended.peak
@@ -105,22 +107,41 @@ class Job:
             self._tell_of_kill(first, ended)
         return ended
 
-    def _within(self, needed: int) -> Ended | None:
-        """Compile when there is room for `needed` MiB; None when time was over before."""
-        ledger = Ledger(self._settings.ledger, self._settings.memory)
+    def _within(self, needed: int, most: int = 1) -> Ended | None:
+        """Compile when there is room for `needed` MiB; None when time was over before.
+
+        `most` is how many threads the unit could use, each of which needs as much.
+        """
+        ledger = Ledger(self._settings.ledger, self._settings.memory, self._settings.jobs)
         try:
-            waited = ledger.take(needed, self._settings.is_over)
+            waited = ledger.take(needed, self._settings.is_over, most)
         except (OSError, ValueError) as error:
             self._warn(f"the memory ledger cannot be used: {error}")
-            waited = 0.0
+            waited, ledger.threads = 0.0, 1
         if waited is None:
             return None
         self._record |= {"weight": needed, "waited": waited}
         self._started_ns = time.time_ns()
         try:
-            return process.run(self._argv, f"{self._settings.run}/said-{os.getpid()}")
+            return self._run(ledger.threads)
         finally:
             self._release(ledger)
+
+    def _run(self, count: int) -> Ended:
+        """Start the compiler with at most `count` threads."""
+        scratch = f"{self._settings.run}/said-{os.getpid()}"
+        if self._settings.tool or self._command.language != "CUDA":
+            return process.run([*self._settings.tool.split(), *self._command.argv], scratch)
+        client = threads.is_client(self._settings)
+        try:
+            if not client:
+                count = 1 + self._tokens.take(count - 1)
+            self._record |= {"threads": count}
+            words = threads.threads_words(count, client=client)
+            with Intermediates(self._command, self._settings.run) as kept:
+                return process.run([*self._command.plain, *words, *kept.words], scratch)
+        finally:
+            self._tokens.give_back()
 
     def _release(self, ledger: Ledger) -> None:
         try:
@@ -189,6 +210,7 @@ class Job:
             "cache": outcome,
             "headers": len(headers),
             "torch": torch,
+            "archs": self._command.archs,
         }
         self._append(known | self._record)
 
