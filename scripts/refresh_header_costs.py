@@ -1,10 +1,11 @@
 """Measure what one `#include` costs and write `kbuild/advice/header_measurements.toml`.
 
-Usage: `python scripts/refresh_header_costs.py [--torch 2.13] [--cuda 13.0]` on an idle Linux machine
-with a C++ compiler; takes ten minutes. Compilers and headers are those of the toolchain from wheels.
+Usage: `python scripts/refresh_header_costs.py [--torch 2.13] [--cuda 13.0]` on an idle Linux
+machine with a C++ compiler; takes ten minutes. Compilers and headers are those of the toolchain
+from wheels.
 
-Each header is compiled alone, for the host by g++ -O2 and for the device by nvcc -O2, for one
-architecture and for four: a third of the difference is what one more architecture costs.
+Each header is compiled alone: for the host by g++ -O2, and by nvcc -O2 once as a whole for one
+architecture and once for the device only, which is what each further architecture costs.
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ HEADERS = (
     "ATen/ops/empty_like.h", "torch/library.h", "ATen/Functions.h", "ATen/ATen.h", "torch/all.h",
     "torch/extension.h",
 )  # fmt: skip
-ARCHS = ("90", "80", "86", "89")
-REPEATS, ENOUGH = 3, 15.0
+HOST_ONLY = ("ATen/Functions.h",)
+ARCH = "90"
+REPEATS, ENOUGH = 3, 4.0
 """The least of so many compilations counts, as long as they take no more CPU seconds than this."""
 PREAMBLE = """\
-# What one #include costs to compile, as measured by scripts/refresh_header_costs.py: edits are lost.
+# What one #include costs to compile, as scripts/refresh_header_costs.py found: edits are lost.
 #
 # header      what was included; empty for a file that includes nothing.
 # files, kib  headers that g++ reads for it, and their size.
 # host        CPU seconds and MiB (largest process) of g++ -O2.
 # device      CPU seconds of nvcc -O2: `base` once, `arch` for each architecture; MiB as above.
-#             Absent where the device compiler refuses the header.
+#             Absent where it was not measured.
 # Seconds are those of the machine of the measurement: ratios are what carries over to another one.
 """
 
@@ -92,31 +94,40 @@ class Bench:
         host = self._host(sources[0])
         read = [Path(path) for path in depfile.parse((self._folder / "unit.d").read_text())[1:]]
         kib = sum(path.stat().st_size for path in read) // 1024
-        return Row(header, len(read), kib, host, self._device(sources[1]))
+        device = None if header in HOST_ONLY else self._device(sources[1])
+        return Row(header, len(read), kib, host, device)
 
     def _host(self, source: Path) -> tuple[float, int]:
         cuda = [flag.replace("-isystem=", "-I") for flag in self._cuda]
-        found = self._run(
-            [self._cxx, "-MD", "-MF", f"{self._folder}/unit.d", *cuda], source
-        )
+        found = self._run([self._cxx, "-MD", "-MF", f"{self._folder}/unit.d", *cuda], source)
         if found is None:
             raise SystemExit(f"{self._cxx} does not compile {source.read_text()}")
         return found
 
     def _device(self, source: Path) -> tuple[float, float, int] | None:
         flags = ["--expt-relaxed-constexpr", "--expt-extended-lambda"]
-        codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in ARCHS]
-        one = self._run([self._nvcc, *flags, codes[0]], source)
-        many = self._run([self._nvcc, *flags, *codes], source)
-        if one is None or many is None:
+        code = f"-gencode=arch=compute_{ARCH},code=sm_{ARCH}"
+        whole = self._run([self._nvcc, *flags, code], source)
+        arch = self._run([self._nvcc, *flags, code], source, "-cubin")
+        if whole is None or arch is None:
             return None
-        arch = max(0.0, (many[0] - one[0]) / (len(codes) - 1))
-        return max(0.0, one[0] - arch), arch, one[1]
+        return max(0.0, whole[0] - arch[0]), arch[0], whole[1]
 
-    def _run(self, command: Sequence[str], source: Path) -> tuple[float, int] | None:
+    def _run(
+        self, command: Sequence[str], source: Path, what: str = "-c"
+    ) -> tuple[float, int] | None:
         """(CPU seconds, MiB) of the quickest; None when it does not compile."""
         target = str(source.with_suffix(".o"))
-        words = ["-std=c++20", "-O2", "-DUSE_CUDA=1", *self._search, "-c", str(source), "-o", target]
+        words = [
+            "-std=c++20",
+            "-O2",
+            "-DUSE_CUDA=1",
+            *self._search,
+            what,
+            str(source),
+            "-o",
+            target,
+        ]
         took: list[tuple[float, int]] = []
         while len(took) < REPEATS and sum(seconds for seconds, _ in took) < ENOUGH:
             ended = process.run([*command, *words], str(self._folder / "said"))

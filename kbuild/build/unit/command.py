@@ -34,7 +34,7 @@ class Command:
     def __init__(self, argv: list[str], language: str, cwd: str) -> None:
         self.argv = argv
         self.plain = argv
-        """The command without nvcc's threads, which change no object and which the launcher decides."""
+        """The command without nvcc's threads, which change no object: the launcher decides them."""
         self.language = language
         self.cwd = cwd
         self.source = self.object = self.depfile = self.target = ""

@@ -3,8 +3,8 @@
 A unit starts when its weight fits beside those that run, or when nothing runs at all. The first to
 wait is the first to start; a lighter one may overtake it for a while, not forever.
 
-A unit with threads may become as many processes, yet no more than `jobs` processes run at a time: what
-counts is the weight of the `jobs` heaviest ones that there could be.
+A unit with threads may become as many processes, yet no more than `jobs` processes run at a time:
+what counts is the weight of the `jobs` heaviest ones that there could be.
 """
 
 from __future__ import annotations

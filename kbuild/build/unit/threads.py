@@ -1,7 +1,7 @@
 """How many architectures one nvcc compiles at a time: as many as the jobserver has tokens for.
 
-nvcc's threads change neither its output nor what the object is looked up by, so they are decided when
-the unit starts. Every thread beyond the first is a process of `--jobs` and needs a token:
+nvcc's threads change neither its output nor what the object is looked up by, so they are decided
+when the unit starts. Every thread beyond the first is a process of `--jobs` and needs a token:
 
 - nvcc 13 takes tokens itself (`--jobserver`) whenever a part is ready, and puts them back after it;
 - for an older nvcc the launcher takes those that are left, and puts them back when the unit ends.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kbuild.build.unit.command import Command
     from kbuild.build.unit.settings import Settings
 
+_MAKEFLAGS = "MAKEFLAGS"
 _FIFO = "--jobserver-auth=fifo:"
 _FIRST_CLIENT = 13
 """The nvcc that is a jobserver's client itself."""
@@ -89,7 +90,7 @@ class Tokens:
 
 def jobserver(environ: Mapping[str, str]) -> str:
     """The named pipe of the jobserver in MAKEFLAGS; empty when there is none."""
-    words = environ.get("MAKEFLAGS", "").split()
+    words = environ.get(_MAKEFLAGS, "").split()
     return next((word[len(_FIFO) :] for word in words if word.startswith(_FIFO)), "")
 
 

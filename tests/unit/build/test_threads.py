@@ -61,7 +61,7 @@ def server(tmp_path: Path) -> Iterator[JobServer]:
         ("c++=12", (), 8, ["--threads=4", "left=0"]),
     ],
 )
-def test_who_takes_the_tokens(  # noqa: PLR0913 - one case of a table
+def test_who_takes_the_tokens(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     server: JobServer,
@@ -154,4 +154,3 @@ def test_nobody_to_ask() -> None:
     settings.tool = "ccache"
     assert most_threads(command, settings, served) == 1
     assert not is_client(settings)
-
