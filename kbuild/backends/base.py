@@ -99,8 +99,8 @@ class Backend:
         Args:
             section: the kernel.
             archs: what is to be compiled for.
-            within: all archs of the kernel, of which the user may have asked for a few: they run the
-                same code as in the whole build.
+            within: all archs of the kernel, of which the user may have asked for a few: they run
+                the same code as in the whole build.
         """
         return archs
 

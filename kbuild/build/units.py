@@ -8,6 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+LOG = "units.jsonl"
+"""Name of the log in the folder of the last build's report."""
+
 Outcome = Literal["hit", "miss", "off"]
 
 
@@ -42,6 +45,10 @@ class Unit:
     """Files that it was made from."""
     torch: int = 0
     """Those of them that are Torch's."""
+    kib: int = 0
+    """Size of Torch's, when the unit was compiled."""
+    record: str = ""
+    """The object cache's record of all of them; empty when the object was not kept."""
     killed: str = ""
     """Not empty when the system killed the compiler: what happened, in words."""
 

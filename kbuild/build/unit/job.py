@@ -211,7 +211,11 @@ class Job:
             "headers": len(headers),
             "torch": torch,
             "archs": self._command.archs,
+            "record": self._unit.record if self._unit else "",
         }
+        if self._unit and self._unit.sizes:
+            read = (size for name, size in self._unit.sizes.items() if name.startswith(_TORCH))
+            known["kib"] = sum(read) // 1024
         self._append(known | self._record)
 
     def _warn(self, text: str) -> None:
