@@ -29,7 +29,6 @@ HEADERS = (
     "", "torch/headeronly/core/ScalarType.h", "c10/util/Exception.h", "c10/cuda/CUDAStream.h",
     "torch/csrc/stable/library.h", "ATen/core/Tensor.h", "ATen/cuda/CUDAContext.h",
     "ATen/ops/empty_like.h", "torch/library.h", "ATen/Functions.h", "ATen/ATen.h", "torch/all.h",
-    "torch/extension.h",
 )  # fmt: skip
 HOST_ONLY = ("ATen/Functions.h",)
 ARCH = "90"
@@ -43,6 +42,7 @@ PREAMBLE = """\
 # host        CPU seconds and MiB (largest process) of g++ -O2.
 # device      CPU seconds of nvcc -O2: `base` once, `arch` for each architecture; MiB as above.
 #             Absent where it was not measured.
+# note        where a row's figures are from, when not from the script.
 # Seconds are those of the machine of the measurement: ratios are what carries over to another one.
 """
 

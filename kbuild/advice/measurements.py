@@ -16,10 +16,6 @@ class Measured:
     """One header's figures, CPU seconds on the machine of the measurement."""
 
     header: str
-    files: int
-    """Headers that are read for it, the compiler's own included."""
-    kib: int
-    """Their size."""
     host: float
     base: float | None
     """What the device compiler takes once; None when it was not measured."""
@@ -59,8 +55,6 @@ def _measured(row: Mapping[str, Any]) -> Measured:
     device = row.get("device", {})
     return Measured(
         row["header"],
-        row["files"],
-        row["kib"],
         row["host"]["seconds"],
         device.get("base"),
         device.get("arch"),
