@@ -42,7 +42,6 @@ PREAMBLE = """\
 # host        CPU seconds and MiB (largest process) of g++ -O2.
 # device      CPU seconds of nvcc -O2: `base` once, `arch` for each architecture; MiB as above.
 #             Absent where it was not measured.
-# note        where a row's figures are from, when not from the script.
 # Seconds are those of the machine of the measurement: ratios are what carries over to another one.
 """
 

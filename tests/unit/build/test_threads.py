@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -96,6 +97,27 @@ def test_memory_bounds_the_threads(
     monkeypatch.setenv("MAKEFLAGS", server.environment["MAKEFLAGS"])
     bench = Bench(tmp_path, memory=7000, jobs=8, compilers="cuda=13.0")
     assert launch(bench)[0] == "--threads=2"  # 3072 MiB each
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_the_object_is_the_same_with_any_number_of_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: JobServer
+) -> None:
+    monkeypatch.setenv("MAKEFLAGS", server.environment["MAKEFLAGS"])
+    text = "__global__ void k(float *x) { *x += 1; }\nvoid go(float *x) { k<<<1, 1>>>(x); }\n"
+    objects = set()
+    for jobs in (1, 3):
+        bench = Bench(tmp_path, memory=50000, jobs=jobs, compilers="nvcc=13.0", keeps=False)
+        bench.write("a.cu", text + "static int first = [] { return 1; }();\n")
+        flags = (*ARCHS[1:], "-std=c++17", f"-Xcompiler=-ffile-prefix-map={tmp_path}=/x")
+        outputs = ("-MD", "-MF", "a.d", "-o", "a.o", "-c", str(bench.project / "a.cu"))
+        process = bench.start("nvcc", *flags, *outputs, tree=f"tree{jobs}", language="CUDA")
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        objects.add((tmp_path / f"tree{jobs}" / "a.o").read_bytes())
+    assert [unit.threads for unit in bench.log.units] == [1, 3]
+    assert len(objects) == 1
+    assert server.drain() == 3
 
 
 def launch(bench: Bench, *flags: str) -> list[str]:
