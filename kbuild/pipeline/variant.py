@@ -16,10 +16,12 @@ from kbuild.checks.base import run_checks
 from kbuild.errors import BuildError, CheckError, IncompleteError, ToolchainError
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.package import finish, place, recover
+from kbuild.pipeline.bindings import binding_findings
 from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.outcome import Built
 from kbuild.plan import VariantPlan
 from kbuild.project import Project
+from kbuild.sourcetree import SourceTree
 from kbuild.toolchains import Toolchain, ToolchainSource
 
 if TYPE_CHECKING:  # what only a build that has something to do needs
@@ -113,7 +115,7 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
 
 
 def _check_sources(project: Project, made: VariantPlan) -> None:
-    """What can be judged on the Python sources is judged before anything is compiled."""
+    """What can be judged on the sources is judged before anything is compiled."""
     from kbuild.checks.imports import check_imports_source
     from kbuild.checks.ops import check_ops_source
 
@@ -124,6 +126,7 @@ def _check_sources(project: Project, made: VariantPlan) -> None:
         for check in (check_ops_source, check_imports_source)
         for finding in check(package, project.python_name)
     ]
+    findings += binding_findings(made, SourceTree(project.root))
     _refuse(findings, f"{project.name} would break its promises")
 
 
