@@ -15,7 +15,7 @@ from kbuild.project import Project
 from kbuild.run import LocalRunner
 from kbuild.sourcetree import SourceTree
 
-CPU_ONLY = Selection(torch=("2.13",), backends=("cpu",), systems=("x86_64-linux",))
+CPU_ONLY = Selection(globs=("torch213-*-cpu-x86_64-linux",))
 
 
 def places(project: Project) -> list[str]:
