@@ -49,6 +49,10 @@ class Output:
     """Interpreter for checks that import the kernel; None skips them with an `info` finding."""
     redistributable: bool = False
     """True when the toolchain promises a portable binary: a broken ceiling is then an error."""
+    other_pythons: tuple[Path, ...] = ()
+    """Interpreters, with other Torch releases say, that have to load the kernel as well."""
+    beside: Path | None = None
+    """Another version of the same variant, which has to work in the same process."""
 
     @property
     def system(self) -> System | None:
