@@ -30,10 +30,17 @@ class Finding:
     """File relative to the variant, with `:line` where there is one."""
     what: str
     hint: str = ""
+    symbols: tuple[str, ...] = ()
+    """Every symbol that it is about; `what` names the first few."""
+    objects: tuple[str, ...] = ()
+    """Sources whose object files bring it in, where the build tree is there to ask."""
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.what} [{self.check}]"
+        text = f"{self.where}: {self.what}{self._origin()} [{self.check}]"
         return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+    def _origin(self) -> str:
+        return f" (brought in by {', '.join(self.objects)})" if self.objects else ""
 
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object."""
