@@ -8,7 +8,7 @@ Layouts: System V ABI (gABI), symbol table and relocation; GNU symbol versioning
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -96,6 +96,25 @@ class Tables:
                 other & 3 in _OPEN,
             )
 
+    def defined(self, names: Collection[str], kind: str = "SHT_SYMTAB") -> set[str]:
+        """Which of the names the symbol table defines; quicker than to look at every symbol."""
+        table = next(self.of_kind(kind), None)
+        if table is None:
+            return set()
+        strings = self.elf.get_section(table["sh_link"]).data()
+        at = {place: name for name in names for place in _places(strings, name.encode() + b"\0")}
+        return {
+            at[offset]
+            for offset, _, _, section, _, _ in (self._raw(table) if at else ())
+            if section and offset in at
+        }
+
+    def has_prefix(self, prefix: str, kind: str = "SHT_SYMTAB") -> bool:
+        """True when a name of the symbol table begins so."""
+        table = next(self.of_kind(kind), None)
+        strings = self.elf.get_section(table["sh_link"]).data() if table else b""
+        return b"\0" + prefix.encode() in strings
+
     def _raw(self, table: Any) -> Iterator[tuple[int, int, int, int, int, int]]:
         """(name, info, other, section, value, size) of each entry."""
         data, order = table.data(), self._order
@@ -146,6 +165,13 @@ class Tables:
                 if section["sh_flags"] & 0x2:  # SHF_ALLOC
                     data = _whole(section.data(), entry)
                     yield from (offset for (offset,) in struct.iter_unpack(layout, data))
+
+
+def _places(data: bytes, part: bytes) -> Iterator[int]:
+    at = data.find(part)
+    while at >= 0:
+        yield at
+        at = data.find(part, at + 1)
 
 
 def _whole(data: bytes, entry: int) -> bytes:
