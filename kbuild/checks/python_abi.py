@@ -9,14 +9,13 @@ from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.limits import PYTHON
-from kbuild.checks.readers.elf import ElfFile
 from kbuild.checks.readers.libraries import (
     ABI3_SUFFIX,
     base_name,
-    elf_libraries,
     has_libraries,
     is_extension,
 )
+from kbuild.checks.readers.names import Names, names_of
 from kbuild.checks.readers.objects import objects_of
 from kbuild.version import Version
 
@@ -36,29 +35,31 @@ class PythonAbi(Check):
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per symbol, and per file with a wrong name."""
-        for where, elf in elf_libraries(output):
-            yield from self._symbols(where, elf, output)
-            if is_extension(where, output):
-                yield from self._naming(where, elf)
+        for names in names_of(output):
+            yield from self._symbols(names, output)
+            if is_extension(names.where, output):
+                yield from self._naming(names)
 
-    def _symbols(self, where: str, elf: ElfFile, output: Output) -> Iterator[Finding]:
+    def _symbols(self, names: Names, output: Output) -> Iterator[Finding]:
         floor = output.limits.python_abi or PYTHON
         hexadecimal = f"0x{floor.major:02X}{floor.minor:02X}0000"
         hint = f"compile with `-DPy_LIMITED_API={hexadecimal}` and use what it declares"
-        for name in sorted({s.name for s in elf.undefined if s.name.startswith(PREFIXES)}):
-            if fault := fault_of(name, floor):
+        for name in names.undefined:
+            if name.startswith(PREFIXES) and (fault := fault_of(name, floor)):
                 users = objects_of(output).users((name,))
                 what = f"`{name}` {fault}"
-                yield Finding(self.name, "error", where, what, hint, (name,), users)
+                yield Finding(self.name, "error", names.where, what, hint, (name,), users)
 
-    def _naming(self, where: str, elf: ElfFile) -> Iterator[Finding]:
+    def _naming(self, names: Names) -> Iterator[Finding]:
+        where = names.where
         wanted = f"PyInit_{base_name(where)}"
-        offered = sorted(s.name for s in elf.exported if s.name.startswith("PyInit_"))
+        offered = [name for name in names.exported if name.startswith("PyInit_")]
         if wanted not in offered:
             instead = f" (it exports `{offered[0]}`)" if offered else ""
             hint = "write `REGISTER_EXTENSION(TORCH_EXTENSION_NAME)` in the bindings"
             yield Finding(self.name, "error", where, f"does not export `{wanted}`{instead}", hint)
-        if not where.endswith(ABI3_SUFFIX):
+        # Windows has no name for the stable ABI: Python looks for plain `.pyd` there.
+        if not where.endswith((ABI3_SUFFIX, ".pyd")):
             hint = f"name it `{base_name(where)}{ABI3_SUFFIX}`"
             what = f"is not named `*{ABI3_SUFFIX}`"
             yield Finding(self.name, "error", where, what, hint)

@@ -7,14 +7,15 @@ release; `torch::stable` and `torch::headeronly` are compiled into the kernel.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.elf import ElfFile
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
+from kbuild.checks.readers.libraries import has_libraries, some
 from kbuild.checks.readers.mangled import entity
+from kbuild.checks.readers.names import Names, names_of
 from kbuild.checks.readers.objects import Objects, objects_of
 from kbuild.checks.readers.policies import load
 from kbuild.version import Version
@@ -24,7 +25,9 @@ _SHIMS = ("aoti_torch_", "torch_")
 _PYTHON = "THP"
 _UNSTABLE = ("2at", "3c10", "5torch", "6caffe2")
 _STABLE = ("5torch6stable", "5torch10headeronly")
-_HINT_CXX = "use `torch::stable` and `torch/headeronly`; `kbuild stable-abi` lists what stands in"
+_MICROSOFT = re.compile(r"@(?:at|c10|torch|caffe2)@@")
+_MICROSOFT_STABLE = re.compile(r"@(?:stable|headeronly)@torch@@")
+_HINT_CXX = "use `torch::stable` and `torch/headeronly` instead; `kbuild abi-advice` lists the places"
 
 
 @CHECKS.add
@@ -43,16 +46,14 @@ class TorchAbi(Check):
         floor = output.limits.torch_stable_abi
         if floor is None:
             return
-        for where, elf in elf_libraries(output):
-            found = objects_of(output)
-            yield from self._too_new(where, elf, floor, found)
-            yield from self._unstable(where, elf, found)
+        for names in names_of(output):
+            objects = objects_of(output)
+            yield from self._too_new(names, floor, objects)
+            yield from self._unstable(names, objects)
 
-    def _too_new(
-        self, where: str, elf: ElfFile, floor: Version, objects: Objects
-    ) -> Iterator[Finding]:
+    def _too_new(self, library: Names, floor: Version, objects: Objects) -> Iterator[Finding]:
         newer: dict[Version | None, list[str]] = defaultdict(list)
-        for name in sorted({s.name for s in elf.undefined if s.name.startswith(_SHIMS)}):
+        for name in (name for name in library.undefined if name.startswith(_SHIMS)):
             since = shims().get(name)
             if since is None or since > floor:
                 newer[since].append(name)
@@ -61,25 +62,27 @@ class TorchAbi(Check):
             if since is None:
                 what = f"{some(names)}: not in the shim of any Torch up to {load(_DATA)['newest']}"
                 hint = "take a function that the headers of a release declare"
-                yield Finding(self.name, "warning", where, what, hint, tuple(names), users)
+                yield Finding(self.name, "warning", library.where, what, hint, tuple(names), users)
                 continue
             what = f"{some(names)} came with Torch {since}, after {floor}"
             hint = (
                 f"compile with `-DTORCH_TARGET_VERSION` of {floor}, which hides newer functions, "
                 f"or raise the oldest Torch to {since}"
             )
-            yield Finding(self.name, "error", where, what, hint, tuple(names), users)
+            yield Finding(self.name, "error", library.where, what, hint, tuple(names), users)
 
-    def _unstable(self, where: str, elf: ElfFile, objects: Objects) -> Iterator[Finding]:
-        names = sorted({symbol.name for symbol in elf.undefined if is_unstable(symbol.name)})
+    def _unstable(self, library: Names, objects: Objects) -> Iterator[Finding]:
+        names = [name for name in library.undefined if is_unstable(name)]
         if names:
             what = f"takes {some(names)} from Torch's C++, which has no stable ABI"
             users = objects.users(names)
-            yield Finding(self.name, "error", where, what, _HINT_CXX, tuple(names), users)
+            yield Finding(self.name, "error", library.where, what, _HINT_CXX, tuple(names), users)
 
 
 def is_unstable(name: str) -> bool:
     """True for a symbol of Torch that the next release may change."""
+    if name.startswith("?"):  # Microsoft's mangling writes the outermost scope last
+        return bool(_MICROSOFT.search(name)) and not _MICROSOFT_STABLE.search(name)
     begin = entity(name)
     if begin is None:
         return name.startswith(_PYTHON)
