@@ -27,7 +27,7 @@ _UNSTABLE = ("2at", "3c10", "5torch", "6caffe2")
 _STABLE = ("5torch6stable", "5torch10headeronly")
 _MICROSOFT = re.compile(r"@(?:at|c10|torch|caffe2)@@")
 _MICROSOFT_STABLE = re.compile(r"@(?:stable|headeronly)@torch@@")
-_HINT_CXX = "use `torch::stable` and `torch/headeronly` instead; `kbuild abi-advice` lists the places"
+_HINT_CXX = "use `torch::stable` and `torch/headeronly`; `kbuild abi-advice` lists the places"
 
 
 @CHECKS.add
