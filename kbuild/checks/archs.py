@@ -62,6 +62,7 @@ class Archs(Check):
             yield from self._foreign(holders, backend)
         if claim is None:
             yield from self._listed(holders)
+            yield from self._unclaimed(output, holders)
             return
         yield from self._unnamed(holders, claim)
         if all(holder.sound for holder in holders):
@@ -94,6 +95,16 @@ class Archs(Check):
                 found = listing(image for image in holder.code.images if image.backend == backend)
                 what = f"has {TITLES[backend]} code for {found}"
                 yield Finding(self.name, "info", holder.where, what)
+
+    def _unclaimed(self, output: Output, holders: Sequence[Holder]) -> Iterator[Finding]:
+        metadata = metadata_of(output)
+        if metadata is None or metadata.archs or metadata.backend not in WITH_ARCHS:
+            return
+        own = [own_images(holder.code.images, metadata.backend) for holder in holders]
+        if any(own) or not own:
+            what = f"`backend.archs` is missing for a compiled {metadata.backend} variant"
+            hint = "list the archs that were compiled: the client compares them with the device"
+            yield Finding(self.name, "error", METADATA_FILE, what, hint)
 
     def _unnamed(self, holders: Sequence[Holder], claim: _Claim) -> Iterator[Finding]:
         for holder in holders:

@@ -71,11 +71,8 @@ def _read(path: Path, _size: int, _mtime: int) -> DeviceCode:
 
 
 def _view(data: mmap, sections: dict[str, tuple[int, int]]) -> DeviceCode:
-    for name, (_, stop) in sections.items():
-        if stop > len(data):
-            raise UnreadableBinaryError(
-                f"section {name or '(nameless)'} reaches beyond the file's end"
-            )
+    if any(stop > len(data) for _, stop in sections.values()):
+        raise UnreadableBinaryError("a section reaches beyond the file's end")
     images, unread = list(_sycl(sections)), ""
     try:
         for name, read in _READERS.items():
