@@ -137,7 +137,7 @@ def test_damage(read: Callable[..., list[Image]], reader: Reader, data: bytes, w
 
 @pytest.mark.parametrize("name", ["cuda132.fatbin", "cuda124.fatbin", "clang21.hipfb"])
 def test_random_damage_ends_in_words(read: Callable[..., list[Image]], name: str) -> None:
-    whole, dice = (REAL / name).read_bytes(), random.Random(name)
+    whole, dice = (REAL / name).read_bytes(), random.Random(name)  # noqa: S311
     reader = hip.images if name.endswith("hipfb") else cuda.images
     for _ in range(300):
         data = bytearray(whole[: dice.randrange(8, len(whole))])
