@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kbuild.checks.base import Output
 from kbuild.checks.readers.devicecode import DeviceCode, read_device_code
 from kbuild.checks.readers.elf import ElfFile, UnreadableBinaryError, is_elf, read_elf
-from kbuild.checks.readers.image import DeviceCodeError
+from kbuild.checks.readers.image import DeviceCodeError, table
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
 
 ABI3_SUFFIX = ".abi3.so"
@@ -33,6 +34,15 @@ def _sound(path: Path) -> ElfFile | None:
         return read_elf(path) if is_elf(path) else None
     except (UnreadableBinaryError, OSError):
         return None
+
+
+def code_table(output: Output) -> list[dict[str, Any]]:
+    """Device code of every library, added up by arch and kind, as JSON objects."""
+    return [
+        {"library": holder.where, **line.to_json()}
+        for holder in device_code(output)
+        for line in table(holder.code.images)
+    ]
 
 
 @dataclass(frozen=True)
