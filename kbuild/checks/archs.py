@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.metadata import ARCH_FORMS
 from kbuild.checks.readers.archset import (
     Wanted,
     limited,
@@ -27,8 +28,6 @@ from kbuild.checks.readers.libraries import (
 from kbuild.metadata import METADATA_FILE
 
 TITLES = {"cuda": "CUDA", "rocm": "ROCm", "xpu": "SYCL"}
-WITH_ARCHS = ("cuda", "rocm")
-"""Backends whose metadata names archs; the client compares them with the device."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Archs(Check):
 
     def _unclaimed(self, output: Output, holders: Sequence[Holder]) -> Iterator[Finding]:
         metadata = metadata_of(output)
-        if metadata is None or metadata.archs or metadata.backend not in WITH_ARCHS:
+        if metadata is None or metadata.archs or metadata.backend not in ARCH_FORMS:
             return
         own = [own_images(holder.code.images, metadata.backend) for holder in holders]
         if any(own) or not own:
@@ -157,7 +156,7 @@ def _backend(output: Output) -> str | None:
 def _claim(output: Output) -> _Claim | None:
     """None when nothing is claimed; `metadata` reports archs that should be there."""
     metadata = metadata_of(output)
-    if metadata is None or not metadata.archs or metadata.backend not in WITH_ARCHS:
+    if metadata is None or not metadata.archs or metadata.backend not in ARCH_FORMS:
         return None
     names = [output.name_of(path) for path in output.libraries()]
     own = [name for name in names if base_name(name.rpartition("/")[2]) == metadata.id]

@@ -74,10 +74,9 @@ def _section(folder: Path, name: str, data: bytes) -> str:
 def elf(sections: dict[str, bytes]) -> bytes:
     """A library made of these sections alone, where no compiler is needed."""
     names, table, body = b"\0", b"", b""
-    for name, data in (*sections.items(), (".shstrtab", b"")):
+    named = "".join(f"{name}\0" for name in ("", *sections, ".shstrtab")).encode()
+    for name, data in (*sections.items(), (".shstrtab", named)):
         at, names = len(names), names + name.encode() + b"\0"
-        if name == ".shstrtab":
-            data = names
         kind = 3 if name == ".shstrtab" else 1
         place = struct.pack("<QQQQ", 0, 0, 64 + len(body), len(data))
         table += struct.pack("<II", at, kind) + place + struct.pack("<IIQQ", 0, 0, 8, 0)
