@@ -60,7 +60,7 @@ class Archs(Check):
         if backend is not None:
             yield from self._foreign(holders, backend)
         if claim is None:
-            yield from self._listed(holders)
+            yield from self._listed(holders, backend)
             yield from self._unclaimed(output, holders)
             return
         yield from self._unnamed(holders, claim)
@@ -88,9 +88,11 @@ class Archs(Check):
                 hint = "leave the device sources out of this backend's sections"
                 yield Finding(self.name, "error", holder.where, what, hint)
 
-    def _listed(self, holders: Sequence[Holder]) -> Iterator[Finding]:
+    def _listed(self, holders: Sequence[Holder], only: str | None) -> Iterator[Finding]:
         for holder in holders:
             for backend in sorted({image.backend for image in holder.code.images}):
+                if only not in (None, backend):
+                    continue  # an error already
                 found = listing(image for image in holder.code.images if image.backend == backend)
                 what = f"has {TITLES[backend]} code for {found}"
                 yield Finding(self.name, "info", holder.where, what)
@@ -117,15 +119,15 @@ class Archs(Check):
                 hint = "link the shared library that Torch brings, or leave it: it costs size"
                 yield Finding(self.name, "warning", holder.where, what, hint)
             else:
-                hint = f"take it out of the section's flags; `{METADATA_FILE}` names what was asked"
+                hint = "take it out of the flags, or out of a library that is linked statically"
                 yield Finding(self.name, "error", holder.where, what, hint)
 
     def _missing(self, holders: Sequence[Holder], claim: _Claim) -> Iterator[Finding]:
         images = tuple(_of_the_kernel(holders, claim))
         wanted = Wanted.of(claim.archs)
         lost = missing(images, wanted)
-        if not images:
-            yield self._nothing(holders, claim)
+        if not any(own_images(holder.code.images, claim.backend) for holder in holders):
+            yield from self._nothing(holders, claim)
         elif lost:
             what = f"no library has code for {lost}, which `{METADATA_FILE}` names"
             hint = "build again without `-gencode` or `--offload-arch` of your own in the flags"
@@ -135,15 +137,18 @@ class Archs(Check):
             hint = f"compile for `{arch}` without modes, or for both settings of each"
             yield Finding(self.name, "warning", claim.extension, what, hint)
 
-    def _nothing(self, holders: Sequence[Holder], claim: _Claim) -> Finding:
-        named = some(list(claim.archs))
+    def _nothing(self, holders: Sequence[Holder], claim: _Claim) -> Iterator[Finding]:
+        named = missing((), Wanted.of(claim.archs))
+        if any(holder.code.relocatable for holder in holders):
+            return  # said already: it waits for the device linker
         if any(holder.code.registers for holder in holders):
             what = f"has no device code at all, though it registers some; {named} should be there"
             hint = "a tool took the section away: do not `objcopy` or `strip` it by hand"
-            return Finding(self.name, "error", claim.extension, what, hint)
+            yield Finding(self.name, "error", claim.extension, what, hint)
+            return
         what = f"no library has device code, but `{METADATA_FILE}` names {named}"
         hint = f"fine for a kernel that only calls libraries: leave `archs` out of {METADATA_FILE}"
-        return Finding(self.name, "warning", claim.extension, what, hint)
+        yield Finding(self.name, "warning", claim.extension, what, hint)
 
 
 def _backend(output: Output) -> str | None:
