@@ -12,6 +12,7 @@ from kbuild.checks.readers.archset import (
     limited,
     listing,
     missing,
+    other_kinds,
     own_images,
     unnamed,
 )
@@ -64,7 +65,8 @@ class Archs(Check):
             yield from self._unclaimed(output, holders)
             return
         yield from self._unnamed(holders, claim)
-        if all(holder.sound for holder in holders):
+        others = len(tuple(output.libraries())) - len(holders)  # no ELF files: not looked into
+        if not others and all(holder.sound for holder in holders):
             yield from self._missing(holders, claim)
 
     def _soundness(self, holder: Holder) -> Iterator[Finding]:
@@ -75,6 +77,10 @@ class Archs(Check):
         if code.unread:
             hint = "`pip install 'kbuild[rocm]'` brings what unpacks it"
             yield Finding(self.name, "warning", holder.where, code.unread, hint)
+        strange = other_kinds(code.images)
+        if strange:
+            what = f"has {listing(strange)}, which no GPU or driver takes as it is"
+            yield Finding(self.name, "info", holder.where, what)
         if code.relocatable and not any(image.backend == "cuda" for image in code.images):
             what = "its CUDA code was compiled with `-rdc=true` and never linked for the device"
             hint = "link with nvcc, or set CUDA_RESOLVE_DEVICE_SYMBOLS on the CMake target"

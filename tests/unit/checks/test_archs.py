@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from device_bench import MACHINE, PTX, REAL, bundle, carrying, fatbin
+from device_bench import LTO, MACHINE, PTX, REAL, bundle, carrying, fatbin
 
 from kbuild.checks.archs import Archs
 from kbuild.checks.base import Finding, Output
@@ -179,6 +179,17 @@ def test_code_that_waits_for_the_device_linker(holding: Holding) -> None:
     ((severity, _, what),) = found(holding(sections))
     assert severity == "error"
     assert "never linked for the device" in what
+
+
+def test_code_for_link_time_optimisation_is_named(holding: Holding) -> None:
+    output = holding(cuda((MACHINE, "80"), (LTO, "90")), replace(CUDA, archs=("8.0",)))
+    what = "has ir of 9.0, which no GPU or driver takes as it is"
+    assert found(output) == [("info", FILE, what)]
+
+
+def test_nothing_is_said_of_files_that_are_not_read(make: Callable[..., Output]) -> None:
+    files = {f"{ID}.pyd": b"MZ" + bytes(64)}
+    assert found(make(files, variant=CU130, metadata=CUDA)) == []
 
 
 def test_damage_is_an_error_and_proves_nothing(holding: Holding) -> None:
