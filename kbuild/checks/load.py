@@ -19,9 +19,6 @@ from kbuild.metadata import Metadata
 from kbuild.run import LocalRunner, Runner
 from kbuild.variant import Variant
 
-_HANGS = "Timeout ("
-"""How faulthandler begins what it says of a process that it ends."""
-
 
 @CHECKS.add
 class Load(Check):
@@ -31,6 +28,8 @@ class Load(Check):
     summary = "The variant is imported in a fresh process, and its ops survive a call."
     slow = True
     runner: Runner = LocalRunner()
+    limit_s: float = 60
+    """Seconds after which a call of an op hangs."""
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding when it fails, or when this machine cannot tell; more about its ops."""
@@ -70,7 +69,7 @@ class Load(Check):
                 yield replace(finding, what=f"beside {other}: {finding.what}")
 
     def _ask(self, python: Path, kernel: _Kernel, *other: str) -> Answer:
-        return ask(self.runner, python, "load_probe", *kernel.arguments, *other)
+        return ask(self.runner, python, "load_probe", *kernel.arguments, str(self.limit_s), *other)
 
     def _judge(self, answer: Answer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         if answer.state == "loaded":
@@ -80,15 +79,16 @@ class Load(Check):
         elif answer.state == "misfit":
             hint = "load it on a machine with that Torch, backend and CPU"
             yield self._not_loaded(answer.reason, hint)
-        elif answer.state == "died" and "`" in answer.doing:
+        elif answer.state in ("died", "hung") and "`" in answer.doing:
             yield self._crash(answer)
         else:
             hint = "the lines above are the end of the traceback"
-            what = f"cannot be loaded:\n{answer.reason}"
+            hangs = ", importing it does not end" if answer.state == "hung" else ""
+            what = f"cannot be loaded{hangs}:\n{answer.reason}"
             yield Finding(self.name, "error", "__init__.py", what, hint)
 
     def _crash(self, answer: Answer) -> Finding:
-        hangs = _HANGS in answer.reason
+        hangs = answer.state == "hung"
         how = "did not return" if hangs else f"crashed: the process {end_of(answer.returncode)}"
         hint = "check sizes, dtypes and devices before using pointers: any caller can do the same"
         what = f"{answer.doing} {how}\n{answer.reason.partition(chr(10))[2]}".rstrip()

@@ -1,14 +1,14 @@
 """Loads one variant in this process, the way a user's program would.
 
-Usage: `python load_probe.py FOLDER VARIANT BACKEND ID MODULE [FOLDER ID]`. What the installed
-Torch's version file rules out is a misfit, and nothing is imported. With the `kernels` client, its
-own rules say whether the variant fits this machine, and it does the loading. Without it, the folder
-is imported as a package under its id. MODULE is the framework's own, without which nothing is
-tried. A second folder is another version of the kernel, which is loaded first and has to work as
-before afterwards. Prints JSON objects: `doing` says what begins, the last one has `state` and
-`reason`, and, when it is loaded, `torch`, `ops` (see `op_calls.py`), `strays` (ops that its library
-registers under another name), `foreign` (namespaces that appeared with it) and `disturbed` (ops of
-the other version that changed).
+Usage: `python load_probe.py FOLDER VARIANT BACKEND ID MODULE SECONDS [FOLDER ID]`. What the
+installed Torch's version file rules out is a misfit, and nothing is imported. With the `kernels`
+client, its own rules say whether the variant fits this machine, and it does the loading. Without
+it, the folder is imported as a package under its id. MODULE is the framework's own, without which
+nothing is tried; SECONDS is how long one call of an op may take. A second folder is another version
+of the kernel, which is loaded first and has to work as before afterwards. Prints JSON objects:
+`doing` says what begins, the last one has `state` and `reason`, and, when it is loaded, `torch`,
+`ops` (see `op_calls.py`), `strays` (ops that its library registers under another name), `foreign`
+(namespaces that appeared with it) and `disturbed` (ops of the other version that changed).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import importlib.util
 import json
 import re
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,24 @@ RELEASE = re.compile(r"(\d+)\.(\d+)")
 ASSIGNMENT = re.compile(r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"]?([^'\"\s]+)", re.MULTILINE)
 FLAVOURS = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 """What Torch's version file calls the device that it was built for, by backend."""
+
+
+Answer = tuple[str, str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One variant to load."""
+
+    folder: Path
+    backend: str
+    identifier: str
+    limit_s: float
+
+    @property
+    def ops(self) -> tuple[str, str, float]:
+        """As `op_calls.report` takes them."""
+        return self.identifier, self.backend, self.limit_s
 
 
 def misfit_by_files(variant: str, backend: str) -> str | None:
@@ -100,16 +120,16 @@ def load_plainly(folder: Path, identifier: str) -> None:
     spec.loader.exec_module(module)
 
 
-def load(folder: Path, backend: str, identifier: str, module: str) -> str:
+def load(task: Task, module: str) -> str:
     """Import one variant; the traceback's end when it fails, else nothing."""
     faulthandler.dump_traceback_later(LOAD_LIMIT_S, exit=True)
-    tell(f"importing {identifier}")
+    tell(f"importing {task.identifier}")
     try:
         if importlib.util.find_spec("kernels") is not None:
-            load_with_client(folder, backend)
+            load_with_client(task.folder, task.backend)
         else:
             importlib.import_module(module)  # the extension takes its symbols from the process
-            load_plainly(folder, identifier)
+            load_plainly(task.folder, task.identifier)
     except BaseException:  # noqa: BLE001 - a kernel may raise anything, SystemExit included
         import traceback
 
@@ -152,50 +172,51 @@ def watch_libraries(folder: Path, namespace: str, op_names: Any) -> list[str]:
     return strays
 
 
-def examine(
-    folder: Path, backend: str, identifier: str, other: tuple[str, ...]
-) -> tuple[str, str, dict[str, Any]]:
+def examine(task: Task, other: Task | None) -> Answer:
     """Load a Torch kernel and call its ops, beside another version where one is given."""
     calls = op_calls()
     if calls is None:
-        failure = load(folder, backend, identifier, "torch")
+        failure = load(task, "torch")
         return ("failed", failure, {}) if failure else ("loaded", "", {})
-    if other and (failure := load(Path(other[0]), backend, other[1], "torch")):
+    if other and (failure := load(other, "torch")):
         return "alone", failure, {}
-    before = calls.report(other[1], backend, tell) if other else {}
-    namespaces = {name.partition("::")[0] for name in calls.op_names()}
-    strays = watch_libraries(folder, identifier, calls.op_names)
-    if failure := load(folder, backend, identifier, "torch"):
+    before = calls.report(*other.ops, tell) if other else {}
+    namespaces = namespaces_of(calls.op_names())
+    strays = watch_libraries(task.folder, task.identifier, calls.op_names)
+    if failure := load(task, "torch"):
         return "failed", failure, {}
-    foreign = {name.partition("::")[0] for name in calls.op_names()} - namespaces - {identifier}
+    foreign = namespaces_of(calls.op_names()) - namespaces - {task.identifier}
     facts = {
         "torch": str(importlib.import_module("torch").__version__),
-        "ops": calls.report(identifier, backend, tell),
+        "ops": calls.report(*task.ops, tell),
         "strays": strays,
-        "foreign": sorted(foreign - {name.partition("::")[0] for name in strays}),
+        "foreign": sorted(foreign - namespaces_of(strays)),
     }
-    after = calls.report(other[1], backend, tell) if other else {}
+    after = calls.report(*other.ops, tell) if other else {}
     facts["disturbed"] = sorted(name for name in before if before[name] != after.get(name))
     return "loaded", "", facts
 
 
-def answer(
-    folder: Path, variant: str, backend: str, identifier: str, module: str, *other: str
-) -> tuple[str, str, dict[str, Any]]:
+def namespaces_of(names: Iterable[str]) -> set[str]:
+    """What stands before the `::`."""
+    return {name.partition("::")[0] for name in names}
+
+
+def answer(task: Task, variant: str, module: str, other: Task | None) -> Answer:
     """`loaded`, `lacking`, `misfit`, `alone` or `failed`, why, and what was seen.
 
     `alone` says that the other version could not be loaded.
     """
     if importlib.util.find_spec(module) is None:
         return "lacking", module, {}
-    if reason := misfit_by_files(variant, backend):
+    if reason := misfit_by_files(variant, task.backend):
         return "misfit", reason, {}
     client = importlib.util.find_spec("kernels") is not None
-    if client and (reason := misfit_by_client(variant, backend)):
+    if client and (reason := misfit_by_client(variant, task.backend)):
         return "misfit", reason, {}
     if module == "torch":
-        return examine(folder, backend, identifier, other)
-    failure = load(folder, backend, identifier, module)
+        return examine(task, other)
+    failure = load(task, module)
     return ("failed", failure, {}) if failure else ("loaded", "", {})
 
 
@@ -210,6 +231,14 @@ def say(document: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def main(folder: str, variant: str, backend: str, identifier: str, module: str, *rest: str) -> None:
+    """Answer, and say it."""
+    limit_s = float(rest[0])
+    other = Task(Path(rest[1]), backend, rest[2], limit_s) if rest[1:] else None
+    task = Task(Path(folder), backend, identifier, limit_s)
+    state, reason, facts = answer(task, variant, module, other)
+    say({"state": state, "reason": reason, **facts})
+
+
 if __name__ == "__main__":
-    state, why, seen = answer(Path(sys.argv[1]), *sys.argv[2:])
-    say({"state": state, "reason": why, **seen})
+    main(*sys.argv[1:])

@@ -17,11 +17,11 @@ from typing import Any
 torch: Any = importlib.import_module("torch")
 FakeTensorMode: Any = importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode
 
-LIMIT_S = 60
-"""A call that takes longer hangs."""
 SHAPES = ((4, 4), (8,), (2, 2, 4, 4))
 KEYS = {"cpu": "CPU", "cuda": "CUDA", "rocm": "CUDA", "xpu": "XPU", "metal": "MPS"}
 """The dispatch key that a backend's kernels are registered for."""
+TRACED = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+"""Kernels under these keys run without data."""
 Tell = Callable[[str], None]
 
 
@@ -34,19 +34,20 @@ def op_names() -> set[str]:
     return set(torch._C._dispatch_get_all_op_names())
 
 
-def report(namespace: str, backend: str, tell: Tell) -> dict[str, Any]:
+def report(namespace: str, backend: str, limit_s: float, tell: Tell) -> dict[str, Any]:
     """What is known of each op in a namespace, and what it answered.
 
     Args:
         namespace: the kernel's own.
         backend: which the variant is for; ops are called for the CPU only, others' are traced.
+        limit_s: seconds after which a call hangs; the process ends then.
         tell: gets a few words about each call before it is made.
     """
     names = sorted(name for name in op_names() if name.startswith(f"{namespace}::"))
-    return {name.partition("::")[2]: _about(name, backend, tell) for name in names}
+    return {name.partition("::")[2]: _about(name, backend, limit_s, tell) for name in names}
 
 
-def _about(name: str, backend: str, tell: Tell) -> dict[str, Any]:
+def _about(name: str, backend: str, limit_s: float, tell: Tell) -> dict[str, Any]:
     bare = name.partition("::")[2]
     op = _find(name)
     if op is None:
@@ -54,14 +55,14 @@ def _about(name: str, backend: str, tell: Tell) -> dict[str, Any]:
     key = KEYS.get(backend)
     has = torch._C._dispatch_has_computed_kernel_for_dispatch_key
     about = {"schema": str(op._schema), "kernel": key is None or has(name, key)}
-    if not has(name, "Meta"):
+    if not any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in TRACED):
         about["fake"] = {"skipped": "no fake kernel is registered"}
     else:
         tell(f"the fake kernel of `{bare}`")
-        about["fake"] = _traced(op)
+        about["fake"] = _traced(op, limit_s)
     if backend == "cpu" and about["kernel"]:
         tell(f"`{bare}`")
-        about["call"] = _called(op)
+        about["call"] = _called(op, limit_s)
     return about
 
 
@@ -75,26 +76,26 @@ def _find(name: str) -> Any:
         return None
 
 
-def _called(op: Any) -> dict[str, Any]:
+def _called(op: Any, limit_s: float) -> dict[str, Any]:
     """What the op answers on the CPU; its bytes where they are the same twice."""
-    answer = _tried(op)
+    answer = _tried(op, limit_s)
     if "shapes" in answer:
-        again = _tried(op)
+        again = _tried(op, limit_s)
         if answer.pop("digest") == (digest := again.get("digest")):
             answer["digest"] = digest
     return answer
 
 
-def _traced(op: Any) -> dict[str, Any]:
+def _traced(op: Any, limit_s: float) -> dict[str, Any]:
     with FakeTensorMode():
-        answer = _tried(op)
+        answer = _tried(op, limit_s)
     answer.pop("digest", None)
     return answer
 
 
-def _tried(op: Any) -> dict[str, Any]:
+def _tried(op: Any, limit_s: float) -> dict[str, Any]:
     """The first answer that is no exception, else the last exception."""
-    faulthandler.dump_traceback_later(LIMIT_S, exit=True)
+    faulthandler.dump_traceback_later(limit_s, exit=True)
     reason = ""
     try:
         for shape in SHAPES:

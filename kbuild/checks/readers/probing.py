@@ -14,6 +14,8 @@ from typing import Any
 from kbuild.run import Done, Runner
 
 _SHOWN_LINES = 6
+_WATCHDOG = "Timeout ("
+"""How faulthandler begins what it says of a process that it ends."""
 _OWN = ("state", "reason")
 
 
@@ -22,7 +24,7 @@ class Answer:
     """A probe's last line of output."""
 
     state: str
-    """The probe's word; `died` when the process ended without an answer."""
+    """The probe's word; without an answer `hung` or `died`, as the process was ended or ended."""
     reason: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the probe says."""
@@ -58,7 +60,8 @@ def _answer_of(done: Done) -> Answer:
     else:
         lines = [line for line in lines if not _parsed(line)]
         shown = "\n".join(lines[-_SHOWN_LINES:])
-        answer = Answer("died", f"the process ended with {done.returncode}\n{shown}".rstrip())
+        state = "hung" if any(line.startswith(_WATCHDOG) for line in lines) else "died"
+        answer = Answer(state, f"the process ended with {done.returncode}\n{shown}".rstrip())
     return replace(answer, doing=doing[-1] if doing else "", returncode=done.returncode)
 
 
