@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.built import add_python, add_variant, chosen_python, discover, variant_of
+from kbuild.cli.built import (
+    Loading,
+    add_load,
+    add_python,
+    add_variant,
+    discover,
+    loading_of,
+    variant_of,
+)
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.errors import CheckError
@@ -23,6 +31,7 @@ def configure(parser: ArgumentParser) -> None:
     add_kernel_dir(parser)
     add_variant(parser)
     add_python(parser, "loads the kernels")
+    add_load(parser)
     parser.add_argument("--no-load", action="store_true", help="leave out checks that run Python")
     add_json(parser)
 
@@ -32,10 +41,16 @@ def execute(args: Namespace, ctx: Context) -> int:
     from kbuild.checks.base import Output, run_checks
 
     folders = discover(ctx.folder(args.kernel_dir), args.variant)
-    python = None if args.no_load else chosen_python(args.python, ctx)
+    loading = Loading(None) if args.no_load else loading_of(args, ctx)
     findings = {}
     for folder in folders:
-        output = Output(folder, variant_of(folder), python)
+        output = Output(
+            folder,
+            variant_of(folder),
+            loading.python,
+            other_pythons=loading.others,
+            beside=loading.version_beside(folder),
+        )
         findings[folder] = run_checks(output, slow=not args.no_load)
     return report(findings, ctx, as_json=args.json)
 
