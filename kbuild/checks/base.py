@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from kbuild.checks.limits import Limits
 from kbuild.registry import Registry
 from kbuild.variant import System, Variant
+
+__all__ = ["CHECKS", "Check", "Finding", "Limits", "Output", "Severity", "run_checks"]
 
 # By name, as linkers do: `x.so`, `libx.so.1`, `x.pyd`, `x.dylib`, `x.dll`.
 _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")
@@ -49,6 +52,15 @@ class Output:
     """Interpreter for checks that import the kernel; None skips them with an `info` finding."""
     redistributable: bool = False
     """True when the toolchain promises a portable binary: a broken ceiling is then an error."""
+    asked: Limits = field(default_factory=Limits)
+    """The limits that somebody chose; checks read `limits`, where the others are filled in."""
+    tree: Path | None = None
+    """Folder with the object files that the libraries were linked from, where it is known."""
+
+    @property
+    def limits(self) -> Limits:
+        """Every limit, the ones that nobody chose from what the variant's name promises."""
+        return self.asked.filled(self.variant)
 
     @property
     def system(self) -> System | None:

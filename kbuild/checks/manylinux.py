@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.readers.elf import ElfFile
 from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
-from kbuild.checks.readers.policies import load, symbol_versions
+from kbuild.checks.readers.policies import symbol_versions
 
 
 @CHECKS.add
@@ -63,7 +63,7 @@ def _ceiling(version: str, allowed: Mapping[str, list[str]]) -> str:
     family = version.partition("_")[0]
     numbers = [number for number in allowed[family] if number[0].isdigit()]
     newest = max(numbers, key=lambda number: [int(part) for part in number.split(".")])
-    return f"{load('manylinux')['policy']} ends at {family}_{newest}"
+    return f"manylinux_2_28 ends at {family}_{newest}"
 
 
 def _hint(version: str, output: Output) -> str:
