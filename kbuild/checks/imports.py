@@ -26,6 +26,7 @@ class Imports(Check):
 
     name = "imports"
     summary = f"Python files parse on Python {_FLOOR_TEXT} and import each other relatively."
+    group = "code"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """Findings of every Python file, in path order."""

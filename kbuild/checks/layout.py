@@ -22,6 +22,7 @@ class Layout(Check):
 
     name = "layout"
     summary = "The variant folder has the files, and only the files, that the client expects."
+    group = "files"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """Findings on the folder's name, then on its files."""

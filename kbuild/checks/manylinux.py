@@ -21,6 +21,7 @@ class Manylinux(Check):
 
     name = "manylinux"
     summary = "Symbol versions stay below the ceilings of manylinux_2_28."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Linux variants with libraries."""

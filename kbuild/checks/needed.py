@@ -16,6 +16,7 @@ class Needed(Check):
 
     name = "needed"
     summary = "Needed libraries are the system's, Torch's, or the backend's runtime."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Where there are libraries and it is known what they may need."""

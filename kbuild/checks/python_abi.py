@@ -28,6 +28,7 @@ class PythonAbi(Check):
 
     name = "python-abi"
     summary = f"Extensions use CPython's stable ABI of {FLOOR} and export their `PyInit_`."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""
