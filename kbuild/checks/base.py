@@ -31,10 +31,17 @@ class Finding:
     """File relative to the variant, with `:line` where there is one."""
     what: str
     hint: str = ""
+    symbols: tuple[str, ...] = ()
+    """Every symbol that it is about; `what` names the first few."""
+    objects: tuple[str, ...] = ()
+    """Sources whose object files bring it in, where the build tree is there to ask."""
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.what} [{self.check}]"
+        text = f"{self.where}: {self.what}{self._origin()} [{self.check}]"
         return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+    def _origin(self) -> str:
+        return f" (brought in by {', '.join(self.objects)})" if self.objects else ""
 
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object."""
@@ -73,7 +80,7 @@ class Output:
         return self.variant.system if self.variant else self.made_for
 
     def libraries(self) -> Iterator[Path]:
-        """Shared libraries in the folder, in path order; the one that was named when it is alone."""
+        """Shared libraries of the folder in path order, or the one that is looked at alone."""
         if self.alone is not None:
             return iter((self.alone,))
         return (path for path in sorted(self.root.rglob("*")) if is_library(path))
