@@ -66,8 +66,6 @@ class Output:
     """Folder with the object files that the libraries were linked from, where it is known."""
     alone: Path | None = None
     """The one library that is looked at; what lies around it is then none of its business."""
-    made_for: System | None = None
-    """What a library says it is made for, where no variant's name does."""
 
     @property
     def limits(self) -> Limits:
@@ -77,7 +75,7 @@ class Output:
     @property
     def system(self) -> System | None:
         """What the variant is compiled for; None when that is unknown or nothing is compiled."""
-        return self.variant.system if self.variant else self.made_for
+        return self.variant.system if self.variant else None
 
     def libraries(self) -> Iterator[Path]:
         """Shared libraries of the folder in path order, or the one that is looked at alone."""

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.elf import UnreadableBinaryError, is_elf, read_elf
-from kbuild.checks.readers.libraries import MACHINES, has_libraries
+from kbuild.checks.readers.libraries import has_libraries
+
+MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 
 
 @CHECKS.add

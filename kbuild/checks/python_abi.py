@@ -41,7 +41,7 @@ class PythonAbi(Check):
                 if symbol.startswith(PREFIXES) and (fault := _fault(symbol)):
                     hint = "compile with `-DPy_LIMITED_API=0x03090000` and use what it declares"
                     yield Finding(self.name, "error", where, f"`{symbol}` {fault}", hint)
-            if _is_extension(where, output):
+            if _is_extension(where, elf, output):
                 yield from self._naming(where, elf)
 
     def _naming(self, where: str, elf: ElfFile) -> Iterator[Finding]:
@@ -57,11 +57,15 @@ class PythonAbi(Check):
             yield Finding(self.name, "error", where, what, hint)
 
 
-def _is_extension(where: str, output: Output) -> bool:
+def _is_extension(where: str, elf: ElfFile, output: Output) -> bool:
     """True for the library that Python imports; TVM-FFI loads its library without Python."""
     if "/" in where or (output.variant and output.variant.framework == "tvm-ffi"):
         return False
     metadata = metadata_of(output)
+    if metadata is None and output.alone:
+        return where.endswith(ABI3_SUFFIX) or any(
+            symbol.name.startswith("PyInit_") for symbol in elf.exported
+        )
     return metadata is None or base_name(where) == metadata.id
 
 

@@ -13,7 +13,6 @@ MANY_FILES = 200
 """More files than this make every download of the kernel slow."""
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 _STEP = 1024
-_NAMED = 3
 
 
 @CHECKS.add
@@ -29,11 +28,11 @@ class Size(Check):
         sizes = sizes_of(output.root)
         limit, total = output.limits.max_size, sum(sizes.values())
         if limit is not None and total > limit:
-            what = (
-                f"{size_text(total)} of files, {size_text(total - limit)} over {size_text(limit)}"
-            )
-            hint = f"the largest: {_largest(sizes)}; build fewer archs, or strip the libraries"
-            yield Finding(self.name, "error", ".", what, hint)
+            largest = max(sizes, key=lambda name: sizes[name])
+            share = f"{size_text(sizes[largest])} of {size_text(total)}"
+            what = f"{share}, and the limit is {size_text(limit)}"
+            hint = "build fewer archs, strip the libraries, or raise `--max-size`"
+            yield Finding(self.name, "error", largest, what, hint)
         if len(sizes) > MANY_FILES:
             what = f"{len(sizes)} files; more than {MANY_FILES} make downloads slow"
             hint = "join small files, or leave out what is not needed at run time"
@@ -62,8 +61,3 @@ def size_text(size: int) -> str:
         amount, unit = amount / _STEP, unit + 1
     digits = 1 if unit and amount < 10 else 0  # noqa: PLR2004
     return f"{amount:.{digits}f} {_UNITS[unit]}"
-
-
-def _largest(sizes: Mapping[str, int]) -> str:
-    names = sorted(sizes, key=lambda name: -sizes[name])[:_NAMED]
-    return ", ".join(f"`{name}` ({size_text(sizes[name])})" for name in names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ class Terms:
     limits: Limits
     python: Path | None = None
     portable: bool = False
-    """True when a library that needs a newer Linux is an error everywhere."""
+    """True when kbuild's own policy is asked for where no other is: breaking it is an error."""
 
 
 def terms_of(args: Namespace, wanted: Wanted, ctx: Context, *, portable: bool = False) -> Terms:
@@ -40,7 +40,7 @@ def terms_of(args: Namespace, wanted: Wanted, ctx: Context, *, portable: bool = 
     slow = any(check.slow for check in wanted.checks())
     limits = limits_of(args)
     python = chosen_python(args.python, ctx) if slow else None
-    return Terms(wanted, limits, python, portable or args.manylinux is not None)
+    return Terms(wanted, limits, python, portable)
 
 
 def examinations(target: Target, terms: Terms) -> tuple[Examination, ...]:
@@ -55,32 +55,20 @@ def _outputs(target: Target, terms: Terms) -> Iterator[Output]:
     from kbuild.build.workspace import Workspace
     from kbuild.checks.base import Output
 
-    # What is on the Hub is there for everybody: it promises to load everywhere.
-    portable = terms.portable or target.kind == "hub"
+    limits = _limits(target, terms)
     if target.kind == "library":
-        yield _library(target.path, terms, portable=portable)
+        folder = target.path.parent
+        yield Output(folder, variant_of(folder), asked=limits, alone=target.path)
     for folder in target.variants:
         tree = Workspace(target.path, folder.name).tree
-        yield Output(
-            folder,
-            variant_of(folder),
-            terms.python,
-            portable,
-            terms.limits,
-            tree if target.kind == "project" and tree.is_dir() else None,
-        )
+        known = tree if target.kind == "project" and tree.is_dir() else None
+        yield Output(folder, variant_of(folder), terms.python, asked=limits, tree=known)
 
 
-def _library(path: Path, terms: Terms, *, portable: bool) -> Output:
-    from kbuild.checks.base import Output
-    from kbuild.checks.readers.libraries import system_of
+def _limits(target: Target, terms: Terms) -> Limits:
+    """What is on the Hub is there for everybody: it promises to load everywhere."""
+    from kbuild.checks.limits import POLICY
 
-    return Output(
-        path.parent,
-        variant_of(path.parent),
-        None,
-        portable,
-        terms.limits,
-        alone=path,
-        made_for=system_of(path),
-    )
+    if terms.limits.manylinux is None and (terms.portable or target.kind == "hub"):
+        return replace(terms.limits, manylinux=POLICY)
+    return terms.limits

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from kbuild.checks.base import CHECKS, Finding, Group
 from kbuild.checks.examination import Examination, worst
@@ -36,6 +36,8 @@ _LABELS: Mapping[str, tuple[str, Paint]] = {
 }
 """In order of severity: what a finding is called, and its colour."""
 _NAMED = 3
+_SMALL = 0.02
+"""A file with less than this share of a variant is not listed by itself."""
 
 
 def show(answer: Answer, ui: Ui, *, sizes: bool) -> None:
@@ -102,15 +104,25 @@ def _proved(verdict: Verdict) -> str:
 
 
 def _show_sizes(examinations: Sequence[Examination], ui: Ui) -> None:
-    rows = []
-    for examination in examinations:
-        facts = examination.facts.get("size")
-        if facts:
-            rows.append((examination.name, "all files", size_text(facts["total"])))
-            rows += [("", name, size_text(size)) for name, size in facts["files"].items()]
+    rows = [
+        ("" if number else examination.name, *row)
+        for examination in examinations
+        if "size" in examination.facts
+        for number, row in enumerate(_sizes(examination.facts["size"]))
+    ]
     if rows:
         ui.data("\n")
         ui.table(("variant", "file", "size"), rows)
+
+
+def _sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """All files together, the large ones, and the rest together."""
+    total, files = facts["total"], facts["files"]
+    large = {name: size for name, size in files.items() if size > total * _SMALL}
+    yield f"{len(files)} files", size_text(total)
+    yield from ((name, size_text(size)) for name, size in large.items())
+    if len(files) > len(large):
+        yield f"{len(files) - len(large)} others", size_text(total - sum(large.values()))
 
 
 def _show_findings(answer: Answer, ui: Ui) -> None:

@@ -8,11 +8,8 @@ from pathlib import Path
 from kbuild.checks.base import Output
 from kbuild.checks.readers.elf import ElfFile, UnreadableBinaryError, is_elf, read_elf
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
-from kbuild.variant import System
 
 ABI3_SUFFIX = ".abi3.so"
-MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
-"""CPU -> what the header of an ELF file calls it."""
 
 
 def has_libraries(output: Output) -> bool:
@@ -26,13 +23,6 @@ def elf_libraries(output: Output) -> Iterator[tuple[str, ElfFile]]:
         elf = _sound(path)
         if elf is not None:
             yield output.name_of(path), elf
-
-
-def system_of(path: Path) -> System | None:
-    """What an ELF file says it is made for; None for other files, and for other CPUs."""
-    elf = _sound(path)
-    cpu = next((c for c, machine in MACHINES.items() if elf and machine == elf.machine), None)
-    return System(cpu, "linux") if cpu else None
 
 
 def _sound(path: Path) -> ElfFile | None:
