@@ -14,6 +14,7 @@ from kbuild.checks.examination import Examination, worst
 from kbuild.checks.size import size_text
 from kbuild.cli.answer import Answer, Sources
 from kbuild.cli.checking import SOURCE_CHECKS
+from kbuild.config.suggest import printable
 from kbuild.terminal import Paint
 from kbuild.ui import Ui
 
@@ -58,7 +59,7 @@ def _show_states(examinations: Sequence[Examination], ui: Ui) -> None:
     groups = _groups(examinations)
     rows = [
         (
-            examination.name,
+            printable(examination.name),
             *(
                 worst(examination.states[name] for name in names if name in examination.states)
                 for names in groups.values()
@@ -120,7 +121,7 @@ def _sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     total, files = facts["total"], facts["files"]
     large = {name: size for name, size in files.items() if size > total * _SMALL}
     yield f"{len(files)} files", size_text(total)
-    yield from ((name, size_text(size)) for name, size in large.items())
+    yield from ((printable(name), size_text(size)) for name, size in large.items())
     if len(files) > len(large):
         yield f"{len(files) - len(large)} others", size_text(total - sum(large.values()))
 
@@ -177,7 +178,7 @@ def _some(places: Sequence[str]) -> str:
 
 def _wrapped(text: str, indent: str, width: int | None) -> str:
     """Indented, and folded at the terminal's width; every line of the text starts a new one."""
-    first, *rest = text.split("\n")
+    first, *rest = (printable(line) for line in text.split("\n"))
     deeper = indent + "  "
     lines = [(indent, first), *((deeper, line) for line in rest)]
     if width is None:

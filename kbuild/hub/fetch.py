@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbuild.errors import KbuildError, ToolchainError, UsageError
 from kbuild.hub.spec import HubSpec
@@ -51,23 +51,37 @@ def _online(spec: HubSpec, variants: Sequence[str]) -> Path:
     from huggingface_hub import HfApi
 
     api = HfApi(library_name="kbuild")
-    kind, info = _look_up(api, spec)
-    names = sorted({name for file in info.siblings or () if (name := _variant_of(file.rfilename))})
-    _refuse_unknown(spec, names, variants)
-    return _download(spec, kind, variants, revision=info.sha)
+    kind = _kind(api, spec)
+    _refuse_unknown(spec, _names(api, spec, kind), variants)
+    return _download(spec, kind, variants)
 
 
-def _look_up(api: HfApi, spec: HubSpec) -> tuple[str, Any]:
-    """The type of the repository, and what is in the revision."""
+def _kind(api: HfApi, spec: HubSpec) -> str:
+    """The type of the repository; the revision is known to be there afterwards."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     *first, last = REPO_TYPES
     for kind in first:
         try:
-            return kind, api.repo_info(spec.repo, revision=spec.revision, repo_type=kind)
+            api.repo_info(spec.repo, revision=spec.revision, repo_type=kind)
         except RepositoryNotFoundError:
             continue
-    return last, api.repo_info(spec.repo, revision=spec.revision, repo_type=last)
+        return kind
+    api.repo_info(spec.repo, revision=spec.revision, repo_type=last)
+    return last
+
+
+def _names(api: HfApi, spec: HubSpec, kind: str) -> list[str]:
+    """The variants of the revision."""
+    from huggingface_hub import RepoFolder
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        entries = api.list_repo_tree(spec.repo, BUILD, revision=spec.revision, repo_type=kind)
+        folders = [entry.path for entry in entries if isinstance(entry, RepoFolder)]
+    except EntryNotFoundError:
+        return []
+    return sorted(path.removeprefix(f"{BUILD}/") for path in folders)
 
 
 def _offline(spec: HubSpec, variants: Sequence[str]) -> Path:
@@ -75,7 +89,7 @@ def _offline(spec: HubSpec, variants: Sequence[str]) -> Path:
 
     for kind in REPO_TYPES:
         try:
-            return _download(spec, kind, variants, revision=spec.revision, local=True)
+            return _download(spec, kind, variants, local=True)
         except LocalEntryNotFoundError:
             continue
     raise KbuildError(
@@ -84,16 +98,14 @@ def _offline(spec: HubSpec, variants: Sequence[str]) -> Path:
     )
 
 
-def _download(
-    spec: HubSpec, kind: str, variants: Sequence[str], *, revision: str, local: bool = False
-) -> Path:
+def _download(spec: HubSpec, kind: str, variants: Sequence[str], *, local: bool = False) -> Path:
     from huggingface_hub import snapshot_download
 
     return Path(
         snapshot_download(
             spec.repo,
             repo_type=kind,
-            revision=revision,
+            revision=spec.revision,
             library_name="kbuild",
             allow_patterns=[f"{BUILD}/{glob}/*" for glob in variants] or [f"{BUILD}/*"],
             local_files_only=local,
@@ -113,11 +125,6 @@ def _refuse_unknown(spec: HubSpec, names: Sequence[str], globs: Sequence[str]) -
             )
 
 
-def _variant_of(file: str) -> str:
-    first, _, rest = file.partition("/")
-    return rest.partition("/")[0] if first == BUILD and "/" in rest else ""
-
-
 def _is_offline() -> bool:
     try:
         from huggingface_hub import constants
@@ -133,8 +140,8 @@ def _explained(spec: HubSpec) -> Iterator[None]:
     """What `huggingface_hub` raises, in words, without anything of the request."""
     try:
         yield
-    except KbuildError:
-        raise
+    except (KbuildError, AttributeError, NameError, TypeError):
+        raise  # said already, or a mistake of ours
     except Exception as error:
         raise _in_words(spec, error) from error
 

@@ -119,3 +119,9 @@ def compiled(make: Callable[..., Output], library: Callable[..., bytes]) -> Call
 def run() -> Callable[[Check, Output], list[Finding]]:
     """What a check finds, after asking whether it applies."""
     return lambda check, output: list(check.run(output)) if check.applies(output) else []
+
+
+@pytest.fixture
+def metadata() -> Metadata:
+    """What variants are sealed with."""
+    return METADATA

@@ -15,6 +15,7 @@ from kbuild.run import LocalRunner
 
 EXPECTED = (
     "binary",
+    "depends",
     "imports",
     "layout",
     "load",
@@ -25,6 +26,8 @@ EXPECTED = (
     "ops",
     "python-abi",
     "rpath",
+    "size",
+    "static",
     "undefined",
     "unique",
 )
@@ -37,6 +40,10 @@ def test_the_registry_finds_every_check() -> None:
 def test_every_check_says_what_it_proves() -> None:
     for check in CHECKS:
         assert check.summary.endswith(".")
+
+
+def test_every_check_has_a_column_of_its_own_kind() -> None:
+    assert [check.name for check in CHECKS if check.group == "other"] == []
 
 
 def test_only_the_slow_ones_start_processes() -> None:
