@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from kbuild.cli.context import Context
@@ -123,12 +124,18 @@ def list_checks(wanted: Wanted, ctx: Context, *, as_json: bool, sources: bool = 
         keys = ("check", "group", "summary")
         ctx.ui.data_json([dict(zip(keys, row, strict=True)) for row in rows])
     else:
-        ctx.ui.table(("check", "group", "what it proves"), _plain(rows))
+        ctx.ui.table(("check", "group", "what it proves"), list(_folded(rows, ctx.ui.width)))
     return 0
 
 
-def _plain(rows: Iterable[tuple[str, str, str]]) -> list[tuple[str, ...]]:
-    return [tuple(cell.replace("`", "") for cell in row) for row in rows]
+def _folded(rows: Sequence[tuple[str, str, str]], width: int | None) -> Iterator[tuple[str, ...]]:
+    """The rows with the last cell folded at the terminal's width."""
+    taken = sum(max(len(row[column]) for row in rows) + 2 for column in (0, 1))
+    for check, group, summary in rows:
+        text = summary.replace("`", "")
+        first, *rest = wrap(text, width - taken) if width else [text]
+        yield check, group, first
+        yield from (("", "", line) for line in rest)
 
 
 def _version(args: Namespace, name: str) -> Version | None:

@@ -134,8 +134,8 @@ def _show_findings(answer: Answer, ui: Ui) -> None:
         found = [(f, places) for f, places in shared.items() if f.check == check]
         shown = [(f, p) for f, p in found if f.severity != "info" or ui.verbosity > 0]
         if shown:
-            promise = summaries.get(check, "")
-            ui.data(f"\n{ui.painted(check, 'bold')}: {promise}".rstrip(": "))
+            heading = _wrapped(f"{check}: {summaries.get(check, '')}", "", ui.width).rstrip(": ")
+            ui.data("\n" + heading.replace(check, ui.painted(check, "bold"), 1))
         for finding, places in shown:
             all_of_them = len(places) == len(answer.examinations)
             ui.data("\n".join(_lines(finding, "" if all_of_them else _some(places), ui)))
