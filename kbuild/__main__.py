@@ -18,7 +18,21 @@ _VERSION = {"-V", "--version"}
 
 def entry() -> None:
     """What the installed `kbuild` program calls."""
+    _heed_termination()
     sys.exit(main(sys.argv[1:]))
+
+
+def _heed_termination() -> None:
+    """Make a request to end from another program, or a closed terminal, end as Ctrl-C does."""
+    import _signal as signal  # type: ignore[import-not-found]  # signal itself loads enum
+
+    def stop(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, stop)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,10 +69,10 @@ def _guarded(argv: Sequence[str]) -> int:
         from kbuild.cli import failure
 
         return failure.explained(error, argv)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as request:
         from kbuild.cli import failure
 
-        return failure.interrupted()
+        return failure.interrupted(*request.args)
     except BrokenPipeError:
         from kbuild.cli import failure
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -52,10 +53,12 @@ class Runner(Protocol):
         log: Path | None = None,
         listen: Listener | None = None,
         stdin: str | None = None,
+        inherit: Sequence[int] = (),
     ) -> Done:
         """Run to the end. `env` is the whole environment (default: this process's).
 
         Output goes to `log` (after a line with the command) and line by line to `listen`.
+        `inherit` are the descriptors that it gets beside the standard ones.
         A program that cannot be started counts as exit code 127 with the reason as output.
         """
         ...
@@ -89,6 +92,7 @@ class LocalRunner:
         log: Path | None = None,
         listen: Listener | None = None,
         stdin: str | None = None,
+        inherit: Sequence[int] = (),
     ) -> Done:
         """See `Runner.run`."""
         command = tuple(str(part) for part in argv)
@@ -100,7 +104,8 @@ class LocalRunner:
             if listen is not None:
                 listen(line.rstrip("\n"))
 
-        code = self._stream(command, cwd, env, stdin, take)
+        start = partial(self._start, command, cwd, env, stdin is not None, tuple(inherit))
+        code = self._stream(start, stdin, take, command[0])
         done = Done(command, code, "".join(lines), time.monotonic() - began)
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -108,17 +113,12 @@ class LocalRunner:
         return done
 
     def _stream(
-        self,
-        argv: tuple[str, ...],
-        cwd: Path | None,
-        env: Mapping[str, str] | None,
-        stdin: str | None,
-        take: Listener,
+        self, start: Callable[[], _Process], stdin: str | None, take: Listener, name: str
     ) -> int:
         try:
-            process = self._start(argv, cwd, env, stdin)
+            process = start()
         except OSError as error:
-            take(f"{argv[0]}: {error.strerror}\n")
+            take(f"{name}: {error.strerror}\n")
             return NOT_STARTED
         with process:
             try:
@@ -140,7 +140,8 @@ class LocalRunner:
         argv: tuple[str, ...],
         cwd: Path | None,
         env: Mapping[str, str] | None,
-        stdin: str | None,
+        is_fed: bool,
+        inherit: tuple[int, ...],
     ) -> _Process:
         with self._lock:
             if self._is_stopped:
@@ -149,7 +150,8 @@ class LocalRunner:
                 argv,
                 cwd=cwd,
                 env=None if env is None else dict(env),
-                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+                stdin=subprocess.PIPE if is_fed else subprocess.DEVNULL,
+                pass_fds=inherit,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

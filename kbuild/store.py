@@ -67,6 +67,11 @@ class Entry:
         return self.folder.name
 
     @property
+    def version(self) -> str:
+        """The recipe's."""
+        return str(self.facts["recipe"]["version"])
+
+    @property
     def root(self) -> Path:
         """The files."""
         return self.folder / _ROOT

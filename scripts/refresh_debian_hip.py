@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import tempfile
 from pathlib import Path
 
+from debian_pins import RUNNER, apt_with_lists, output, package, upstream
 from elftools.elf.elffile import ELFFile
 
-from kbuild.run import LocalRunner
-from kbuild.toolchains.debian_hip import deb, fetch
+from kbuild.toolchains import debian_hip
+from kbuild.toolchains.debian import deb, fetch
 
 SUITE = "forky"
 ROCM = 7
 LLVM = 21
-KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-DATA = Path(deb.__file__).parent / "data"
+DATA = Path(debian_hip.__file__).parent / "data"
 PACKAGES = (
     *(f"clang-{LLVM}", f"clang-tools-{LLVM}", f"libclang-common-{LLVM}-dev", f"lld-{LLVM}"),
     *(f"libclang-cpp{LLVM}", f"libllvm{LLVM}", f"rocm-device-libs-{LLVM}"),
@@ -33,54 +32,8 @@ PACKAGES = (
     *("libedit2", "libffi8", "libtinfo6", "libbsd0", "libmd0"),
 )
 RUNTIME = "libamdhip64-6"
-RUNNER = LocalRunner()
 _RUNTIME_FILE = re.compile(r"/libamdhip64\.so(\.\d+){3}$")
 _HIDDEN_BIT_OFF = 0x7FFF
-
-
-def output(*argv: str) -> str:
-    """What a command says; the script ends when it fails."""
-    done = RUNNER.run(argv)
-    if not done.ok:
-        sys.exit(f"{done.command}\n{done.output}")
-    return done.output
-
-
-def apt_options(state: Path, mirror: str) -> list[str]:
-    """An apt that knows the suite and nothing of this machine."""
-    for folder in ("lists/partial", "cache/archives/partial"):
-        (state / folder).mkdir(parents=True)
-    (state / "status").touch()
-    (state / "sources.list").write_text(f"deb [signed-by={KEYRING}] {mirror} {SUITE} main\n")
-    settings = {
-        "Dir::Etc::sourcelist": state / "sources.list",
-        "Dir::Etc::sourceparts": "/dev/null",
-        "Dir::State::lists": state / "lists",
-        "Dir::State::status": state / "status",
-        "Dir::Cache": state / "cache",
-        "APT::Architecture": "amd64",
-        "APT::Architectures": "amd64",
-        "APT::Sandbox::User": "root",
-    }
-    return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
-
-
-def package(name: str, options: list[str]) -> dict[str, str | int]:
-    """One package's pin."""
-    shown = output("apt-cache", *options, "show", "--no-all-versions", name)
-    fields = dict(line.split(": ", 1) for line in shown.splitlines() if ": " in line)
-    return {
-        "name": name,
-        "version": fields["Version"],
-        "path": fields["Filename"],
-        "size": int(fields["Size"]),
-        "sha256": fields["SHA256"],
-    }
-
-
-def upstream(version: str) -> str:
-    """`21.1.8` of `1:21.1.8-13`."""
-    return re.sub(r"^\d+:|[-+].*", "", version)
 
 
 def symbols(library: Path) -> str:
@@ -112,8 +65,7 @@ def main() -> None:
     """Write `packages.json` and `symbols.txt`."""
     mirror = fetch.find_mirror({}, RUNNER)
     with tempfile.TemporaryDirectory() as folder:
-        options = apt_options(Path(folder), mirror)
-        output("apt-get", "-qq", *options, "update")
+        options = apt_with_lists(Path(folder), mirror, SUITE, "main")
         packages = [package(name, options) for name in PACKAGES]
         (DATA / "symbols.txt").write_text(runtime_symbols(mirror, options, Path(folder)))
     by_name = {str(pin["name"]): str(pin["version"]) for pin in packages}

@@ -10,13 +10,15 @@ from pathlib import Path
 
 from kbuild.build import ninja
 from kbuild.build.budget import Run, launcher_entries
+from kbuild.build.detection import Detection
 from kbuild.build.workspace import Workspace
 from kbuild.errors import BuildError
 from kbuild.fileset import replace_atomically
 from kbuild.generate import generate
 from kbuild.plan import VariantPlan
-from kbuild.run import Runner
+from kbuild.run import Done, Runner
 from kbuild.toolchains import Toolchain
+from kbuild.toolchains.facts import FactCache
 
 _KEY = "kbuild-configured"
 
@@ -42,6 +44,8 @@ class Compilation:
     runner: Runner
     run: Run
     tell: ninja.Tell
+    lock: tuple[int, ...] = ()
+    """Descriptors that hold the workspace: whoever writes to the tree inherits them."""
 
     def perform(self) -> Staged:
         """Make the staged directory.
@@ -78,12 +82,26 @@ class Compilation:
         if mark.is_file() and mark.read_text() == key:
             return
         mark.unlink(missing_ok=True)
-        log = self.space.logs / "configure.log"
-        done = self.runner.run(self._cmake_command(), env=self.toolchain.env, log=log)
+        detection = Detection(self.toolchain, self._languages, FactCache(self.run.cache))
+        if not (detection.seed(self.space.tree) and self._cmake(self._cmake_command()).ok):
+            self._cmake_from_nothing()
+            detection.keep(self.space.tree)
+        replace_atomically(mark, key.encode())
+
+    def _cmake_from_nothing(self) -> None:
+        done = self._cmake((*self._cmake_command(), "--fresh"))
         if not done.ok:
             excerpt = ninja.first_errors(done.output.splitlines())
+            log = self._configure_log
             raise BuildError("cmake failed", excerpt=excerpt, command=done.command, log=log)
-        replace_atomically(mark, key.encode())
+
+    def _cmake(self, command: tuple[str, ...]) -> Done:
+        env, log = self.toolchain.env, self._configure_log
+        return self.runner.run(command, env=env, log=log, inherit=self.lock)
+
+    @property
+    def _configure_log(self) -> Path:
+        return self.space.logs / "configure.log"
 
     def _cmake_command(self) -> tuple[str, ...]:
         entries = (
@@ -95,7 +113,6 @@ class Compilation:
         )
         return (
             str(self.toolchain.cmake),
-            "--fresh",
             *("-G", "Ninja"),
             *("-S", str(self.space.source)),
             *("-B", str(self.space.tree)),
@@ -121,6 +138,7 @@ class Compilation:
             env={**self.toolchain.env, **self._environment},
             log=self.space.logs / "build.log",
             tell=self.tell,
+            lock=self.lock,
         )
 
     @property

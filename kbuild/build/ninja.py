@@ -85,10 +85,12 @@ def build(
     env: Mapping[str, str],
     log: Path,
     tell: Tell,
+    lock: Sequence[int] = (),
 ) -> int:
     """Build everything; returns the number of units that ran.
 
-    `jobs` is None for a ninja that is a jobserver's client, through `env`.
+    `jobs` is None for a ninja that is a jobserver's client, through `env`. `lock` are descriptors
+    that every compiler inherits.
 
     Raises:
         IncompleteError: units were not started because the time budget is over.
@@ -101,6 +103,7 @@ def build(
         env={**env, "NINJA_STATUS": STATUS},
         log=log,
         listen=output.listen,
+        inherit=lock,
     )
     if done.ok:
         return output.done

@@ -13,6 +13,8 @@ from kbuild.progress import Progress
 
 T = TypeVar("T")
 _POLL = 0.2
+_AHEAD = 2
+"""Variants that are prepared while others have all tokens."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Task(Generic[T]):
 
     name: str
     work: Callable[[], T]
+    prepare: Callable[[], object] = lambda: None
+    """What comes before and is no work for processors, such as fetching: it takes no token."""
 
 
 def run_all(tasks: Sequence[Task[T]], run: Run, interrupt: Callable[[], None]) -> list[T | None]:
@@ -30,7 +34,8 @@ def run_all(tasks: Sequence[Task[T]], run: Run, interrupt: Callable[[], None]) -
     """
     if not tasks:
         return []
-    workers = min(len(tasks), run.budget.jobs)
+    ahead = _AHEAD if run.server is not None else 0
+    workers = min(len(tasks), run.budget.jobs + ahead)
     with ThreadPoolExecutor(workers, thread_name_prefix="variant") as pool:
         futures = [pool.submit(_perform, task, run) for task in tasks]
         try:
@@ -43,15 +48,22 @@ def run_all(tasks: Sequence[Task[T]], run: Run, interrupt: Callable[[], None]) -
 
 
 def _perform(task: Task[T], run: Run) -> T | None:
-    """Do the work while holding the token that is its ninja's own."""
+    """Prepare, then do the work while holding the token that is its ninja's own."""
+    if run.is_ending:
+        return None
+    task.prepare()
     if run.server is None:
-        return None if run.is_ending else task.work()
+        return _unless_ending(task, run)
     if not run.server.acquire(lambda: run.is_ending):
         return None
     try:
         return task.work()
     finally:
         run.server.release()
+
+
+def _unless_ending(task: Task[T], run: Run) -> T | None:
+    return None if run.is_ending else task.work()
 
 
 def _watch(futures: Sequence[Future[T | None]], run: Run) -> None:

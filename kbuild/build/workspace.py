@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbuild.errors import IncompleteError
+
 FOLDER = ".kbuild"
+_PAUSE = 0.1
 _TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# Made by kbuild; safe to delete. See https://bford.info/cachedir/\n"
@@ -65,10 +71,39 @@ class Workspace:
                 (top / name).write_text(text)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the workspace; the lock dies with the process."""
-        from filelock import FileLock
+    def locked(self, is_ending: Callable[[], bool] = lambda: False) -> Iterator[tuple[int, ...]]:
+        """Hold the workspace; yields what a process has to inherit to hold it as well.
 
+        The lock dies with the last process that holds it. A kbuild that is killed cannot end its
+        compilers: as long as one of them still writes to the tree, nobody else does.
+
+        Raises:
+            IncompleteError: `is_ending()` came before the lock.
+        """
         self.prepare()
-        with FileLock(self.root / "lock"):
-            yield
+        if sys.platform == "win32":
+            from filelock import FileLock
+
+            with FileLock(self.root / "lock"):
+                yield ()
+            return
+        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            while not _is_taken(handle):
+                if is_ending():
+                    raise IncompleteError("not started, another build of this variant still runs")
+                time.sleep(_PAUSE)
+            yield (handle,)
+        finally:
+            os.close(handle)
+
+
+def _is_taken(handle: int) -> bool:
+    """Take the lock if nobody has it."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

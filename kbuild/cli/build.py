@@ -66,7 +66,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
     from kbuild.cli.sources import sources_of
-    from kbuild.cli.tools import archs_of, toolchain_of
+    from kbuild.cli.tools import archs_of, toolchain_of, torch_wheels_of
     from kbuild.pipeline import BuildOptions, Doors, build
     from kbuild.project import open_project
 
@@ -83,6 +83,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         python=args.python,
         toolchain=toolchain_of(args),
         sources=sources_of(args, ctx, project),
+        torch_wheels=torch_wheels_of(args, ctx),
         archs=archs_of(args, project, ctx.runner),
         identity=identity_of(args),
         jobs=args.jobs,

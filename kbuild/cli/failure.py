@@ -17,6 +17,10 @@ from kbuild.ui import Ui
 
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells count."""
+HUNG_UP = 129
+"""128 and SIGHUP: the terminal was closed."""
+TERMINATED = 143
+"""128 and SIGTERM: another program asked for the end."""
 PIPE_CLOSED = 141
 """128 and the number of SIGPIPE: whoever read stdout went away."""
 BUG = 70
@@ -40,10 +44,12 @@ def wants_json(argv: Sequence[str]) -> bool:
     return "--json" in own
 
 
-def interrupted() -> int:
-    """The user pressed Ctrl-C."""
-    Ui().say("interrupted")
-    return INTERRUPTED
+def interrupted(signal: int = INTERRUPTED - 128) -> int:
+    """The user pressed Ctrl-C, or another program asked for the end with a signal's number."""
+    code = 128 + signal
+    with suppress(OSError):  # the terminal was closed
+        Ui().say("interrupted" if code == INTERRUPTED else "terminated")
+    return code
 
 
 def pipe_closed() -> int:

@@ -48,11 +48,16 @@ def execute(args: Namespace, ctx: Context) -> int:
     reasons: dict[str, str | None] = {}
     if args.json or args.reasons:
         from kbuild.cli.sources import sources_of
+        from kbuild.cli.tools import torch_wheels_of
         from kbuild.pipeline import refusals
         from kbuild.pipeline.tools import tools_of
+        from kbuild.pipeline.torch_wheels import given_wheels
 
         sources = sources_of(args, ctx, project)
-        tools = tools_of(args.toolchain, ctx.runner, ctx.cache, args.python, sources)
+        wheels = given_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
+        tools = tools_of(
+            args.toolchain, ctx.runner, ctx.cache, args.python, sources, torch_wheels=wheels
+        )
         reasons = refusals(project, choices, ctx.runner, tools)
     if args.json:
         ctx.ui.data_json([_object(choice, reasons) for choice in choices])

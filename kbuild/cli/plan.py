@@ -41,22 +41,23 @@ def execute(args: Namespace, ctx: Context) -> int:
     from kbuild.cli.identity import identity_of
     from kbuild.cli.selection import selection_of
     from kbuild.cli.sources import sources_of
-    from kbuild.cli.tools import archs_of
-    from kbuild.pipeline import plan, with_toolchains
+    from kbuild.cli.tools import archs_of, torch_wheels_of
+    from kbuild.pipeline import fitted, plan, with_toolchains
     from kbuild.pipeline.tools import tools_of
+    from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
     from kbuild.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
-    plans = plan(
-        project,
-        selection_of(args),
-        ctx.runner,
-        identity=identity_of(args),
-        archs=archs_of(args, project, ctx.runner),
-    )
+    identity, archs = identity_of(args), archs_of(args, project, ctx.runner)
+    plans = plan(project, selection_of(args), ctx.runner, identity=identity, archs=archs)
     if not args.no_toolchain:
         sources = sources_of(args, ctx, project)
-        tools = tools_of(args.toolchain, ctx.runner, ctx.cache, args.python, sources)
+        wheels = given_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
+        refuse_unused(wheels, plans)
+        tools = tools_of(
+            args.toolchain, ctx.runner, ctx.cache, args.python, sources, torch_wheels=wheels
+        )
+        plans = fitted(project, plans, tools, ctx.runner, identity=identity, archs=archs)
         plans = with_toolchains(plans, tools)
     if args.json:
         ctx.ui.data_json([made.to_json() | {"digest": made.digest} for made in plans])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
+from kbuild.cli.tools import add_torch_wheel, torch_wheels_of
 from kbuild.errors import ToolchainError, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="*",
-        help="install: cuda-13.0, torch-2.14, sycl-2026.0 (default: what a plain build needs); "
+        help="install: cuda-13.0, torch-2.14, sycl-2026.0, debian-nvcc "
+        "(default: what a plain build needs); "
         "verify: installed entries (default: all)",
     )
     parser.add_argument(
@@ -52,6 +54,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="read or write these pins (default: those that kbuild comes with)",
     )
+    add_torch_wheel(parser)
     add_json(parser)
 
 
@@ -59,6 +62,8 @@ def execute(args: Namespace, ctx: Context) -> int:
     """Do what was asked for; `verify` fails when an installed file is not as it was."""
     if args.name and args.action not in ("install", "verify"):
         raise UsageError(f"`kbuild toolchain {args.action}` takes no names")
+    if args.torch_wheel and args.action != "install":
+        raise UsageError(f"`kbuild toolchain {args.action}` takes no --torch-wheel")
     verbs: Mapping[str, Callable[[Namespace, Context], int]] = {
         "list": _list,
         "install": _install,
@@ -71,7 +76,7 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 def _list(args: Namespace, ctx: Context) -> int:
     lock, entries = _pins(args, ctx), _installer(args, ctx).store.entries()
-    pinned = lock.pinned
+    pinned = _everything(lock)
     if args.json:
         installed = [entry.to_json() for entry in entries]
         ctx.ui.data_json({"pinned": pinned, "installed": installed})
@@ -85,14 +90,34 @@ def _list(args: Namespace, ctx: Context) -> int:
 
 
 def _install(args: Namespace, ctx: Context) -> int:
+    from kbuild.pipeline.torch_wheels import given_wheels
+
     installer = _installer(args, ctx)
-    names = args.name or _default_names(installer.lock)
+    wheels = given_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
+    names = args.name or ([] if wheels else _default_names(installer.lock))
     with installer.store.in_use():
-        entries = [installer.install(name) for name in dict.fromkeys(names)]
+        entries = [wheel.provide() for wheel in wheels]
+        entries += [_installed(name, installer, ctx) for name in dict.fromkeys(names)]
     _answer(args, ctx, {"installed": [entry.to_json() for entry in entries]})
     if not args.json:
         ctx.ui.data("\n".join(str(entry.root) for entry in entries))
     return 0
+
+
+def _installed(name: str, installer: Installer, ctx: Context) -> Entry:
+    from kbuild.toolchains.debian_nvcc import DebianNvccToolkits
+
+    if name == DebianNvccToolkits.name:
+        return DebianNvccToolkits(installer, ctx.cache).install()
+    return installer.install(name)
+
+
+def _everything(lock: Lock) -> dict[str, str]:
+    """What can be installed, and the version that is pinned."""
+    from kbuild.toolchains.debian_nvcc import DebianNvccToolkits
+    from kbuild.toolchains.debian_nvcc.pins import pins
+
+    return lock.pinned | {DebianNvccToolkits.name: pins().nvcc}
 
 
 def _prune(args: Namespace, ctx: Context) -> int:
@@ -201,7 +226,8 @@ def _where(version: str, name: str, entries: tuple[Entry, ...]) -> str:
 
 
 def _is_of(entry: Entry, name: str, version: str) -> bool:
-    return entry.name.startswith(f"{name.partition('-')[0]}-{version}-")
+    kind, _, release = name.rpartition("-")
+    return entry.name.startswith(f"{kind if version.startswith(release) else name}-{version}-")
 
 
 def _is_pinned(entry: Entry, pinned: Mapping[str, str]) -> bool:

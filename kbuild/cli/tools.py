@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbuild.cli.context import Context
 from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,12 +18,13 @@ ALL, NATIVE = "all", "native"
 
 
 def add_tools(parser: ArgumentParser) -> None:
-    """Declare `--toolchain` and `--python`."""
+    """Declare `--toolchain`, `--python` and `--torch-wheel`."""
     parser.add_argument(
         "--toolchain",
         default=os.environ.get("KBUILD_TOOLCHAIN") or "auto",
         metavar="NAME",
-        help="where compilers and Torch come from: host, wheels, debian-hip or auto "
+        help="where compilers and Torch come from: host, wheels, debian-hip, "
+        "debian-nvcc or auto "
         "(default: KBUILD_TOOLCHAIN, else auto)",
     )
     parser.add_argument(
@@ -30,6 +32,20 @@ def add_tools(parser: ArgumentParser) -> None:
         type=Path,
         metavar="PROGRAM",
         help="build against this interpreter's Torch, with the host's compilers",
+    )
+    add_torch_wheel(parser)
+
+
+def add_torch_wheel(parser: ArgumentParser) -> None:
+    """Declare `--torch-wheel`."""
+    parser.add_argument(
+        "--torch-wheel",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="build against the Torch of this wheel file (ROCm, XPU, another CUDA, ...) where its "
+        "release and backend fit; it goes before every other Torch (repeatable)",
     )
 
 
@@ -58,6 +74,11 @@ def add_dev(parser: ArgumentParser) -> None:
 def toolchain_of(args: Namespace) -> str:
     """The toolchain source that the options ask for."""
     return "host" if args.dev else str(args.toolchain)
+
+
+def torch_wheels_of(args: Namespace, ctx: Context) -> tuple[Path, ...]:
+    """The files that `--torch-wheel` names."""
+    return tuple(ctx.path(path) for path in args.torch_wheel)
 
 
 def archs_of(args: Namespace, project: Project, runner: Runner) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ OPTIONAL_TOOLS = (
     Tool(
         "CUDA",
         ("nvcc",),
-        "CUDA 12 kernels; CUDA 13 comes from wheels",
+        "CUDA kernels without wheels: --toolchain host, --dev",
         "set CUDA_HOME to a toolkit",
         used=True,
     ),
@@ -94,6 +94,7 @@ def diagnose(
     yield _optional(_git(distribution), runner)
     for tool in OPTIONAL_TOOLS:
         yield _optional(tool, runner)
+    yield _cuda_12(cache, runner)
     yield Item("cache", "ok", f"{_size(cache)} {cache}", "not asking and compiling twice")
 
 
@@ -149,6 +150,28 @@ def _optional(tool: Tool, runner: Runner) -> Item:
         return Item(tool.name, "optional", "", purpose, mend, tool.without)
     note = "" if tool.used else " (not used yet)"
     return Item(tool.name, "ok", f"{version_of(Path(program), runner)} {program}{note}", purpose)
+
+
+def _cuda_12(cache: Path, runner: Runner) -> Item:
+    """CUDA 12 has no compiler in wheels: toolkits that are installed, else Debian's nvcc."""
+    from kbuild.matrix.data import entries
+    from kbuild.toolchains.debian_nvcc import licence
+    from kbuild.toolchains.debian_nvcc.pins import pins
+    from kbuild.toolchains.local_cuda import LocalToolkits
+
+    local, purpose = LocalToolkits(FactCache(cache), runner), "CUDA 12 kernels"
+    releases = {str(entry.backend_version) for entry in entries() if entry.backend == "cuda"}
+    found = [
+        f"{release} {local.provide(release).root}"
+        for release in sorted(releases)
+        if local.refuses(release) is None
+    ]
+    if found:
+        return Item("CUDA 12", "ok", ", ".join(found), purpose)
+    if licence.is_accepted(os.environ):
+        return Item("CUDA 12", "ok", f"nvcc {pins().title}, its licence accepted", purpose)
+    mend = f"install it and set CUDA_HOME, or accept {licence.NAME} with {licence.VARIABLE}"
+    return Item("CUDA 12", "optional", "", purpose, mend)
 
 
 def _versioned(facts: Mapping[str, Any]) -> str:

@@ -5,6 +5,6 @@ Functions here only name stages; what a stage does is in its own module.
 
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, Doors
-from kbuild.pipeline.plans import plan, refusals, with_toolchains
+from kbuild.pipeline.plans import fitted, plan, refusals, with_toolchains
 
-__all__ = ["BuildOptions", "Doors", "build", "plan", "refusals", "with_toolchains"]
+__all__ = ["BuildOptions", "Doors", "build", "fitted", "plan", "refusals", "with_toolchains"]

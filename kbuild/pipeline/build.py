@@ -11,10 +11,12 @@ from kbuild.build.workspace import Workspace
 from kbuild.errors import IncompleteError, ToolchainError
 from kbuild.matrix.selection import variants
 from kbuild.pipeline.options import BuildOptions, Doors
+from kbuild.pipeline.order import longest_first
 from kbuild.pipeline.outcome import Built
-from kbuild.pipeline.plans import plan
+from kbuild.pipeline.plans import fitted, plan
 from kbuild.pipeline.tools import tools_of
-from kbuild.pipeline.variant import Site, attempt, up_to_date
+from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
+from kbuild.pipeline.variant import Site, attempt, fetch, up_to_date
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
 from kbuild.project import Project
@@ -29,24 +31,28 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
     """Build what was asked for and this machine can build; the rest is skipped with a reason.
 
     Raises:
-        ToolchainError: nothing that was asked for can be built here.
+        ToolchainError: nothing that was asked for can be built here, or a wheel cannot be used.
+        UsageError: a wheel fits no variant that was asked for.
     """
     with store_of(doors.cache).in_use():
         return _build(project, options, doors)
 
 
 def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built, ...]:
+    wheels = given_wheels(options.torch_wheels, doors.cache, doors.runner)
     tools = tools_of(
         options.toolchain,
         doors.runner,
         doors.cache,
         options.python,
         options.sources,
+        torch_wheels=wheels,
         say=doors.ui.say,
     )
     site = Site(project, tools, options, doors)
     identity, archs = options.identity, options.archs
     plans = plan(project, options.selection, doors.runner, identity=identity, archs=archs)
+    refuse_unused(wheels, plans)
     refusals = {made.variant: tools.refuses(made.requires) for made in plans}
     buildable = [made for made in plans if refusals[made.variant] is None]
     if not buildable and not options.selection.is_explicit:
@@ -54,7 +60,13 @@ def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built
     skipped = [Built(name, "skipped", reason) for name, reason in refusals.items() if reason]
     if not buildable:
         raise _nothing_to_build(project, skipped)
-    return (*_build_all(site, buildable), *skipped)
+    return (*_build_all(site, _fitted(site, buildable)), *skipped)
+
+
+def _fitted(site: Site, plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
+    options, runner = site.options, site.doors.runner
+    identity, archs = options.identity, options.archs
+    return fitted(site.project, plans, site.tools, runner, identity=identity, archs=archs)
 
 
 def _beyond_default(site: Site) -> list[VariantPlan]:
@@ -103,13 +115,13 @@ def _together(site: Site, plans: Sequence[VariantPlan]) -> list[Built]:
                 Task(
                     made.variant,
                     partial(attempt, site, made, run=run, tell=together.part(made.variant)),
+                    partial(fetch, site, made),
                 )
-                for made in plans
+                for made in longest_first(plans)
             ]
-            outcomes = run_all(tasks, run, doors.runner.stop)
-        results = [
-            outcome or _not_started(made) for made, outcome in zip(plans, outcomes, strict=True)
-        ]
+            ended = run_all(tasks, run, doors.runner.stop)
+        outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
+        results = [outcomes[made.variant] or _not_started(made) for made in plans]
         return _concluded(site, plans, results, run)
 
 

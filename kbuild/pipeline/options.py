@@ -35,6 +35,8 @@ class BuildOptions:
     """Which `ToolchainSource` provides: a name of `kbuild.pipeline.tools.NAMES`."""
     sources: Mapping[str, Path] = field(default_factory=dict)
     """Folders with the headers of dependencies, by dependency."""
+    torch_wheels: tuple[Path, ...] = ()
+    """Wheel files of Torch, built against first by the variants that they fit."""
     archs: tuple[str, ...] = ()
     """What backends with archs are compiled for; all that each kernel asks for when empty."""
     identity: Identity | None = None

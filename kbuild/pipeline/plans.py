@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbuild.identity import Identity
-from kbuild.matrix.selection import Choice, Selection, select
+from kbuild.matrix.selection import Choice, Selection, select, variants
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
 from kbuild.project import Project
@@ -26,6 +26,40 @@ def plan(
     chosen = select(project, selection)
     tree = SourceTree(project.root)
     return make_plans(project, chosen, tree, runner, identity=identity, archs=archs)
+
+
+def fitted(
+    project: Project,
+    plans: Sequence[VariantPlan],
+    tools: ToolchainSource,
+    runner: Runner,
+    *,
+    identity: Identity | None = None,
+    archs: Sequence[str] = (),
+) -> tuple[VariantPlan, ...]:
+    """The plans, made again where the device compiler here is of another release than the variant.
+
+    Raises:
+        ConfigError: that compiler targets none of the archs that are asked for.
+    """
+    compilers = {
+        made.variant: release
+        for made in plans
+        if tools.refuses(made.requires) is None and (release := tools.compiler(made.requires))
+    }
+    if not compilers:
+        return tuple(plans)
+    again = make_plans(
+        project,
+        [choice for choice in variants(project) if str(choice.variant) in compilers],
+        SourceTree(project.root),
+        runner,
+        identity=identity,
+        archs=archs,
+        compilers=compilers,
+    )
+    remade = {made.variant: made for made in again}
+    return tuple(remade.get(made.variant, made) for made in plans)
 
 
 def with_toolchains(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +62,12 @@ def up_to_date(site: Site, made: VariantPlan) -> Built | None:
     return Built(made.variant, "up-to-date", path=site.target_of(made), seconds=seconds)
 
 
+def fetch(site: Site, made: VariantPlan) -> None:
+    """Have the variant's toolchain here, while other variants have the processors."""
+    with suppress(ToolchainError):  # building it will say why
+        site.tools.provision(made.requires)
+
+
 def attempt(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Built:
     """Build one variant; what goes wrong with it is told and becomes its outcome."""
     began = time.monotonic()
@@ -89,14 +96,14 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
     toolchain = site.tools.provision(made.requires)
     made = made.with_toolchain(toolchain.summary)
     space, target = Workspace(site.project.root, made.variant), site.target_of(made)
-    with space.locked():
+    with space.locked(lambda: run.is_ending) as lock:
         recover(target)
         if site.is_current(made):
             return Built(made.variant, "up-to-date", path=target)
         _check_sources(site.project, made)
-        for note in toolchain.notes:
-            site.doors.ui.warn(note)
-        compilation = Compilation(made, toolchain, space, site.doors.runner, run, tell)
+        for note in (*made.notes, *toolchain.notes):
+            site.doors.ui.warn(f"{made.variant}: {note}")
+        compilation = Compilation(made, toolchain, space, site.doors.runner, run, tell, lock)
         staged = compilation.perform()
         finish(made, staged.folder)
         findings = _check(made, staged.folder, toolchain)

@@ -24,11 +24,13 @@ class Desk:
     ops_name: str
     archs: tuple[str, ...] = ()
     """Archs that the user asks for; all of each kernel's when empty."""
+    compiler: Version | None = None
+    """The device compiler's release, where it is another than the variant's."""
 
     @property
     def toolkit(self) -> Version | None:
-        """The variant's CUDA, ROCm or oneAPI release."""
-        return self.choice.variant.backend_version
+        """The CUDA, ROCm or oneAPI release that compiles: the variant's, as a rule."""
+        return self.compiler or self.choice.variant.backend_version
 
     @property
     def floor(self) -> Version | None:

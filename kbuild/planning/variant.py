@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kbuild.backends import BACKENDS
 from kbuild.errors import ConfigError, Problem
@@ -16,6 +16,7 @@ from kbuild.planning.files import content, packaged
 from kbuild.project import Project
 from kbuild.run import Runner
 from kbuild.sourcetree import SourceTree
+from kbuild.version import Version
 
 
 def make_plans(
@@ -26,6 +27,7 @@ def make_plans(
     *,
     identity: Identity | None = None,
     archs: Sequence[str] = (),
+    compilers: Mapping[str, str] | None = None,
 ) -> tuple[VariantPlan, ...]:
     """The plans of the chosen variants, in their order.
 
@@ -36,6 +38,7 @@ def make_plans(
         runner: starts git when `identity` is None.
         identity: the state of the source, where the caller knows better than git.
         archs: what backends with archs are compiled for; all that each kernel asks for when empty.
+        compilers: variant -> release of its device compiler, where it is not the variant's own.
 
     Raises:
         ConfigError: a kernel asks for archs that no toolkit of the variant can target.
@@ -45,7 +48,8 @@ def make_plans(
     problems: list[Problem] = []
     for choice in choices:
         try:
-            plans.append(make_plan(project, choice, tree, identity, archs=archs))
+            compiler = (compilers or {}).get(str(choice.variant))
+            plans.append(make_plan(project, choice, tree, identity, archs=archs, compiler=compiler))
         except ConfigError as error:
             problems.extend(error.problems)
     if problems:
@@ -60,12 +64,14 @@ def make_plan(
     identity: Identity,
     *,
     archs: Sequence[str] = (),
+    compiler: str | None = None,
 ) -> VariantPlan:
     """The plan of one variant; see `make_plans`."""
     variant = choice.variant
     ops_name = f"_{project.python_name}_{variant.backend}_{identity.unique_id}"
     backend, framework = BACKENDS.get(variant.backend), FRAMEWORKS.get(variant.framework)
-    desk = Desk(project, choice, tree, backend, framework, ops_name, tuple(archs))
+    release = Version.parse(compiler) if compiler else None
+    desk = Desk(project, choice, tree, backend, framework, ops_name, tuple(archs), release)
     parts, notes = components(desk) if framework.compiled else ((), ())
     return VariantPlan(
         variant=str(variant),

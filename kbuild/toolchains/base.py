@@ -7,11 +7,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 from kbuild.plan import Requirements, ToolchainSummary
+from kbuild.store import Store
 
-_FRAMEWORKS = {"torch", "apache-tvm-ffi"}
+_FRAMEWORKS = {"torch", "torch-wheel", "apache-tvm-ffi"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,33 @@ class Toolchain:
         return ToolchainSummary(self.source, (*self.versions, *self.headers), self.fingerprint)
 
 
+class TorchSupply(Protocol):
+    """A Torch that is not the interpreter's: a wheel's."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """As `probe.torch_facts` gives them; the folders are there after `provide`."""
+
+    @property
+    def record(self) -> tuple[tuple[str, str], ...]:
+        """What the toolchain's versions say of it, beside `torch`."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See `Toolchain.notes`."""
+
+    @property
+    def store(self) -> Store:
+        """Where its files are."""
+
+    def provide(self) -> object:
+        """Put its files in place.
+
+        Raises:
+            ToolchainError: they cannot be had.
+        """
+
+
 class ToolchainSource:
     """Base of all ways to obtain a toolchain."""
 
@@ -70,6 +98,14 @@ class ToolchainSource:
     def preview(self, requires: Requirements) -> ToolchainSummary:
         """What `provision` would provide; fetches nothing."""
         return self.provision(requires).summary
+
+    def compiler(self, requires: Requirements) -> str | None:
+        """Release of the device compiler where it is another than the variant's.
+
+        What it can target and which flags it knows is then decided by this one.
+        """
+        del requires
+        return None
 
     def provision(self, requires: Requirements) -> Toolchain:
         """The toolchain.

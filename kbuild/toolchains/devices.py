@@ -15,7 +15,7 @@ from kbuild.version import Version
 
 _NVCC_RELEASE = re.compile(r"release (\d+\.\d+)")
 _DPCPP_RELEASE = re.compile(r"(\d{4}\.\d+(?:\.\d+)?)")
-_USUAL_CUDA = Path("/usr/local/cuda")
+USUAL_CUDA = Path("/usr/local/cuda")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,13 @@ class DeviceCompiler:
     entries: tuple[tuple[str, str], ...]
     """CMake cache entries that make a generated project use it."""
     env: tuple[tuple[str, str], ...] = ()
+    has_host_compiler: bool = False
+    """True when the host's part of its units is compiled by another compiler, see `nvcc_host`."""
+
+    @property
+    def root(self) -> Path:
+        """The installation's folder."""
+        return self.program.parents[1]
 
     def fits(self, toolkit: str) -> bool:
         """True when it is the release that a variant names, patch level aside."""
@@ -44,13 +51,14 @@ def find_cuda(cache: FactCache, runner: Runner) -> DeviceCompiler | None:
     """
     named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if named:
-        return _nvcc(Path(named, "bin", "nvcc"), cache, runner)
+        return nvcc_at(Path(named, "bin", "nvcc"), cache, runner)
     on_path = shutil.which("nvcc")
-    program = Path(on_path) if on_path else _USUAL_CUDA / "bin" / "nvcc"
-    return _nvcc(program.resolve(), cache, runner)
+    program = Path(on_path) if on_path else USUAL_CUDA / "bin" / "nvcc"
+    return nvcc_at(program.resolve(), cache, runner)
 
 
-def _nvcc(program: Path, cache: FactCache, runner: Runner) -> DeviceCompiler | None:
+def nvcc_at(program: Path, cache: FactCache, runner: Runner) -> DeviceCompiler | None:
+    """That nvcc, when it is one; its toolkit is the folder above its own."""
     if not os.access(program, os.X_OK):
         return None
     release = _NVCC_RELEASE.search(compiler(program, cache, runner)["text"])
@@ -62,6 +70,7 @@ def _nvcc(program: Path, cache: FactCache, runner: Runner) -> DeviceCompiler | N
         Version.parse(release[1]),
         (("CMAKE_CUDA_COMPILER", str(program)), ("CUDAToolkit_ROOT", root)),
         (("CUDA_HOME", root),),
+        has_host_compiler=True,
     )
 
 

@@ -30,16 +30,26 @@ class FactCache:
 
     def get(self, question: str, ask: Callable[[], tuple[Facts, tuple[str, ...]]]) -> Facts:
         """The remembered answer, or `ask()`'s: facts and the paths that they depend on."""
-        name = hashlib.sha256(question.encode()).hexdigest()[:24]
-        target = self.folder / "facts" / f"{name}.json"
-        remembered = _read(target)
+        remembered = self.recall(question)
         if remembered is not None:
             return remembered
         facts, paths = ask()
+        self.remember(question, facts, paths)
+        return facts
+
+    def recall(self, question: str) -> Facts | None:
+        """The remembered answer; None when there is none, or when a path of it has changed."""
+        return _read(self._file(question))
+
+    def remember(self, question: str, facts: Facts, paths: tuple[str, ...]) -> None:
+        """Keep an answer for as long as the paths that it depends on stay as they are."""
         observed = {path: look(path) for path in paths}
         record = {"question": question, "facts": facts, "observed": observed}
-        replace_atomically(target, json.dumps(record, indent=1).encode())
-        return facts
+        replace_atomically(self._file(question), json.dumps(record, indent=1).encode())
+
+    def _file(self, question: str) -> Path:
+        name = hashlib.sha256(question.encode()).hexdigest()[:24]
+        return self.folder / "facts" / f"{name}.json"
 
 
 def _read(target: Path) -> Facts | None:
@@ -83,12 +93,12 @@ def compiler(program: Path, cache: FactCache, runner: Runner) -> Facts:
     """`{"version": first line of --version, "text": all of it}` of a compiler.
 
     Raises:
-        ToolchainError: the program cannot be started.
+        ToolchainError: the program cannot be started, or says nothing.
     """
 
     def ask() -> tuple[Facts, tuple[str, ...]]:
         done = runner.run((str(program), "--version"))
-        if not done.ok:
+        if not done.ok or not done.output.strip():
             raise ToolchainError(f"`{program} --version` failed: {done.output.strip()[-300:]}")
         facts = {"version": done.output.splitlines()[0], "text": done.output}
         return facts, (str(program.resolve()),)

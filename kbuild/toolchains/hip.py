@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
-from kbuild.store import store_of
+from kbuild.store import Recipe, Store, store_of
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import Facts
-from kbuild.toolchains.hip_headers import hip_headers
+from kbuild.toolchains.hip_headers import FULL, STABLE, hip_headers
 from kbuild.toolchains.host import INSTALL_CXX, Host
+from kbuild.toolchains.wheels.stubs import StubMaker
 
 _COMPILERS = ("llvm/bin/clang++", "lib/llvm/bin/clang++", "llvm/bin/amdclang++")
-_INCLUDE = "KBUILD_TORCH_INCLUDE_DIRS"
+_INCLUDE, _LINK = "KBUILD_TORCH_INCLUDE_DIRS", "KBUILD_TORCH_LIBRARY_DIR"
+_LIBRARIES = ("torch", "torch_cpu", "c10", "torch_hip", "c10_hip")
 _RELEASE = re.compile(r"(\d+\.\d+)")
 
 
@@ -66,7 +70,8 @@ def refuses_torch(requires: Requirements, facts: Facts) -> str | None:
         return None
     has = f"{torch['version']}" + (f" for ROCm {torch['hip']}" if torch["hip"] else "")
     return (
-        f"needs Torch {requires.torch} built for ROCm {requires.toolkit}; "
+        f"needs Torch {requires.torch} built for ROCm {requires.toolkit}, such as a wheel given by "
+        f"--torch-wheel; "
         f"{facts['python']['executable']} has {has}"
     )
 
@@ -77,8 +82,10 @@ def with_hip(
     rocm: RocmFolder,
     versions: tuple[tuple[str, str], ...],
     host: Host,
+    *,
+    full: bool = False,
 ) -> Toolchain:
-    """The host's toolchain with HIP added.
+    """The host's toolchain with HIP added; `full` when Torch's full ABI is built against.
 
     Raises:
         ToolchainError: the folder has no compiler, or the host's C++ library is not GCC's.
@@ -89,16 +96,17 @@ def with_hip(
     return replace(
         base,
         source=source,
-        cache=(*torch_for_hip(base, host), *entries),
+        cache=(*torch_for_hip(base, host, full=full), *entries),
         versions=(*base.versions, *versions),
         env={**base.env, "ROCM_PATH": str(rocm.path), "HIP_PLATFORM": "amd"},
     )
 
 
-def torch_for_hip(base: Toolchain, host: Host) -> tuple[tuple[str, str], ...]:
+def torch_for_hip(base: Toolchain, host: Host, *, full: bool) -> tuple[tuple[str, str], ...]:
     """The entries of `base`, and Torch's hipify.
 
-    The headers of a Torch that was not built for ROCm get translated ones before them.
+    The headers of a Torch that was not built for ROCm get translated ones before them, and for its
+    full ABI link stubs stand for the libraries that it does not have.
     """
     torch, entries = host.facts["torch"], dict(base.cache)
     if torch is None:
@@ -106,10 +114,24 @@ def torch_for_hip(base: Toolchain, host: Host) -> tuple[tuple[str, str], ...]:
     root = Path(torch["root"])
     entries["KBUILD_HIPIFY_DIR"] = str(root / "utils" / "hipify")
     if _INCLUDE in entries and not torch["hip"]:
-        store = store_of(host.cache.folder)
-        translated = hip_headers(root, torch["version"], base.python, store, host.runner)
+        which, store = FULL if full else STABLE, store_of(host.cache.folder)
+        version = torch["version"]
+        translated = hip_headers(root, version, base.python, store, host.runner, which=which)
         entries[_INCLUDE] = f"{translated};{entries[_INCLUDE]}"
+        if full:
+            entries[_LINK] = str(_link_stubs(Path(entries["CMAKE_CXX_COMPILER"]), store, host))
     return tuple(entries.items())
+
+
+def _link_stubs(cxx: Path, store: Store, host: Host) -> Path:
+    """A folder with a library of each name and no symbols: Torch's stay undefined in extensions."""
+
+    def make(root: Path) -> Mapping[str, Any]:
+        sonames = {f"lib{name}.so": () for name in _LIBRARIES}
+        StubMaker(cxx, host.runner).make_libraries(root, sonames)
+        return {}
+
+    return store.ensure(Recipe("torch-hip-link", "1", {"libraries": _LIBRARIES}), make).root
 
 
 def cmake_entries(rocm: RocmFolder, compiler: Path, gcc: Path) -> tuple[tuple[str, str], ...]:

@@ -15,11 +15,12 @@ from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements
 from kbuild.run import Runner
 from kbuild.toolchains import build_tools
-from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchSupply
 from kbuild.toolchains.devices import FINDERS, DeviceCompiler, Finder
 from kbuild.toolchains.facts import FactCache, Facts, compiler, interpreter
 from kbuild.toolchains.fitness import framework_versions, refuses_frameworks, release
 from kbuild.toolchains.manylinux import portability
+from kbuild.toolchains.nvcc_host import host_compiler
 from kbuild.version import Version
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
@@ -43,13 +44,16 @@ class Host(ToolchainSource):
     """Interpreter whose Torch is built against; found when None, see `choose_python`."""
     finders: Mapping[str, Finder] = field(default_factory=lambda: FINDERS)
     """Which device compilers are looked for."""
+    supply: TorchSupply | None = None
+    """The Torch that is built against instead of the interpreter's."""
 
     name = "host"
 
     @cached_property
     def facts(self) -> Facts:
-        """The chosen interpreter's facts."""
-        return choose_python(self.python, self.cache, self.runner)
+        """The chosen interpreter's facts, with the supplied Torch in place of its own."""
+        found = choose_python(self.python, self.cache, self.runner)
+        return found if self.supply is None else {**found, "torch": self.supply.facts}
 
     @property
     def torch(self) -> Version | None:
@@ -95,6 +99,9 @@ class Host(ToolchainSource):
         cxx = find_cxx()
         links = portability(requires.system, cxx, self.cache.folder, self.runner)
         device = self._device(requires)
+        supply = self.supply if requires.torch else None
+        if supply is not None:
+            supply.provide()
         return Toolchain(
             source=self.name,
             cmake=build_tools.cmake(),
@@ -102,7 +109,7 @@ class Host(ToolchainSource):
             python=Path(self.facts["python"]["executable"]),
             cache=(
                 ("CMAKE_CXX_COMPILER", str(cxx)),
-                *(device.entries if device else ()),
+                *(self._device_entries(device, cxx) if device else ()),
                 *cmake_facts(self.facts, requires),
                 *links.cache_entries,
             ),
@@ -111,11 +118,19 @@ class Host(ToolchainSource):
                 *links.versions,
                 *([(requires.backend, str(device.version))] if device else ()),
                 *framework_versions(requires, self.facts),
+                *(supply.record if supply else ()),
             ),
             env=clean_environment(os.environ) | dict(device.env if device else ()),
+            store=supply.store.root if supply else None,
             redistributable=links.promised,
-            notes=links.notes,
+            notes=(*links.notes, *(supply.notes if supply else ())),
         )
+
+    def _device_entries(self, device: DeviceCompiler, cxx: Path) -> tuple[tuple[str, str], ...]:
+        if not device.has_host_compiler:
+            return device.entries
+        other = host_compiler(device.root, cxx, self.cache, self.runner)
+        return (*device.entries, ("CMAKE_CUDA_HOST_COMPILER", str(other)))
 
 
 def find_cxx() -> Path:

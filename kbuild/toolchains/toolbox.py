@@ -34,6 +34,10 @@ class Toolbox(ToolchainSource):
         """See `ToolchainSource.preview`."""
         return self._first(requires).preview(requires)
 
+    def compiler(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.compiler`."""
+        return self._first(requires).compiler(requires)
+
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
         return self._first(requires).provision(requires)

@@ -37,6 +37,14 @@ def test_words(golden, capsys, tmp_path, name, argv):
     golden(f"cli/{name}.txt", text.replace(str(tmp_path), "<folder>"))
 
 
+def test_an_opt_in_names_its_licence(golden, capsys, tmp_path, monkeypatch):
+    monkeypatch.delenv("KBUILD_ACCEPT_LICENSE", raising=False)
+    project = write_project(tmp_path, BINDING, kernel("cuda"), backends=("cuda",))
+    asked = ("--toolchain", "debian-nvcc", "--variant", "torch213-*-cu1*-x86_64-linux")
+    assert main(["list-variants", str(project), *asked, "--reasons"]) == 0
+    golden("cli/debian_nvcc.txt", capsys.readouterr().out)
+
+
 SOURCE = """\
 #include <torch/extension.h>
 #include <ATen/cuda/CUDAContext.h>

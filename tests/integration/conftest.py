@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from integration_bench import ROOT, Bench
@@ -36,3 +37,9 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Bench]:
         return bench
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def hip_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache for all tests that compile for ROCm: 67 MB of packages are fetched once."""
+    return tmp_path_factory.mktemp("hip") / "cache"

@@ -23,9 +23,9 @@ class NoGit:
         return Done(tuple(argv), 127, "git: not found", 0.0)
 
 
-def plan(made, name: str, identity: Identity = CLEAN) -> VariantPlan:
+def plan(made, name: str, identity: Identity = CLEAN, archs: tuple[str, ...] = ()) -> VariantPlan:
     (choice,) = select(made, Selection(globs=(name,)))
-    return make_plan(made, choice, SourceTree(made.root), identity)
+    return make_plan(made, choice, SourceTree(made.root), identity, archs=archs)
 
 
 def part(made: VariantPlan, name: str):
@@ -124,6 +124,19 @@ def test_device_code_in_the_bindings_is_compiled_for_the_toolkits_archs(project)
     assert dict(part(built, "cuda").flags)["CUDA"].count("-gencode=arch=compute_80,code=sm_80") == 0
 
 
+def test_grouped_archs_are_those_of_the_code_and_the_plan_says_who_runs_it(project) -> None:
+    keys = 'cuda-capabilities = ["8.0", "8.6", "8.9", "9.0"]\ncuda-group-archs = true'
+    made = project(BINDING, kernel("cuda", keys), backends=("cuda",))
+    name = "torch213-*-cu130-x86_64-linux"
+    built = plan(made, name)
+    assert part(built, "cuda").archs == built.archs == ("8.0", "9.0")
+    codes = [flag for flag in dict(part(built, "cuda").flags)["CUDA"] if "gencode" in flag]
+    assert [code.rpartition("=")[2] for code in codes] == ["sm_80", "sm_90"]
+    note = "kernel.cuda: `8.6` and `8.9` run the code of `8.0` (`cuda-group-archs`)"
+    assert note in built.notes
+    assert plan(made, name, archs=("8.6",)).archs == ("8.0",)
+
+
 def test_archs_that_no_toolkit_has_are_a_located_problem(project) -> None:
     made = project(BINDING, kernel("cuda", 'cuda-capabilities = ["7.0"]'), backends=("cuda",))
     with pytest.raises(ConfigError) as caught:
@@ -156,6 +169,38 @@ def test_a_kernel_without_the_asked_arch_is_left_out_with_a_note(project) -> Non
     found = make_plan(made, choice, SourceTree(made.root), CLEAN, archs=["8.0"])
     assert [one.name for one in found.components] == ["binding", "cuda"]
     assert found.notes == ("kernel.hopper is left out: it has no code for 8.0",)
+
+
+CU128 = "torch211-cxx11-cu128-x86_64-linux"
+
+
+def planned_for(made, name: str, compiler: str, archs: tuple[str, ...] = ()) -> VariantPlan:
+    """The plan of a variant whose nvcc is of another release."""
+    chosen, tree = select(made, Selection(globs=(name,))), SourceTree(made.root)
+    (found,) = make_plans(
+        made, chosen, tree, NoGit(), identity=CLEAN, archs=archs, compilers={name: compiler}
+    )
+    return found
+
+
+def test_another_compiler_decides_on_archs_and_flags(project) -> None:
+    made = project(BINDING, kernel("cuda"), backends=("cuda",))
+    own, other = plan(made, CU128), planned_for(made, CU128, "12.4")
+    assert {"10.0", "12.0+PTX"} <= set(own.archs)
+    assert other.archs == ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0+PTX")
+    flags = [dict(part(one, "cuda").flags)["CUDA"] for one in (own, other)]
+    assert ["--compress-mode=size" in one for one in flags] == [True, False]
+    assert (other.variant, other.requires) == (own.variant, own.requires)
+
+
+def test_archs_that_another_compiler_lacks_are_left_out_or_an_error(project) -> None:
+    keys = 'cuda-capabilities = ["9.0", "10.0"]'
+    made = planned_for(project(BINDING, kernel("cuda", keys), backends=("cuda",)), CU128, "12.4")
+    assert made.archs == ("9.0",)
+    assert "`10.0` is left out: it is not a target of CUDA 12.4" in made.notes[0]
+    every = project(BINDING, kernel("cuda"), backends=("cuda",))
+    with pytest.raises(ConfigError, match=r"none of `10\.0` is a target of CUDA 12\.4"):
+        planned_for(every, CU128, "12.4", ("10.0",))
 
 
 def test_python_only_variants_announce_the_archs_of_build_toml(project) -> None:

@@ -6,7 +6,12 @@ from pathlib import Path
 
 from wheel_bench import make_wheel, pinned
 
-from kbuild.toolchains.wheels.cuda import LIBRARIES, PROGRAMS
+from kbuild.toolchains.wheels.cuda import (
+    HEADER_LIBRARIES,
+    HEADER_PROGRAMS,
+    LIBRARIES,
+    PROGRAMS,
+)
 from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedTorch
 
 PREFIX = "nvidia/cu13"
@@ -24,6 +29,16 @@ CUDA_MEMBERS = {
         f"{PREFIX}/include/cublas_v2.h": b"int cublasCreate_v2(int); int cublasLtMatmul(int);\n",
         f"{PREFIX}/lib/libcublas.so.13": b"blas" * 1000,
         f"{PREFIX}/lib/libcublasLt.so.13": b"lt" * 1000,
+    },
+}
+OLD_MEMBERS = {
+    "nvidia-cuda-runtime-cu12": {
+        "nvidia/cuda_runtime/include/cuda_runtime.h": b"int cudaMalloc(void **);\n",
+        "nvidia/cuda_runtime/lib/libcudart.so.12": b"cudart",
+    },
+    "nvidia-cuda-nvcc-cu12": {
+        "nvidia/cuda_nvcc/bin/ptxas": b"of no use",
+        "nvidia/cuda_nvcc/include/crt/host_config.h": b"#if __GNUC__ > 99\n",
     },
 }
 TORCH_MEMBERS = {
@@ -49,7 +64,21 @@ def fill(shelf: Path) -> Lock:
         tuple(pinned(made[project]) for project in projects) for projects in (PROGRAMS, LIBRARIES)
     )
     toolkit = LockedToolkit("13.0.3.0", programs, libraries)
-    return Lock({"13.0": toolkit}, {"2.14": LockedTorch("2.14.1", (_torch(shelf),))})
+    torch = LockedTorch("2.14.1", (_torch(shelf),))
+    return Lock({"13.0": toolkit}, {"2.14": torch}, runtimes={"12.4": headers(shelf)})
+
+
+def headers(shelf: Path) -> LockedToolkit:
+    """CUDA 12.4 without a compiler."""
+    programs, libraries = (
+        tuple(pinned(_old_wheel(shelf, project)) for project in projects)
+        for projects in (HEADER_PROGRAMS, HEADER_LIBRARIES)
+    )
+    return LockedToolkit("12.4.1", programs, libraries)
+
+
+def _old_wheel(shelf: Path, project: str) -> Path:
+    return make_wheel(shelf, project, "12.4.127", OLD_MEMBERS.get(project, _filler(project)))
 
 
 def _filler(project: str) -> dict[str, bytes]:

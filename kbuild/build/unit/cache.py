@@ -16,7 +16,7 @@ import os
 
 from kbuild.build.unit import depfile, hashes
 from kbuild.build.unit.key import CLOCKS, FORMAT, object_key
-from kbuild.build.unit.turn import is_shareable
+from kbuild.build.unit.turn import TORCH, turn_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,17 +45,20 @@ class Unit:
         self._command = command
         self._files = files
         source = hashes.read(command.absolute(command.source))
-        self.is_shareable = is_shareable(source)
-        """Whether another variant may want the very same object."""
         self.refusal = command.refusal or _clock_in(source)
         key = object_key(command, environ, source, settings.compilers)
         self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
-        self.turn = f"{settings.cache}/turns/{key[:2]}/{key[2:]}"
-        """Lock file of the object."""
+        turn = turn_key(key, source, command.place(TORCH), settings.compilers)
+        self.turn = f"{settings.cache}/turns/{turn[:2]}/{turn[2:]}"
+        """Lock file of those who want the same object."""
         self._folders = command.folders
         self._exists: dict[str, bool] = {}
         self.headers: list[str] = []
         """Names of the files that the object was made from, once it is there."""
+        self.record = ""
+        """The entry's record, once it is there."""
+        self.sizes: dict[str, int] = {}
+        """Bytes of the headers, by name, when they were just read."""
 
     def fetch(self) -> bytes | None:
         """Deliver object and depfile; the compiler's words, or None when there is no entry."""
@@ -79,6 +82,7 @@ class Unit:
         said = hashes.read(f"{entry}.err")
         self._deliver(data, paths)
         os.utime(f"{entry}.d")
+        self.record = f"{entry}.d"
         return self._placed(said)
 
     def store(self, said: bytes, started_ns: int) -> str:
@@ -169,6 +173,9 @@ class Unit:
         for path in paths:
             found, relative = self._find(path)
             rows.append(f"{found}\t{relative}\t{self._files.of(path)}\t{command.name(path)}")
+        self.sizes = {
+            name: os.stat(path).st_size for name, path in zip(self.headers, paths, strict=True)
+        }
         data = hashes.read(command.absolute(command.object))
         text = "\n".join((FORMAT, hashes.digest(data), *rows)).encode("utf-8", "surrogateescape")
         entry = f"{self._folder}/{hashes.digest(chr(10).join(rows).encode())}"
@@ -178,6 +185,7 @@ class Unit:
         hashes.write(f"{entry}.o", data)
         hashes.write(f"{entry}.err", self._named(said))
         hashes.write(f"{entry}.d", text)
+        self.record = f"{entry}.d"
 
     def _named(self, said: bytes) -> bytes:
         for place, name in reversed(self._command.maps):
@@ -188,6 +196,19 @@ class Unit:
         for place, name in self._command.maps:
             said = said.replace(b"\0" + name.encode() + b"\0", place.encode())
         return said
+
+
+def recorded(record: str) -> list[str]:
+    """Names of the files that an entry's object was made from.
+
+    Raises:
+        OSError: the entry is gone.
+        ValueError: the file is no record.
+    """
+    lines = hashes.read(record).decode("utf-8", "surrogateescape").split("\n")
+    if lines[0] != FORMAT:
+        raise ValueError(f"{record} is no record")
+    return [line.split("\t")[3] for line in lines[2:]]
 
 
 def _clock_in(text: bytes) -> str:

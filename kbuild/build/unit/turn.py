@@ -8,16 +8,39 @@ from __future__ import annotations
 
 import os
 
+from kbuild.build.unit.hashes import digest
+
+TORCH = "/torch/"
+"""Name of Torch's headers in generated projects, given by `-ffile-prefix-map`."""
 _TORCH = (b"<torch/", b"<ATen/", b"<c10/", b'"torch/', b'"ATen/', b'"c10/')
+_TOOLKIT = (b"<cu", b"<c10/cuda/", b"<ATen/cuda/", b"<hip", b"<c10/hip/", b"<ATen/hip/")
 
 
-def is_shareable(source: bytes) -> bool:
-    """False for sources that include Torch themselves: no two releases share their objects."""
-    return not any(mark in source for mark in _TORCH)
+def turn_key(key: str, source: bytes, torch: str, compilers: str) -> str:
+    """Name of the turn: the same for units whose objects are likely to be the same.
+
+    Args:
+        key: the object's key, which leaves headers out.
+        source: what the unit's file holds.
+        torch: where Torch's headers are. A source that includes some is compiled once for each
+            Torch: its variants for several toolkits wait for one of them.
+        compilers: their versions. A source that includes a toolkit's headers as well waits for
+            nobody who has another toolkit.
+    """
+    parts = [key]
+    if _includes(source, _TORCH):
+        parts.append(torch)
+        if _includes(source, _TOOLKIT):
+            parts.append(compilers)
+    return digest("\0".join(parts).encode("utf-8", "surrogateescape"))
+
+
+def _includes(source: bytes, marks: tuple[bytes, ...]) -> bool:
+    return any(mark in source for mark in marks)
 
 
 class Turn:
-    """A lock beside an object's folder in the cache; it dies with its process."""
+    """A lock in the cache; it dies with its process."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -13,8 +13,8 @@ from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
-from kbuild.toolchains.debian_hip.deb import unpack
-from kbuild.toolchains.debian_hip.pins import Pins, destination, text
+from kbuild.toolchains.debian.deb import unpack
+from kbuild.toolchains.debian_hip.pins import Pins, layout, text
 from kbuild.toolchains.debian_hip.stub import make_stub
 
 _TOOLS = ("clang", "lld", "clang-offload-bundler")
@@ -40,7 +40,7 @@ class Assembly:
             ToolchainError: a package or a tool is not as expected.
         """
         for deb in debs:
-            unpack(deb, folder, destination)
+            unpack(deb, folder, layout().destination)
         self._use_own_libraries(folder)
         self._add_runtime(folder / "lib")
         return {"sources": [asdict(package) for package in self.pins.packages]}

@@ -7,35 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from pathlib import PurePosixPath
 
 from kbuild.store import Recipe
+from kbuild.toolchains.debian.layout import Layout
+from kbuild.toolchains.debian.packages import Package, Shelf
 
 _DATA = resources.files("kbuild.toolchains.debian_hip") / "data"
 _FILES = (
     "packages.json", "symbols.txt", "layout.toml", "hip-config.cmake", "hip-lang-config.cmake",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Package:
-    """One binary package of the suite."""
-
-    name: str
-    version: str
-    path: str
-    """Where mirrors have it, relative to their root."""
-    size: int
-    sha256: str
-
-    @property
-    def file(self) -> str:
-        """The file's name."""
-        return PurePosixPath(self.path).name
 
 
 @dataclass(frozen=True)
@@ -57,9 +40,9 @@ class Pins:
         return f"libamdhip64.so.{self.rocm}"
 
     @property
-    def size(self) -> int:
-        """Bytes to download."""
-        return sum(package.size for package in self.packages)
+    def shelf(self) -> Shelf:
+        """What is fetched."""
+        return Shelf(self.suite, self.packages, "install ROCm")
 
     @property
     def recipe(self) -> Recipe:
@@ -82,17 +65,6 @@ def text(name: str) -> str:
 
 
 @cache
-def _layout() -> tuple[tuple[re.Pattern[str], str], ...]:
-    import tomli
-
-    rules = tomli.loads(text("layout.toml"))["take"]
-    return tuple((re.compile(rule["from"]), rule["to"]) for rule in rules)
-
-
-def destination(path: str) -> str | None:
-    """Where a package's file goes in the store entry; None when it is not needed."""
-    for pattern, target in _layout():
-        match = pattern.fullmatch(path)
-        if match is not None:
-            return match.expand(target)
-    return None
+def layout() -> Layout:
+    """Where the packages' files go."""
+    return Layout.parse(text("layout.toml"))

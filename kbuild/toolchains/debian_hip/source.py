@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from kbuild.plan import Requirements
 from kbuild.store import Store, store_of
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.debian.fetch import fetch, refuses_download
 from kbuild.toolchains.debian_hip.entry import Assembly
-from kbuild.toolchains.debian_hip.fetch import fetch, refuses_download
 from kbuild.toolchains.debian_hip.pins import Pins, pins
 from kbuild.toolchains.hip import RocmFolder, refuses_torch, with_hip, without_device
 from kbuild.toolchains.host import Host, find_cxx
@@ -22,6 +22,10 @@ from kbuild.version import Version
 
 SYSTEM = "x86_64-linux"
 LABEL = ("support", "experimental")
+_TRANSLATED = (
+    "Torch {torch} is no build for ROCm: its headers were translated to HIP, which is "
+    "experimental; --torch-wheel takes a wheel for ROCm"
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class DebianHip(ToolchainSource):
         return (
             self._refuses_target(requires)
             or self.host.refuses(without_device(requires))
-            or refuses_torch(requires, self.host.facts)
+            or self._refuses_torch(requires)
             or self._refuses_machine()
         )
 
@@ -56,6 +60,15 @@ class DebianHip(ToolchainSource):
         if Version.parse(requires.toolkit).major != self.pins.rocm:
             return f"needs ROCm {requires.toolkit}; debian-hip is for ROCm {self.pins.rocm}"
         return None
+
+    def _refuses_torch(self, requires: Requirements) -> str | None:
+        """The headers of a Torch for another device are translated; one for another ROCm is odd."""
+        return refuses_torch(requires, self.host.facts) if self.host.facts["torch"]["hip"] else None
+
+    def _is_translated(self, requires: Requirements) -> bool:
+        """True for the full ABI of a Torch that was not built for ROCm."""
+        torch = self.host.facts["torch"]
+        return requires.torch is not None and requires.torch_exact and not torch["hip"]
 
     def _refuses_machine(self) -> str | None:
         if self.store.find(self.pins.recipe):
@@ -73,15 +86,20 @@ class DebianHip(ToolchainSource):
             raise ToolchainError(f"debian-hip does not fit: {reason}")
         base = self.host.provision(without_device(requires))
         root = RocmFolder(self.store.ensure(self.pins.recipe, self._make).root)
-        versions = (
+        versions: tuple[tuple[str, str], ...] = (
             ("clang", f"{self.pins.clang} (Debian {self.pins.suite})"),
             ("hip", f"{self.pins.hip} headers, for ROCm {self.pins.rocm}"),
             LABEL,
         )
-        return with_hip(base, self.name, root, versions, self.host)
+        if not self._is_translated(requires):
+            return with_hip(base, self.name, root, versions, self.host)
+        torch = self.host.facts["torch"]["version"]
+        versions += (("torch-headers", f"of {torch}, translated to HIP"),)
+        made = with_hip(base, self.name, root, versions, self.host, full=True)
+        return replace(made, notes=(*made.notes, _TRANSLATED.format(torch=torch)))
 
     def _make(self, folder: Path) -> Mapping[str, Any]:
         runner = self.host.runner
-        debs = fetch(self.pins, self.host.cache.folder / "downloads", self.environ, runner)
+        debs = fetch(self.pins.shelf, self.host.cache.folder / "downloads", self.environ, runner)
         target, patchelf = self.store.place(self.pins.recipe).root, build_tools.patchelf()
         return Assembly(self.pins, target, patchelf, find_cxx(), runner).fill(folder, debs)

@@ -36,6 +36,10 @@ class WithHeaders(ToolchainSource):
         found = self.headers.expected(requires.libraries, _compiler(requires))
         return replace(summary, versions=(*summary.versions, *versions(found)), fingerprint="")
 
+    def compiler(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.compiler`."""
+        return self.inner.compiler(_compilers_only(requires))
+
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
         toolchain = self.inner.provision(_compilers_only(requires))

@@ -33,9 +33,21 @@ LIBRARIES = (
 )  # fmt: skip
 """Projects of which the headers are taken."""
 
+HEADER_RELEASES = ("12.4",)
+"""Releases before that of which everything but the compiler is pinned, see `debian_nvcc`."""
+HEADER_PROGRAMS = (
+    "nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12", "nvidia-cuda-profiler-api-cu12",
+    "nvidia-nvtx-cu12",
+)  # fmt: skip
+HEADER_LIBRARIES = (
+    "nvidia-cuda-nvcc-cu12", "nvidia-cublas-cu12", "nvidia-cufft-cu12", "nvidia-curand-cu12",
+    "nvidia-cusolver-cu12", "nvidia-cusparse-cu12", "nvidia-cuda-nvrtc-cu12",
+)  # fmt: skip
+
 _LAYOUT = 1
 """Counts changes of what `make` does with the same wheels."""
-_MEMBER = re.compile(r"nvidia/cu\d+/(?P<path>.+)")
+# CUDA 12 has a prefix for each project.
+_MEMBER = re.compile(r"nvidia/\w+/(?P<path>.+)")
 _LIBRARY = re.compile(r"lib/(?P<soname>lib[^/]+\.so\.\d+)")
 _PACKAGE = re.compile(r"(?:.*/)?__init__\.py")
 _PROGRAM = re.compile(r"(?:nvvm/)?bin/.*")

@@ -79,7 +79,7 @@ class Installer:
         if there is not None:
             return there.touch()
         with self.fetcher() as fetcher:
-            return self._ensure(recipe, CudaMaker(locked, fetcher, self._stubs).make)
+            return self.ensure(recipe, CudaMaker(locked, fetcher, self.stubs).make)
 
     def torch(self, release: str, *, exact: bool = True) -> Entry:
         """The headers and link stubs of Torch `2.14`; without `exact` of that or a later one.
@@ -94,8 +94,8 @@ class Installer:
         if there is not None:
             return there.touch()
         with self.fetcher() as fetcher:
-            maker = TorchMaker(locked, fetcher, self._stubs)
-            return self._ensure(maker.recipe, maker.make)
+            maker = TorchMaker(locked, fetcher, self.stubs)
+            return self.ensure(maker.recipe, maker.make)
 
     def headers(self, name: str, release: str) -> Entry:
         """The headers `name` of the release `major.minor`; `include/` below the entry's root.
@@ -112,13 +112,16 @@ class Installer:
         if there is not None:
             return there.touch()
         with self.fetcher() as fetcher:
-            return self._ensure(recipe, HeaderMaker(wheel, fetcher).make)
+            return self.ensure(recipe, HeaderMaker(wheel, fetcher).make)
 
     @property
-    def _stubs(self) -> StubMaker:
+    def stubs(self) -> StubMaker:
+        """Makes link stubs with the host's compiler."""
         return StubMaker(find_cxx(), self.runner)
 
-    def _ensure(self, recipe: Recipe, make: Make) -> Entry:
+    def ensure(self, recipe: Recipe, make: Make) -> Entry:
+        """The entry, made when it is not there; the user is told what it costs."""
+
         def told(root: Path) -> Mapping[str, Any]:
             self.say(f"fetching {recipe.kind} {recipe.version}")
             began = time.monotonic()

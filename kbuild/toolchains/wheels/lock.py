@@ -45,7 +45,7 @@ class LockedWheel:
 
 @dataclass(frozen=True)
 class LockedToolkit:
-    """One CUDA release."""
+    """One CUDA release, or its headers and runtime without a compiler."""
 
     version: str
     """Release of the `cuda-toolkit` meta-package that names the components."""
@@ -71,6 +71,8 @@ class Lock:
     torch: Mapping[str, LockedTorch]
     headers: Mapping[str, Mapping[str, LockedWheel]] = field(default_factory=dict)
     """Name of the headers (`sycl`) -> release -> the wheel that has them."""
+    runtimes: Mapping[str, LockedToolkit] = field(default_factory=dict)
+    """CUDA releases whose wheels have no compiler: what an nvcc from elsewhere is used with."""
 
     @property
     def pinned(self) -> dict[str, str]:
@@ -123,6 +125,7 @@ def read_lock(path: Path) -> Lock:
             {release: _toolkit(entry) for release, entry in data["cuda"].items()},
             {release: _torch(entry) for release, entry in data["torch"].items()},
             {name: _headers(entry) for name, entry in data.get("headers", {}).items()},
+            {release: _toolkit(entry) for release, entry in data.get("runtimes", {}).items()},
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ToolchainError(f"`{path}` is no lock file: {error}") from None

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256
-from kbuild.toolchains.wheels.cuda import FIRST_MAJOR, LIBRARIES, PROGRAMS
+from kbuild.toolchains.wheels.cuda import (
+    FIRST_MAJOR,
+    HEADER_LIBRARIES,
+    HEADER_PROGRAMS,
+    HEADER_RELEASES,
+    LIBRARIES,
+    PROGRAMS,
+)
 from kbuild.toolchains.wheels.fetch import Fetcher, digest_of
 from kbuild.toolchains.wheels.headers import PROJECTS
 from kbuild.toolchains.wheels.index import MEND
@@ -64,6 +71,8 @@ class Refresher:
             toolkits = sorted(self._newest(_META).items())
             wanted = [file for (major, _), file in toolkits if major >= FIRST_MAJOR]
             cuda = list(pool.map(self._toolkit, wanted))
+            older = [file for _, file in toolkits if _release(str(file.version)) in HEADER_RELEASES]
+            runtimes = list(pool.map(self._runtime, older))
             releases = sorted({*old.torch, *torch}, key=_key)
             found = list(pool.map(lambda name: self._torch(name, old.torch.get(name)), releases))
             headers_now = {
@@ -71,9 +80,9 @@ class Refresher:
                 for kind in sorted({*old.headers, *headers})
                 if (wheels := self._headers(kind, old, headers.get(kind, ())))
             }
-        toolkits_now = {**old.cuda, **{_release(locked.version): locked for locked in cuda}}
         torch_now = {_release(locked.version): locked for locked in found if locked}
-        return Lock(_sorted(toolkits_now), torch_now, headers_now)
+        runtimes_now = _merged(old.runtimes, runtimes)
+        return Lock(_merged(old.cuda, cuda), torch_now, headers_now, runtimes_now)
 
     def _newest(self, project: str) -> Mapping[tuple[int, int], _File]:
         """Release -> the newest file of it."""
@@ -94,6 +103,14 @@ class Refresher:
                 yield _File(version, package.link)
 
     def _toolkit(self, meta: _File) -> LockedToolkit:
+        return self._components(meta, PROGRAMS, LIBRARIES)
+
+    def _runtime(self, meta: _File) -> LockedToolkit:
+        return self._components(meta, HEADER_PROGRAMS, HEADER_LIBRARIES)
+
+    def _components(
+        self, meta: _File, programs: Iterable[str], libraries: Iterable[str]
+    ) -> LockedToolkit:
         from packaging.requirements import Requirement
 
         with self.fetcher.peek(self._pin(meta.link), meta.link) as wheel:
@@ -104,7 +121,7 @@ class Refresher:
         self.say(f"CUDA {meta.version}")
         newest = partial(self._component, str(meta.version), ranges)
         return LockedToolkit(
-            str(meta.version), tuple(map(newest, PROGRAMS)), tuple(map(newest, LIBRARIES))
+            str(meta.version), tuple(map(newest, programs)), tuple(map(newest, libraries))
         )
 
     def _component(
@@ -177,6 +194,13 @@ class Refresher:
         except (HTTPError, KeyError, ValueError) as error:
             what = f"the size of {link.filename} is not known: {error}"
             raise ToolchainError(what, hint=MEND) from None
+
+
+def _merged(
+    old: Mapping[str, LockedToolkit], new: Iterable[LockedToolkit]
+) -> dict[str, LockedToolkit]:
+    both = {**old, **{_release(locked.version): locked for locked in new}}
+    return dict(sorted(both.items(), key=lambda item: _key(item[0])))
 
 
 def _serves(platform: str) -> bool:

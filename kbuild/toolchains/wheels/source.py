@@ -12,16 +12,18 @@ from kbuild.errors import ToolchainError
 from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.run import Runner
-from kbuild.store import Entry, Store, store_of
+from kbuild.store import Store, store_of
 from kbuild.toolchains import build_tools
-from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchSupply
 from kbuild.toolchains.facts import FactCache, Facts, compiler
 from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
 from kbuild.toolchains.manylinux import portability
-from kbuild.toolchains.wheels import cuda
+from kbuild.toolchains.nvcc_host import host_compiler
+from kbuild.toolchains.toolkit import Toolkit, ToolkitSource, first_that_has, why_none
 from kbuild.toolchains.wheels.installer import Installer, Say
 from kbuild.toolchains.wheels.lock import Lock, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
+from kbuild.toolchains.wheels.toolkit import WheelToolkits
 from kbuild.toolchains.wheels.torch import LINK_FOLDER, include_folders
 
 SYSTEM = "x86_64-linux"
@@ -47,6 +49,10 @@ class Wheels(ToolchainSource):
     lock: Lock = field(default_factory=packaged_lock)
     settings: IndexSettings | None = None
     """pip's settings when None."""
+    others: tuple[ToolkitSource, ...] = ()
+    """Where CUDA toolkits come from that no wheels make, the best first."""
+    supply: TorchSupply | None = None
+    """The Torch that is built against instead of the pinned ones."""
 
     name = "wheels"
 
@@ -79,16 +85,23 @@ class Wheels(ToolchainSource):
             return f"needs apache-tvm-ffi {requires.tvm_ffi}, which is not taken from wheels"
         return self._refuses_toolkit(requires) or self._refuses_torch(requires)
 
+    @property
+    def _toolkits(self) -> tuple[ToolkitSource, ...]:
+        return (WheelToolkits(self.installer), *self.others)
+
+    def _toolkit_source(self, requires: Requirements) -> ToolkitSource | None:
+        return first_that_has(self._toolkits, requires.toolkit) if requires.toolkit else None
+
     def _refuses_toolkit(self, requires: Requirements) -> str | None:
-        release = requires.toolkit
-        if release is None or self.lock.toolkit(release):
+        if requires.toolkit is None or self._toolkit_source(requires):
             return None
-        reason = cuda.refuses(release) or f"pinned are {', '.join(self.lock.cuda)}"
-        return f"needs CUDA {release}: {reason}"
+        return f"needs CUDA {requires.toolkit}: {why_none(self._toolkits, requires.toolkit)}"
 
     def _refuses_torch(self, requires: Requirements) -> str | None:
         exact = requires.torch_exact
-        if requires.torch is None or self.lock.torch_for(requires.torch, exact=exact):
+        if requires.torch is None or self.supply is not None:
+            return None
+        if self.lock.torch_for(requires.torch, exact=exact):
             return None
         at_least = "" if exact else " or newer"
         return f"needs Torch {requires.torch}{at_least}; pinned are {', '.join(self.lock.torch)}"
@@ -96,12 +109,20 @@ class Wheels(ToolchainSource):
     def preview(self, requires: Requirements) -> ToolchainSummary:
         """See `ToolchainSource.preview`: the pinned versions."""
         versions = [("c++", self._cxx_version(find_cxx()))]
-        if requires.toolkit:
-            versions.append(("cuda", requires.toolkit))
-        if requires.torch:
+        toolkits = self._toolkit_source(requires)
+        if toolkits and requires.toolkit:
+            versions += toolkits.preview(requires.toolkit)
+        if requires.torch and self.supply is not None:
+            versions += [("torch", self.supply.facts["version"]), *self.supply.record]
+        elif requires.torch:
             pinned = self.lock.torch_for(requires.torch, exact=requires.torch_exact)
             versions.append(("torch", pinned.version if pinned else requires.torch))
         return ToolchainSummary(self.name, tuple(versions), "")
+
+    def compiler(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.compiler`."""
+        toolkits = self._toolkit_source(requires)
+        return toolkits.compiler(requires.toolkit) if toolkits and requires.toolkit else None
 
     def _cxx_version(self, cxx: Path) -> str:
         return str(compiler(cxx, FactCache(self.cache), self.runner)["version"])
@@ -112,7 +133,8 @@ class Wheels(ToolchainSource):
         if reason is not None:
             raise ToolchainError(f"the toolchain from wheels does not fit: {reason}")
         cxx = find_cxx()
-        toolkit = self.installer.cuda(requires.toolkit) if requires.toolkit else None
+        toolkits = self._toolkit_source(requires)
+        toolkit = toolkits.provide(requires.toolkit) if toolkits and requires.toolkit else None
         torch = self._torch(requires)
         links = portability(requires.system, cxx, self.cache, self.runner)
         return Toolchain(
@@ -122,60 +144,64 @@ class Wheels(ToolchainSource):
             python=Path(self.facts["python"]["executable"]),
             cache=(
                 ("CMAKE_CXX_COMPILER", str(cxx)),
-                *(_cuda_entries(toolkit, cxx) if toolkit else ()),
-                *cmake_facts(self._facts(torch), requires),
+                *(self._cuda_entries(toolkit, cxx) if toolkit else ()),
+                *cmake_facts({**self.facts, "torch": torch, "tvm_ffi": None}, requires),
                 *links.cache_entries,
             ),
-            versions=(*self._versions(requires, cxx, toolkit, torch), *links.versions),
+            versions=(*self._versions(cxx, toolkit, torch), *links.versions),
             env=_environment(os.environ, toolkit),
             store=self.store.root,
             redistributable=links.promised,
-            notes=links.notes,
+            notes=(
+                *links.notes,
+                *(toolkit.notes if toolkit else ()),
+                *(self.supply.notes if self.supply and torch else ()),
+            ),
         )
 
-    def _torch(self, requires: Requirements) -> Entry | None:
+    def _torch(self, requires: Requirements) -> Facts | None:
+        """As `probe.py` gives them of an installed Torch."""
         if requires.torch is None:
             return None
-        return self.installer.torch(requires.torch, exact=requires.torch_exact)
-
-    def _facts(self, torch: Entry | None) -> Facts:
-        """As `probe.py` gives them, with the store's Torch in place of the interpreter's."""
-        found = None
-        if torch is not None:
-            found = {
-                "version": _version(torch),
-                "include_dirs": [str(folder) for folder in include_folders(torch.root)],
-                "library_dir": str(torch.root / LINK_FOLDER),
-                "cxx11_abi": True,
-            }
-        return {"python": self.facts["python"], "torch": found, "tvm_ffi": None}
+        if self.supply is not None:
+            self.supply.provide()
+            return self.supply.facts
+        torch = self.installer.torch(requires.torch, exact=requires.torch_exact)
+        return {
+            "version": torch.version,
+            "include_dirs": [str(folder) for folder in include_folders(torch.root)],
+            "library_dir": str(torch.root / LINK_FOLDER),
+            "cxx11_abi": True,
+        }
 
     def _versions(
-        self, requires: Requirements, cxx: Path, toolkit: Entry | None, torch: Entry | None
+        self, cxx: Path, toolkit: Toolkit | None, torch: Facts | None
     ) -> tuple[tuple[str, str], ...]:
         versions = [("c++", self._cxx_version(cxx))]
-        if toolkit is not None and requires.toolkit:
-            programs = self.lock.cuda[requires.toolkit].programs
-            nvcc = next(wheel for wheel in programs if wheel.project == "nvidia-cuda-nvcc")
-            versions += [("cuda", _version(toolkit)), ("nvcc", nvcc.version)]
+        if toolkit is not None:
+            versions += toolkit.versions
+            other = self._host_compiler(toolkit, cxx)
+            if other != cxx:
+                versions.append(("c++ of nvcc", self._cxx_version(other)))
         if torch is not None:
-            versions.append(("torch", _version(torch)))
+            versions.append(("torch", torch["version"]))
+            versions += self.supply.record if self.supply else ()
         return tuple(versions)
 
+    def _host_compiler(self, toolkit: Toolkit, cxx: Path) -> Path:
+        return host_compiler(toolkit.root, cxx, FactCache(self.cache), self.runner)
 
-def _cuda_entries(toolkit: Entry, cxx: Path) -> tuple[tuple[str, str], ...]:
-    return (
-        ("CMAKE_CUDA_COMPILER", str(toolkit.root / "bin" / "nvcc")),
-        ("CMAKE_CUDA_HOST_COMPILER", str(cxx)),
-        ("CUDAToolkit_ROOT", str(toolkit.root)),
-    )
+    def _cuda_entries(self, toolkit: Toolkit, cxx: Path) -> tuple[tuple[str, str], ...]:
+        flags = (("CMAKE_CUDA_FLAGS", toolkit.flags),) if toolkit.flags else ()
+        return (
+            ("CMAKE_CUDA_COMPILER", str(toolkit.nvcc)),
+            ("CMAKE_CUDA_HOST_COMPILER", str(self._host_compiler(toolkit, cxx))),
+            ("CUDAToolkit_ROOT", str(toolkit.root)),
+            *flags,
+        )
 
 
-def _environment(environ: Mapping[str, str], toolkit: Entry | None) -> dict[str, str]:
+def _environment(environ: Mapping[str, str], toolkit: Toolkit | None) -> dict[str, str]:
     kept = {key: value for key, value in environ.items() if key not in _LEAKING}
     home = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(toolkit.root)) if toolkit else {}
     return clean_environment(kept) | home
-
-
-def _version(entry: Entry) -> str:
-    return str(entry.facts["recipe"]["version"])

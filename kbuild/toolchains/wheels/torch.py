@@ -20,11 +20,11 @@ from kbuild.toolchains.wheels.stubs import StubMaker
 
 _LAYOUT = 1
 """Counts changes of what `make` does with the same wheel."""
-_MEMBER = re.compile(
+_WANTED = re.compile(
     r"torch/(include|share/cmake)/.+|torch/version\.py|torch/utils/hipify/[^/]+\.py"
-    r"|torch/lib/lib(c10|c10_cuda|torch)\.so|torch-[^/]+\.dist-info/METADATA"
+    r"|torch/lib/lib(c10|c10_cuda|c10_hip|c10_xpu|torch)\.so|torch-[^/]+\.dist-info/METADATA"
 )
-_LIBRARIES = ("torch", "torch_cpu", "c10", "torch_cuda", "c10_cuda", "torch_hip", "c10_hip")
+LIBRARIES = ("torch", "torch_cpu", "c10", "torch_cuda", "c10_cuda", "torch_hip", "c10_hip")
 LINK_FOLDER = "link"
 """Folder of the stubs; `torch/lib` holds the small real libraries, for looking symbols up."""
 
@@ -78,9 +78,9 @@ class TorchMaker:
 
     def make(self, root: Path) -> dict[str, Any]:
         """Fill the tree; see `kbuild.store.Make`."""
-        source = self.fetcher.unpack(self.locked.wheels, root, _place)
+        source = self.fetcher.unpack(self.locked.wheels, root, place)
         written = list(_complete_headers(root))
-        self.stubs.make_libraries(root / LINK_FOLDER, {f"lib{name}.so": () for name in _LIBRARIES})
+        self.stubs.make_libraries(root / LINK_FOLDER, {f"lib{name}.so": () for name in LIBRARIES})
         return {"sources": [source.to_json()], "generated": written}
 
 
@@ -90,8 +90,9 @@ def include_folders(root: Path) -> tuple[Path, ...]:
     return include, include / "torch" / "csrc" / "api" / "include"
 
 
-def _place(name: str) -> str | None:
-    return name if _MEMBER.fullmatch(name) else None
+def place(name: str) -> str | None:
+    """Which members of a Torch wheel are kept; see `archive.Place`."""
+    return name if _WANTED.fullmatch(name) else None
 
 
 def _complete_headers(root: Path) -> list[str]:

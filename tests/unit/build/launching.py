@@ -27,6 +27,8 @@ class Bench:
     deadline: float = 0.0
     tool: str = ""
     keeps: bool = True
+    jobs: int = 0
+    compilers: str = ""
 
     @property
     def project(self) -> Path:
@@ -62,6 +64,8 @@ class Bench:
             tool=self.tool,
             variant=tree,
             root=str(self.project),
+            jobs=self.jobs,
+            compilers=self.compilers,
         )
         starts = {"FAKE_STARTS": str(self.root / "starts")}
         command = (sys.executable, "-I", "-S", launcher.__file__, language, *arguments)

@@ -9,6 +9,7 @@ import pytest
 from launching import Bench
 
 from kbuild.build import objectcache
+from kbuild.build.recorded import torch_headers
 
 
 @pytest.fixture
@@ -267,11 +268,39 @@ def test_two_variants_that_want_the_same_object_at_once_compile_it_once(bench: B
     assert bench.object_of("a.cpp", tree="one") == bench.object_of("a.cpp", tree="two")
 
 
-def test_sources_that_include_torch_do_not_wait_for_each_other(bench: Bench) -> None:
-    bench.write("a.cpp", "//! sleep 1\n// #include <torch/library.h>\n")
-    started = [
-        bench.start(*bench.command("a.cpp", tree=tree), tree=tree) for tree in ("one", "two")
-    ]
+@pytest.mark.parametrize(
+    ("releases", "includes", "outcomes"),
+    [
+        (("2.13", "2.13"), "<torch/library.h>", ["hit", "miss"]),
+        (("2.13", "2.14"), "<torch/library.h>", ["miss", "miss"]),
+        (("2.13", "2.13"), "<c10/cuda/CUDAStream.h>", ["miss", "miss"]),
+    ],
+)
+def test_sources_that_include_torch_wait_for_the_same_torch_and_toolkit(
+    bench: Bench, releases: tuple[str, str], includes: str, outcomes: list[str]
+) -> None:
+    bench.write("a.cpp", f"//! sleep 1\n// #include {includes}\n")
+    started = []
+    for release, toolkit in zip(releases, ("13.0", "13.2"), strict=True):
+        tree = f"{release}-{toolkit}"
+        command = bench.command("a.cpp", *torch(bench, release), tree=tree)
+        one = replace(bench, compilers=f"c++=12;cuda={toolkit}")
+        started.append(one.start(*command, tree=tree))
     for process in started:
         process.communicate(timeout=60)
-    assert bench.outcomes == ["miss", "miss"]
+    assert sorted(bench.outcomes) == outcomes
+    assert bench.starts == outcomes.count("miss")
+
+
+def test_the_record_tells_what_a_unit_read_of_torch(bench: Bench) -> None:
+    bench.write("a.cpp", '#include "all.h"\n')
+    include, named = torch(bench, "213")
+    header(bench.root / "torch-213", "all.h", "x" * 3000)
+    for _ in range(2):
+        bench.compile("a.cpp", include, named)
+    made, found = bench.log.units
+    assert (made.cache, made.torch, made.kib) == ("miss", 1, 2)
+    assert (found.cache, found.torch) == ("hit", 1)
+    assert torch_headers([made, found]) == {made: ("all.h",), found: ("all.h",)}
+    Path(made.record).unlink()
+    assert torch_headers([made]) == {made: ()}

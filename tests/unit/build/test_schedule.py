@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -86,6 +87,22 @@ def test_what_time_does_not_allow_is_not_started(tmp_path: Path) -> None:
         assert time.monotonic() - began < 5
         assert run.server is not None
         assert run.server.drain() <= 1
+
+
+def test_what_is_prepared_takes_no_token(tmp_path: Path) -> None:
+    prepared = [threading.Event() for _ in range(3)]
+
+    def work(number: int) -> bool:
+        return prepared[min(number + 1, 2)].wait(10)
+
+    with run_of(tmp_path, 1) as run:
+        tasks = [Task(str(n), lambda n=n: work(n), prepared[n].set) for n in range(3)]
+        assert run_all(tasks, run, lambda: None) == [True] * 3
+
+
+def test_nothing_is_prepared_when_time_is_over(tmp_path: Path) -> None:
+    with run_of(tmp_path, 1, time.time() - 1) as run:
+        assert run_all([Task("a", lambda: 1 / 0, lambda: 1 / 0)], run, lambda: None) == [None]
 
 
 def test_an_exception_ends_the_others(tmp_path: Path) -> None:
@@ -173,13 +190,12 @@ def test_budgets() -> None:
 def test_entries_for_cmake() -> None:
     entries = dict(launcher_entries(["CUDA", "CXX", "METAL"]))
     assert list(entries) == [
-        "CMAKE_CXX_COMPILER_LAUNCHER", "CMAKE_CUDA_COMPILER_LAUNCHER", "KBUILD_JOBSERVER",
+        "CMAKE_CXX_COMPILER_LAUNCHER", "CMAKE_CUDA_COMPILER_LAUNCHER",
     ]  # fmt: skip
     words = entries["CMAKE_CUDA_COMPILER_LAUNCHER"].split(";")
     assert words[1:3] == ["-I", "-S"]
     assert Path(words[3]).is_file()
     assert words[4] == "CUDA"
-    assert "KBUILD_JOBSERVER" not in dict(launcher_entries(["CXX"]))
 
 
 def test_another_launcher_must_be_there() -> None:

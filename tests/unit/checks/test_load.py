@@ -131,6 +131,71 @@ def test_without_the_client_it_is_imported_as_a_package(noarch: Make, tmp_path: 
     assert "nothing_like_it" in what
 
 
+def python_with(folder: Path, torch: str | None) -> Path:
+    """An interpreter whose only package is a Torch of which the version file can be read."""
+    packages = folder / "packages"
+    packages.mkdir()
+    if torch is not None:
+        (packages / "torch").mkdir()
+        (packages / "torch" / "__init__.py").write_text("import imported_torch\n")
+        (packages / "torch" / "version.py").write_text(torch)
+    (folder / "run.py").write_text(
+        f"import runpy, sys\nsys.path.insert(0, {str(packages)!r})\n"
+        "sys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec "{HERE}" -S -I "{folder}/run.py" "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+FOR_CPU = "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\nhip: Optional[str] = None\n"
+FOR_CUDA = "__version__ = '2.13.0a0+cu130'\ncuda: Optional[str] = '13.0'\n"
+
+
+@pytest.mark.parametrize(
+    ("torch", "variant", "backend", "reason"),
+    [
+        (FOR_CPU, "torch212-cxx11-cpu", "cpu", "(2.12) does not match the installed one (2.13"),
+        (FOR_CUDA, "torch21-cxx11-cu130", "cuda", "(2.1) does not match the installed one (2.13"),
+        (FOR_CPU, "torch213-cxx11-cu130", "cuda", "(2.13.0+cpu) is not built for cuda"),
+        (FOR_CPU, "torch-stable-abi210-cu130", "cuda", "is not built for cuda"),
+        (FOR_CUDA, "torch213-cxx11-xpu20253", "xpu", "is not built for xpu"),
+        (None, "torch213-cxx11-cpu", "cpu", "has no torch"),
+    ],
+)
+def test_the_version_file_alone_tells_a_misfit(
+    make: Make, tmp_path: Path, torch: str | None, variant: str, backend: str, reason: str
+) -> None:
+    metadata = Metadata("relu", ID, 1, "mit", backend)
+    name = f"{variant}-{platform.machine()}-linux"
+    output = make(variant=name, metadata=metadata, python=python_with(tmp_path, torch))
+    ((severity, what),) = said(output)
+    assert severity == "info"
+    assert what.startswith("not loaded here: ")
+    assert reason in what
+
+
+@pytest.mark.parametrize(
+    ("torch", "variant", "backend"),
+    [
+        (FOR_CPU, "torch213-cxx11-cpu", "cpu"),
+        (FOR_CUDA, "torch213-cxx11-cu126", "cuda"),
+        (FOR_CPU, "torch-stable-abi210-cpu", "cpu"),
+        ("nothing to read", "torch213-cxx11-cu130", "cuda"),
+    ],
+)
+def test_what_the_version_file_does_not_rule_out_is_loaded(
+    make: Make, tmp_path: Path, torch: str, variant: str, backend: str
+) -> None:
+    metadata = Metadata("relu", ID, 1, "mit", backend)
+    name = f"{variant}-{platform.machine()}-linux"
+    output = make(variant=name, metadata=metadata, python=python_with(tmp_path, torch))
+    ((severity, what),) = said(output)
+    assert severity == "error"
+    assert "imported_torch" in what
+
+
 EXTENSION = f"""
 #define Py_LIMITED_API 0x03090000
 #include <Python.h>

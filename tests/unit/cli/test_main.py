@@ -101,6 +101,16 @@ def test_interruption(kbuild, monkeypatch):
     assert (answer.code, answer.out, answer.err) == (130, "", "interrupted\n")
 
 
+@pytest.mark.parametrize(("number", "code"), [(15, 143), (1, 129)])
+def test_termination(kbuild, monkeypatch, number, code):
+    def terminate(args, ctx):
+        raise KeyboardInterrupt(number)
+
+    monkeypatch.setattr(doctor, "execute", terminate)
+    answer = kbuild("doctor")
+    assert (answer.code, answer.out, answer.err) == (code, "", "terminated\n")
+
+
 def test_quiet_twice_still_says_errors(kbuild, monkeypatch):
     def fail(args, ctx):
         ctx.ui.say("talk")

@@ -125,6 +125,7 @@ class TestDoctor:
 
     def test_a_bare_machine(self, tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.delenv("KBUILD_ACCEPT_LICENSE", raising=False)
         monkeypatch.setattr("kbuild.toolchains.facts._PROBE", tmp_path / "probe.py")
         facts = __import__("json").loads(self.FACTS) | {"torch": None}
         monkeypatch.setattr("kbuild.diagnosis.machine.choose_python", lambda *_: facts)
@@ -138,6 +139,25 @@ class TestDoctor:
         assert {tool.name for tool in OPTIONAL_TOOLS} <= set(items)
         assert "kbuild check --backend xpu" in items["oneAPI"].without
         assert "kbuild check --backend metal" in items["Xcode"].without
+        assert items["CUDA 12"].state == "optional"
+        assert "KBUILD_ACCEPT_LICENSE" in items["CUDA 12"].mend
+        monkeypatch.setenv("KBUILD_ACCEPT_LICENSE", "nvidia-cuda-eula")
+        accepted = {item.name: item for item in diagnose(None, tmp_path, Pretend())}["CUDA 12"]
+        assert (accepted.state, accepted.found[:13]) == ("ok", "nvcc 12.4.131")
+
+    def test_installed_toolkits(self, tmp_path, monkeypatch):
+        nvcc = tmp_path / "bin" / "nvcc"
+        nvcc.parent.mkdir()
+        nvcc.write_text("")
+        nvcc.chmod(0o755)
+        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+        monkeypatch.setattr(
+            "kbuild.diagnosis.machine.choose_python",
+            lambda *_: __import__("json").loads(self.FACTS),
+        )
+        runner = Pretend(output="Cuda compilation tools, release 12.6, V12.6.85\n")
+        items = {item.name: item for item in diagnose(None, tmp_path, runner)}
+        assert (items["CUDA 12"].state, items["CUDA 12"].found) == ("ok", f"12.6 {tmp_path}")
 
     def test_an_old_compiler(self, tmp_path, monkeypatch):
         compiler = tmp_path / "g++"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from given_wheels import torch_wheel
 from toolkit_bench import fill
 from wheel_bench import serve
 
@@ -30,6 +31,7 @@ def toolchain(
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.delenv("KBUILD_ACCEPT_LICENSE", raising=False)
     with serve(shelf) as served:
         monkeypatch.setenv("PIP_INDEX_URL", f"{served.url}/simple")
 
@@ -45,7 +47,7 @@ def test_list_before_and_after_install(toolchain: Toolchain) -> None:
     code, answer = toolchain("list")
     assert code == 0
     assert answer == {
-        "pinned": {"cuda-13.0": "13.0.3.0", "torch-2.14": "2.14.1"},
+        "pinned": {"cuda-13.0": "13.0.3.0", "torch-2.14": "2.14.1", "debian-nvcc": "12.4.131"},
         "installed": [],
     }
     code, answer = toolchain("install", "cuda-13.0", "torch-2.14")
@@ -70,7 +72,7 @@ def test_what_was_made_here_is_listed_too(
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["manylinux_2_28", "3", "MB", "x86_64"] in rows
     assert [row[0] for row in rows].count("torch-2.14") == 1
-    assert len(rows) == 4
+    assert len(rows) == 5
 
 
 def test_install_without_names_takes_what_the_matrix_needs(toolchain: Toolchain) -> None:
@@ -114,9 +116,29 @@ def test_lock_keeps_what_is_unchanged(toolchain: Toolchain, tmp_path: Path) -> N
         (("install", "rocm-7.1"), 4),
         (("install", "cuda-12.6"), 4),
         (("install", "cuda-"), 4),
+        (("install", "debian-nvcc"), 4),  # nobody has accepted its licence
         (("verify", "nothing"), 2),
         (("list", "cuda-13.0"), 2),
     ],
 )
 def test_wrong_words(toolchain: Toolchain, arguments: tuple[str, ...], code: int) -> None:
     assert toolchain(*arguments)[0] == code
+
+
+def test_a_given_torch_wheel_is_installed(toolchain: Toolchain, tmp_path: Path) -> None:
+    wheel = torch_wheel(tmp_path, "2.13.0+cpu")
+    code, answer = toolchain("install", "--torch-wheel", str(wheel))
+    assert code == 0
+    (entry,) = answer["installed"]
+    assert entry["name"].startswith("torch-2.13.0+cpu-")
+    assert entry["sources"][0]["filename"] == wheel.name
+    assert (Path(entry["path"]) / "torch/include/torch/library.h").is_file()
+    _, answer = toolchain("install", "cuda-13.0", "--torch-wheel", str(wheel))
+    assert len(answer["installed"]) == 2
+    assert toolchain("verify")[1]["ok"]
+
+
+def test_other_verbs_take_no_wheel(toolchain: Toolchain, tmp_path: Path) -> None:
+    code, answer = toolchain("list", "--torch-wheel", str(tmp_path / "torch.whl"))
+    assert code == 2
+    assert "takes no --torch-wheel" in answer["error"]["message"]

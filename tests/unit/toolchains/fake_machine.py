@@ -77,6 +77,7 @@ def machine(folder: Path, torch: dict[str, Any] | None) -> tuple[Host, FakeRunne
             "hipify_headers.py": translate,
             "-print-file-name=crtbegin.o": "/usr/lib/gcc/13/crtbegin.o\n",
             "clang++ --version": "AMD clang version 20\n",
+            "-Wl,-soname": "",
             "--version": "c++ 13\n",
         }
     )

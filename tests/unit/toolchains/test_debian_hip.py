@@ -1,57 +1,34 @@
 from __future__ import annotations
 
-import io
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from debian_bench import ar, make_deb
 from elftools.elf.elffile import ELFFile
-from fake_machine import FakeRunner, failed, fake_rocm, fake_torch, full, machine, stable
+from fake_machine import MACROS, FakeRunner, failed, fake_rocm, fake_torch, full, machine, stable
 
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256
 from kbuild.run import LocalRunner
 from kbuild.store import Store
 from kbuild.toolchains import build_tools
+from kbuild.toolchains.debian.deb import unpack
+from kbuild.toolchains.debian.fetch import fetch, find_mirror
+from kbuild.toolchains.debian.packages import Package, Shelf
 from kbuild.toolchains.debian_hip import DebianHip
-from kbuild.toolchains.debian_hip.deb import unpack
-from kbuild.toolchains.debian_hip.fetch import fetch, find_mirror
-from kbuild.toolchains.debian_hip.pins import Package, destination, pins, text
+from kbuild.toolchains.debian_hip.pins import layout, pins, text
 from kbuild.toolchains.debian_hip.stub import make_stub, version_script
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.rocm import rocm_sources
 from kbuild.toolchains.toolbox import Toolbox
 
 
-def ar(*members: tuple[str, bytes]) -> bytes:
-    parts = [b"!<arch>\n"]
-    for name, data in members:
-        parts.append(f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode())
-        parts.append(data + b"\n" * (len(data) % 2))
-    return b"".join(parts)
-
-
-def tar_xz(**files: str) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:xz") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(f"./usr/{name}")
-            if content.startswith("-> "):
-                info.type, info.linkname = tarfile.SYMTYPE, content[3:]
-            info.mode = 0o755 if name == "tool" else 0o644
-            info.size = 0 if info.issym() else len(content)
-            archive.addfile(info, io.BytesIO(content.encode()))
-    return buffer.getvalue()
-
-
 @pytest.fixture
 def deb(tmp_path) -> Path:
     path = tmp_path / "x.deb"
-    data = tar_xz(tool="run", header="text", link="-> tool", other="no")
-    path.write_bytes(
-        ar(("debian-binary", b"2.0"), ("control.tar.xz", b"odd"), ("data.tar.xz", data))
-    )
+    files = {"tool": "run", "header": "text", "link": "-> tool", "other": "no"}
+    path.write_bytes(make_deb(files))
     return path
 
 
@@ -98,7 +75,7 @@ class TestUnpacking:
     ],
 )
 def test_the_layout_is_that_of_rocm(path, place):
-    assert destination(path) == place
+    assert layout().destination(path) == place
 
 
 class TestPins:
@@ -139,7 +116,7 @@ MIRROR = {"KBUILD_DEBIAN_MIRROR": "file:///mirror"}
 
 class TestFetching:
     def some(self):
-        return replace(pins(), packages=(ONE, TWO))
+        return Shelf("forky", (ONE, TWO), "install ROCm")
 
     def test_only_what_is_missing(self, tmp_path):
         (tmp_path / ONE.file).write_bytes(b"here")
@@ -192,13 +169,20 @@ class TestStub:
         assert {"hipLaunchKernel", "__hipRegisterFatBinary", "hipStreamSynchronize"} <= symbols
 
 
-@pytest.fixture
-def source(tmp_path, monkeypatch) -> DebianHip:
+@pytest.fixture(autouse=True)
+def on_x86(monkeypatch) -> None:
     monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: "x86_64-linux")
-    host, _ = machine(tmp_path, fake_torch(tmp_path))
-    made = DebianHip(host, {})
+
+
+def with_torch(folder: Path, version: str = "2.13.0+cpu", hip: str | None = None) -> DebianHip:
+    made = DebianHip(machine(folder, fake_torch(folder, version, hip))[0], {})
     made.store.ensure(made.pins.recipe, lambda root: {"sources": [fake_rocm(root).name]})
     return made
+
+
+@pytest.fixture
+def source(tmp_path) -> DebianHip:
+    return with_torch(tmp_path)
 
 
 class TestSource:
@@ -212,7 +196,7 @@ class TestSource:
             (stable("6.4"), "needs ROCm 6.4; debian-hip is for ROCm 7"),
             (stable(system="aarch64-linux"), "needs aarch64-linux; debian-hip is for x86_64-linux"),
             (stable(torch="2.14"), "needs Torch 2.14 or newer"),
-            (full(), "needs Torch 2.13 built for ROCm 7.2"),
+            (full("2.12"), "needs Torch 2.12; "),
             (replace(stable(), backend="cuda"), "debian-hip compiles for ROCm only"),
         ],
     )
@@ -237,6 +221,43 @@ class TestSource:
         assert dict(made.summary.versions)["hip"] == "6.4.3 headers, for ROCm 7"
 
 
+class TestFullAbi:
+    """Torch's headers for another device are translated; those of another ROCm are not touched."""
+
+    def test_headers_are_translated_and_libraries_stood_for(self, source, tmp_path):
+        context = tmp_path / "torch/include/c10/cuda/CUDAStream.h"
+        context.parent.mkdir(parents=True)
+        context.write_text("cudaStream_t\n")
+        made = source.provision(full())
+        entries = dict(made.cache)
+        first, second = entries["KBUILD_TORCH_INCLUDE_DIRS"].split(";")
+        assert second == str(tmp_path / "torch/include")
+        assert Path(first, MACROS).read_text() == "hipError_t\n"
+        assert not Path(first, "c10/cuda/CUDAStream.h").exists()
+        shims = (
+            "hipsparse/hipsparse", "hipblas/hipblas", "hipblaslt/hipblaslt", "hipsolver/hipsolver",
+            "ATen/hip/HIPConfig", "c10/hip/impl/hip_cmake_macros",
+        )  # fmt: skip
+        assert all(Path(first, f"{name}.h").is_file() for name in shims)
+        assert source.store.root in Path(entries["KBUILD_TORCH_LIBRARY_DIR"]).parents
+
+    def test_it_is_said(self, source):
+        made = source.provision(full())
+        assert ("torch-headers", "of 2.13.0+cpu, translated to HIP") in made.versions
+        assert ("support", "experimental") in made.versions
+        assert any("2.13.0+cpu is no build for ROCm" in note for note in made.notes)
+        assert "torch-headers" not in dict(source.provision(stable()).versions)
+
+    def test_a_torch_for_that_rocm_is_taken_as_it_is(self, tmp_path):
+        made = with_torch(tmp_path, "2.13.0+rocm7.2", "7.2.53211").provision(full())
+        assert dict(made.cache)["KBUILD_TORCH_INCLUDE_DIRS"] == str(tmp_path / "torch/include")
+        assert "torch-headers" not in dict(made.versions)
+
+    def test_a_torch_for_another_rocm_is_refused(self, tmp_path):
+        refused = with_torch(tmp_path, "2.13.0+rocm7.1", "7.1.25424").refuses(full())
+        assert "needs Torch 2.13 built for ROCm 7.2" in (refused or "")
+
+
 class TestMaking:
     """The tools of the packages, and an entry of the store like any other."""
 
@@ -245,13 +266,11 @@ class TestMaking:
         monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: "x86_64-linux")
         monkeypatch.setattr(build_tools, "patchelf", lambda: Path("/patchelf"))
         monkeypatch.setattr("kbuild.toolchains.debian_hip.source.find_cxx", lambda: Path("/c++"))
-        data = tar_xz(
-            **{
-                "lib/llvm-21/bin/clang++": "run",
-                "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2": "loader",
-            }
-        )
-        content = ar(("debian-binary", b"2.0"), ("data.tar.xz", data))
+        files = {
+            "lib/llvm-21/bin/clang++": "run",
+            "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2": "loader",
+        }
+        content = make_deb(files)
         package = Package("clang", "21", "pool/clang.deb", len(content), sha256(content))
         host, runner = machine(tmp_path, fake_torch(tmp_path))
         (tmp_path / "cache" / "downloads").mkdir(parents=True)

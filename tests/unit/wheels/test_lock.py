@@ -8,7 +8,8 @@ import pytest
 from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
 from kbuild.matrix.data import entries
-from kbuild.toolchains.wheels.cuda import LIBRARIES, PROGRAMS
+from kbuild.toolchains.debian_nvcc.pins import pins
+from kbuild.toolchains.wheels.cuda import HEADER_LIBRARIES, HEADER_PROGRAMS, LIBRARIES, PROGRAMS
 from kbuild.toolchains.wheels.headers import PROJECTS
 from kbuild.toolchains.wheels.lock import (
     LOCK_FILE,
@@ -39,6 +40,13 @@ def test_packaged_lock_has_whole_toolkits() -> None:
             assert SHA256.fullmatch(wheel.sha256)
             assert SHA256.fullmatch(wheel.record or "")
             assert "x86_64" in wheel.filename or "any" in wheel.filename
+
+
+def test_packaged_lock_has_the_headers_for_debians_nvcc() -> None:
+    headers = packaged_lock().runtimes[str(pins().release)]
+    assert tuple(wheel.project for wheel in headers.programs) == HEADER_PROGRAMS
+    assert tuple(wheel.project for wheel in headers.libraries) == HEADER_LIBRARIES
+    assert all(wheel.record for wheel in (*headers.programs, *headers.libraries))
 
 
 def test_packaged_lock_has_every_torch_of_the_matrix() -> None:

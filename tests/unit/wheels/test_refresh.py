@@ -8,7 +8,12 @@ from toolkit_bench import TORCH_MEMBERS, fill
 from wheel_bench import make_wheel, pinned, serve
 
 from kbuild.errors import ToolchainError
-from kbuild.toolchains.wheels.cuda import LIBRARIES, PROGRAMS
+from kbuild.toolchains.wheels.cuda import (
+    HEADER_LIBRARIES,
+    HEADER_PROGRAMS,
+    LIBRARIES,
+    PROGRAMS,
+)
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.index import Index
 from kbuild.toolchains.wheels.lock import Lock, LockedTorch
@@ -21,7 +26,7 @@ def meta(shelf: Path, version: str, pin: str) -> None:
     """A release of the meta-package that wants components of version `pin`."""
     needs = "".join(
         f"Requires-Dist: {project}=={pin}.*; sys_platform == 'linux' and extra == 'all'\n"
-        for project in (*PROGRAMS, *LIBRARIES)
+        for project in (*PROGRAMS, *LIBRARIES, *HEADER_PROGRAMS, *HEADER_LIBRARIES)
     )
     make_wheel(shelf, "cuda-toolkit", version, {}, tag="py2.py3-none-any", metadata=needs)
 
@@ -48,6 +53,17 @@ def test_newest_patch_of_each_release_from_13_on(shelf: Path, refresher: Refresh
     assert [wheel.project for wheel in lock.cuda["13.0"].programs] == list(PROGRAMS)
     for wheel in (*lock.cuda["13.0"].programs, *lock.cuda["13.0"].libraries):
         assert wheel == pinned(shelf / wheel.filename)
+
+
+def test_headers_of_the_releases_that_have_no_compiler(shelf: Path, refresher: Refresher) -> None:
+    meta(shelf, "12.4.0", "12.4.99")
+    meta(shelf, "12.4.1", "12.4.127")
+    meta(shelf, "12.6.3", "12.6.85")
+    lock = refresher.refresh(NOTHING, ())
+    assert (set(lock.cuda), set(lock.runtimes)) == (set(), {"12.4"})
+    assert lock.runtimes["12.4"].version == "12.4.1"
+    assert [wheel.project for wheel in lock.runtimes["12.4"].libraries] == list(HEADER_LIBRARIES)
+    assert refresher.refresh(lock, ()).runtimes == lock.runtimes
 
 
 def test_release_without_a_component(shelf: Path, refresher: Refresher) -> None:

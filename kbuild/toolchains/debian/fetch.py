@@ -13,7 +13,7 @@ from pathlib import Path
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256
 from kbuild.run import Runner
-from kbuild.toolchains.debian_hip.pins import Package, Pins
+from kbuild.toolchains.debian.packages import Package, Shelf
 
 MIRROR_VARIABLE = "KBUILD_DEBIAN_MIRROR"
 HELPER = Path("/usr/lib/apt/apt-helper")
@@ -29,7 +29,9 @@ def refuses_download() -> str | None:
     return "needs apt to fetch Debian's packages"
 
 
-def find_mirror(environ: Mapping[str, str], runner: Runner) -> str:
+def find_mirror(
+    environ: Mapping[str, str], runner: Runner, instead: str = "install what they hold"
+) -> str:
     """The mirror that the user names, else the one that this machine's apt uses for Debian.
 
     Raises:
@@ -43,27 +45,27 @@ def find_mirror(environ: Mapping[str, str], runner: Runner) -> str:
     if not done.ok or not found:
         raise ToolchainError(
             "apt on this machine has no Debian mirror",
-            hint=f"set {MIRROR_VARIABLE} to one, or install ROCm",
+            hint=f"set {MIRROR_VARIABLE} to one, or {instead}",
         )
     return found[0].rstrip("/")
 
 
-def fetch(pins: Pins, folder: Path, environ: Mapping[str, str], runner: Runner) -> list[Path]:
+def fetch(shelf: Shelf, folder: Path, environ: Mapping[str, str], runner: Runner) -> list[Path]:
     """The packages' files in `folder`; those that are there already are not fetched again.
 
     Raises:
         ToolchainError: a package is gone from the mirror, or is not the pinned one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [package for package in pins.packages if not _is_there(package, folder)]
+    missing = [package for package in shelf.packages if not _is_there(package, folder)]
     if missing:
-        mirror = find_mirror(environ, runner)
+        mirror = find_mirror(environ, runner, shelf.instead)
         command = (str(HELPER), *SANDBOX, "download-file", *_wanted(missing, mirror))
         done = runner.run(command, cwd=folder)
         lost = [package for package in missing if not _is_there(package, folder)]
         if lost:
-            raise _failure(pins, lost, mirror, done.output)
-    return [folder / package.file for package in pins.packages]
+            raise _failure(shelf, lost, mirror, done.output)
+    return [folder / package.file for package in shelf.packages]
 
 
 def _wanted(packages: Sequence[Package], mirror: str) -> list[str]:
@@ -80,12 +82,12 @@ def _is_there(package: Package, folder: Path) -> bool:
     return file.is_file() and sha256(file.read_bytes()) == package.sha256
 
 
-def _failure(pins: Pins, lost: Sequence[Package], mirror: str, output: str) -> ToolchainError:
+def _failure(shelf: Shelf, lost: Sequence[Package], mirror: str, output: str) -> ToolchainError:
     named = ", ".join(package.file for package in lost)
     if not _GONE.search(output):
         return ToolchainError(f"{named} could not be fetched from {mirror}:\n{output.strip()}")
     return ToolchainError(
-        f"Debian {pins.suite} has moved on: {mirror} no longer has {named}",
+        f"Debian {shelf.suite} has moved on: {mirror} no longer has {named}",
         hint=f"set {MIRROR_VARIABLE} to an archive that keeps old packages, use a newer kbuild, "
-        "or install ROCm",
+        f"or {shelf.instead}",
     )

@@ -1,0 +1,1 @@
+"""Debian packages without dpkg or root: fetched by digest, unpacked where they are wanted."""

@@ -1,0 +1,89 @@
+"""Compilers are looked at once per toolchain, and again when they change."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from integration_bench import Bench
+
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.torch,
+    pytest.mark.usefixtures("need_torch"),
+    pytest.mark.skipif(sys.platform != "linux", reason="answers are kept on Linux"),
+]
+STABLE = "relu-stable-abi"
+FOUND = "The CXX compiler identification is"
+
+
+@pytest.fixture
+def wrapped(example: Callable[[str], Bench]) -> tuple[Bench, Path]:
+    """A project that was built with a compiler of its own."""
+    bench = example(STABLE)
+    program = bench.cache / "c++"
+    program.write_text(f'#!/bin/sh\nexec {shutil.which("c++")} "$@"\n')
+    program.chmod(0o755)
+    return bench, program
+
+
+def rebuilt(bench: Bench, program: Path) -> Path:
+    """The workspace of a build that starts without one."""
+    shutil.rmtree(bench.root / ".kbuild", ignore_errors=True)
+    shutil.rmtree(bench.root / "build", ignore_errors=True)
+    bench.kbuild("build", "--backend", "cpu", env={"CXX": str(program)})
+    (log,) = bench.root.glob(".kbuild/*/log/configure.log")
+    return log.parents[1]
+
+
+def library(bench: Bench) -> bytes:
+    (found,) = bench.root.glob("build/*/*.so")
+    return found.read_bytes()
+
+
+def how(space: Path) -> tuple[str, ...]:
+    """Every command and rule of the tree, as far as a build depends on it."""
+    tree = space / "tree"
+    ninja = (tree / "build.ninja").read_text()
+    wanted = r"^build (?!build\.ninja|\S+Modules).*|^  (?:FLAGS|LINK_\w+) = .*"
+    edges = re.findall(wanted, ninja, re.MULTILINE)
+    files = ("compile_commands.json", "CMakeFiles/rules.ninja", "cmake_install.cmake")
+    return (*edges, *((tree / file).read_text() for file in files))
+
+
+def test_a_toolchain_that_is_known_is_not_asked_again(wrapped: tuple[Bench, Path]) -> None:
+    bench, program = wrapped
+    first = rebuilt(bench, program)
+    assert FOUND in (first / "log" / "configure.log").read_text()
+    before, bytes_before = how(first), library(bench)
+    second = rebuilt(bench, program)
+    assert FOUND not in (second / "log" / "configure.log").read_text()
+    assert how(second) == before
+    assert library(bench) == bytes_before
+
+
+def test_a_compiler_that_changed_is_asked_again(wrapped: tuple[Bench, Path]) -> None:
+    bench, program = wrapped
+    rebuilt(bench, program)
+    program.write_text(f'#!/bin/sh\n# newer\nexec {shutil.which("c++")} "$@"\n')
+    assert FOUND in (rebuilt(bench, program) / "log" / "configure.log").read_text()
+
+
+def test_answers_that_break_cmake_are_forgotten(wrapped: tuple[Bench, Path]) -> None:
+    bench, program = wrapped
+    rebuilt(bench, program)
+    (kept,) = [
+        path
+        for path in bench.cache.glob("facts/*.json")
+        if "compilers in CMake" in path.read_text()
+    ]
+    record = json.loads(kept.read_text())
+    record["facts"]["files"] = dict.fromkeys(record["facts"]["files"], "message(FATAL_ERROR no)")
+    kept.write_text(json.dumps(record))
+    assert FOUND in (rebuilt(bench, program) / "log" / "configure.log").read_text()
+    assert FOUND not in (rebuilt(bench, program) / "log" / "configure.log").read_text()

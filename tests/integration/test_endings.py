@@ -1,0 +1,108 @@
+"""A build that is told to end, and one that is killed: real processes, real signals."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from integration_bench import Bench
+
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.torch,
+    pytest.mark.usefixtures("need_torch"),
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
+]
+SLOW = """#!/bin/sh
+case "$*" in
+  *relu_cpu.cpp) echo "start $$" >> {diary}; sleep 4; {compiler} "$@"; echo "end $$" >> {diary};;
+  *) exec {compiler} "$@";;
+esac
+"""
+
+
+class Slow:
+    """A compiler that takes its time for one source, and keeps a diary."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.diary = bench.cache / "diary"
+        self.program = bench.cache / "slow-c++"
+        self.program.write_text(SLOW.format(diary=self.diary, compiler=shutil.which("c++")))
+        self.program.chmod(0o755)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "KBUILD_CACHE_DIR": str(self.bench.cache),
+            "KBUILD_TOOLCHAIN": "host",
+            "KBUILD_CACHE": "off",
+            "NO_COLOR": "1",
+            "CXX": str(self.program),
+        }
+
+    def building(self) -> subprocess.Popen[str]:  # noqa: TID251
+        """A kbuild whose slow compiler has just started."""
+        process = subprocess.Popen(  # noqa: TID251
+            (sys.executable, "-m", "kbuild", "build", "--backend", "cpu", "-q"),
+            cwd=self.bench.root,
+            env={**os.environ, **self.environment},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while not self.lines and process.poll() is None:
+            time.sleep(0.05)
+        assert process.poll() is None, process.communicate()[1]
+        return process
+
+    @property
+    def lines(self) -> list[str]:
+        return self.diary.read_text().splitlines() if self.diary.is_file() else []
+
+    @property
+    def compiler(self) -> int:
+        return int(self.lines[0].split()[1])
+
+
+def lives(pid: int) -> bool:
+    """False for a process that is over, its parent's interest in it aside."""
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")],
+)
+def test_a_signal_ends_the_compilers_as_well(
+    example: Callable[[str], Bench], number: int, code: int, word: str
+) -> None:
+    slow = Slow(example("relu"))
+    process = slow.building()
+    assert lives(slow.compiler)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (code, f"{word}\n")
+    assert not lives(slow.compiler)
+    assert not any(line.startswith("end") for line in slow.lines)
+
+
+def test_nobody_builds_in_a_tree_that_a_killed_build_still_writes_to(
+    example: Callable[[str], Bench],
+) -> None:
+    slow = Slow(example("relu"))
+    process = slow.building()
+    process.kill()
+    process.communicate()
+    assert lives(slow.compiler)
+    slow.bench.kbuild("build", "--backend", "cpu", env=slow.environment)
+    assert [line.split()[0] for line in slow.lines] == ["start", "end", "start", "end"]

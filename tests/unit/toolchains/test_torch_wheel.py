@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from given_wheels import opened, torch_wheel, version_file
+from projects import BINDING, kernel
+from toolkit_bench import fill
+
+from kbuild.errors import ToolchainError, UsageError
+from kbuild.identity import Identity
+from kbuild.plan import Requirements
+from kbuild.run import LocalRunner
+from kbuild.toolchains import Toolchain, ToolchainSource
+from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.host import Host
+from kbuild.toolchains.torch_wheel import GivenFirst, open_wheel
+from kbuild.toolchains.wheels import Wheels
+from kbuild.variant import System
+from kbuild.version import Version
+
+SYSTEM = "x86_64-linux"
+
+
+@pytest.fixture(autouse=True)
+def on_x86(monkeypatch) -> None:
+    monkeypatch.setattr("kbuild.toolchains.torch_wheel.given.host_system", lambda: SYSTEM)
+    monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: SYSTEM)
+    own = "kbuild.pipeline.torch_wheels.host_system"
+    monkeypatch.setattr(own, lambda: System.parse(SYSTEM))
+
+
+def look(path: Path, cache: Path):
+    return open_wheel(path, cache, LocalRunner())
+
+
+def needs(backend: str, toolkit: str | None, torch: str = "2.13", *, exact: bool = True):
+    return Requirements(backend, torch, exact, toolkit, system=SYSTEM)
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("2.13.0+rocm7.1", "Torch 2.13 for rocm 7.1"),
+        ("2.13.0+cu126", "Torch 2.13 for cuda 12.6"),
+        ("2.13.0+xpu", "Torch 2.13 for xpu 2025.3"),
+        ("2.13.1+cpu", "Torch 2.13 for cpu"),
+        ("2.16.0.dev20261110+cpu", "Torch 2.16 for cpu"),
+    ],
+)
+def test_a_wheel_says_what_it_is(tmp_path, version, words):
+    assert str(opened(tmp_path, version)) == words
+
+
+def test_the_file_name_is_not_asked(tmp_path):
+    renamed = torch_wheel(tmp_path).rename(tmp_path / "mine.zip")
+    assert str(look(renamed, tmp_path)) == "Torch 2.13 for rocm 7.1"
+
+
+class TestFitting:
+    @pytest.mark.parametrize(
+        ("version", "requires", "fits"),
+        [
+            ("2.13.0+rocm7.1", needs("rocm", "7.1"), True),
+            ("2.13.0+rocm7.1", needs("rocm", "7.2"), False),
+            ("2.13.0+rocm7.1", needs("rocm", "7.1", "2.12"), False),
+            ("2.13.0+rocm7.1", needs("rocm", "7.1", "2.12", exact=False), True),
+            ("2.13.0+rocm7.1", needs("rocm", "7.1", "2.14", exact=False), False),
+            ("2.13.0+rocm7.1", needs("cpu", None), False),
+            ("2.13.0+cu126", needs("cuda", "12.6"), True),
+            ("2.13.0+cu126", needs("cuda", "13.0"), False),
+            ("2.13.0+xpu", needs("xpu", "2025.3.2"), True),
+            ("2.13.0+xpu", needs("xpu", "2026.0.0"), False),
+            ("2.13.0+cpu", needs("cpu", None), True),
+            ("2.13.0+cpu", replace(needs("cpu", None), system="aarch64-linux"), False),
+            ("2.13.0+cpu", Requirements("cpu", tvm_ffi="0.1", system=SYSTEM), False),
+        ],
+    )
+    def test_release_and_backend_decide(self, tmp_path, version, requires, fits):
+        assert opened(tmp_path, version).fits(requires) is fits
+
+
+class TestRefusals:
+    def refused(self, path: Path, cache: Path) -> str:
+        with pytest.raises(ToolchainError) as caught:
+            look(path, cache)
+        return caught.value.message
+
+    def test_no_file(self, tmp_path):
+        assert "missing.whl` is no file" in self.refused(tmp_path / "missing.whl", tmp_path)
+
+    def test_a_file_that_is_no_wheel(self, tmp_path):
+        (tmp_path / "a.whl").write_bytes(b"\x7fELF" * 100)
+        assert self.refused(tmp_path / "a.whl", tmp_path) == "a.whl: File is not a zip file"
+
+    def test_half_a_wheel(self, tmp_path):
+        path = torch_wheel(tmp_path)
+        path.write_bytes(path.read_bytes()[:-200])
+        assert "File is not a zip file" in self.refused(path, tmp_path)
+
+    def test_another_project(self, tmp_path):
+        path = torch_wheel(tmp_path, members={})
+        stripped = tmp_path / "numpy.whl"
+        with zipfile.ZipFile(path) as old, zipfile.ZipFile(stripped, "w") as new:
+            for name in old.namelist():
+                if not name.startswith("torch/"):
+                    new.writestr(name, old.read(name))
+        assert "numpy.whl is no wheel of Torch" in self.refused(stripped, tmp_path)
+
+    @pytest.mark.parametrize(
+        ("tag", "words"),
+        [
+            ("cp312-cp312-manylinux_2_28_aarch64", "is for aarch64-linux; this machine is x86_64"),
+            ("cp312-cp312-win_amd64", "is for x86_64-windows; this machine is x86_64-linux"),
+            ("cp312-none-macosx_11_0_arm64", "is for aarch64-darwin; this machine is x86_64"),
+            ("pp310-pypy310_pp73-linux_x86_64", "is for Python `pp310`; kernels are built for"),
+            ("cp38-cp38-linux_x86_64", "is for Python `cp38`; kernels are built for CPython 3.9"),
+            ("cp312-cp312-wasm32", "is for `wasm32`, which kbuild does not know"),
+        ],
+    )
+    def test_another_machine_or_python(self, tmp_path, tag, words):
+        assert words in self.refused(torch_wheel(tmp_path, tag=tag), tmp_path)
+
+    def test_any_cpython_serves(self, tmp_path):
+        for tag in ("cp39-cp39-linux_x86_64", "cp314-cp314t-manylinux_2_28_x86_64"):
+            assert look(torch_wheel(tmp_path, tag=tag), tmp_path).backend == "rocm"
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            (version_file("2.13.0+rocm7.1"), "contradicts itself: the version is 2.13.0+rocm7.1"),
+            (
+                version_file("2.13.0+cpu", cuda="13.0"),
+                "the version is 2.13.0+cpu, and cuda is 13.0",
+            ),
+            (b"def (", "torch/version.py cannot be read"),
+            (b"cuda = None\n", "torch/version.py names no version of Torch"),
+        ],
+    )
+    def test_a_strange_version_file(self, tmp_path, text, words):
+        path = torch_wheel(tmp_path, members={"torch/version.py": text})
+        assert words in self.refused(path, tmp_path)
+
+
+class TestRemembering:
+    def test_the_digest_is_read_once_while_size_and_time_stay(self, tmp_path):
+        path = torch_wheel(tmp_path)
+        first = look(path, tmp_path)
+        status = path.stat()
+        path.write_bytes(b"x" * status.st_size)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert look(path, tmp_path).told == first.told
+
+    def test_another_file_is_looked_into(self, tmp_path):
+        path = torch_wheel(tmp_path)
+        first = look(path, tmp_path)
+        shutil.copy(torch_wheel(tmp_path / "other", "2.12.0+cpu"), path)
+        second = look(path, tmp_path)
+        assert (first.release, second.release) == (Version((2, 13)), Version((2, 12)))
+        assert first.recipe.name != second.recipe.name
+
+
+@pytest.mark.compile
+class TestUnpacking:
+    def test_headers_cmake_hipify_and_stubs_come_to_the_store(self, tmp_path):
+        wheel = opened(tmp_path)
+        entry = wheel.provide()
+        assert entry.name.startswith("torch-2.13.0+rocm7.1-")
+        for name in (
+            "include/torch/library.h", "share/cmake/Torch/TorchConfig.cmake", "version.py",
+            "utils/hipify/hipify_python.py", "lib/libc10_hip.so",
+        ):  # fmt: skip
+            assert (entry.root / "torch" / name).is_file()
+        assert not (entry.root / "torch/lib/libtorch_cpu.so").exists()
+        stubs = {path.name for path in Path(wheel.facts["library_dir"]).iterdir()}
+        assert {"libtorch_hip.so", "libc10_hip.so", "libtorch_xpu.so", "libtorch.so"} <= stubs
+        (source,) = entry.facts["sources"]
+        assert (source["filename"], source["sha256"]) == (wheel.name, wheel.told["sha256"])
+
+    def test_a_damaged_member_is_found(self, tmp_path):
+        path = torch_wheel(tmp_path, lie={"torch/include/torch/library.h": b"#pragma twice\n"})
+        with pytest.raises(ToolchainError, match=r"torch/library\.h`: its SHA-256 is not the one"):
+            look(path, tmp_path / "cache").provide()
+        assert not (tmp_path / "cache/store" / look(path, tmp_path / "cache").recipe.name).exists()
+
+
+class Source(ToolchainSource):
+    def __init__(self, name: str, reason: str | None = None) -> None:
+        self.name, self.reason = name, reason
+
+    def refuses(self, requires: Requirements) -> str | None:
+        return self.reason
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        return Toolchain(self.name, Path("cmake"), Path("ninja"), Path("python"))
+
+
+class TestChoosing:
+    def test_the_wheel_that_fits_goes_first(self, tmp_path):
+        given = [(opened(tmp_path), Source("rocm")), (opened(tmp_path, "2.13.0+cpu"), Source("c"))]
+        box = GivenFirst(given, Source("others"))
+        asked = [needs("rocm", "7.1"), needs("cpu", None), needs("rocm", "7.2")]
+        assert [box.provision(each).source for each in asked] == ["rocm", "c", "others"]
+        assert box.preview(asked[0]).source == "rocm"
+
+    def test_a_wheel_that_fits_is_not_passed_over(self, tmp_path):
+        box = GivenFirst([(opened(tmp_path), Source("rocm", "no clang"))], Source("others"))
+        assert box.refuses(needs("rocm", "7.1")) == "no clang"
+        assert box.refuses(needs("rocm", "7.2")) is None
+
+
+@pytest.mark.compile
+class TestToolchains:
+    def test_the_host_builds_against_it(self, tmp_path):
+        wheel = opened(tmp_path, "2.12.1+cpu")
+        host = Host(LocalRunner(), FactCache(tmp_path / "cache"), supply=wheel)
+        made = host.provision(needs("cpu", None, "2.12"))
+        entries = dict(made.cache)
+        assert entries["KBUILD_TORCH_VERSION"] == "2.12.1+cpu"
+        assert Path(entries["KBUILD_TORCH_LIBRARY_DIR"], "libtorch_cpu.so").is_file()
+        assert dict(made.versions)["torch-wheel"] == f"{wheel.name} sha256:{wheel.told['sha256']}"
+        assert "torch-wheel" not in dict(made.compilers)
+        assert "no release of Torch" not in " ".join(made.notes)
+
+    def test_a_nightly_is_told(self, tmp_path):
+        wheel = opened(tmp_path, "2.15.0.dev20261110+cpu")
+        host = Host(LocalRunner(), FactCache(tmp_path / "cache"), supply=wheel)
+        assert "is no release of Torch but 2.15.0.dev20261110+cpu" in " ".join(
+            host.provision(needs("cpu", None, "2.15")).notes
+        )
+
+    def test_cuda_comes_from_wheels_and_torch_from_this_one(self, tmp_path):
+        lock = replace(fill(tmp_path / "shelf"), torch={})
+        wheel = opened(tmp_path, "2.13.0+cu130")
+        source = Wheels(LocalRunner(), tmp_path / "cache", lock=lock, supply=wheel)
+        requires = needs("cuda", "13.0")
+        assert replace(source, supply=None).refuses(requires) == "needs Torch 2.13; pinned are "
+        assert source.refuses(requires) is None
+        record = dict(source.preview(requires).versions)
+        assert (record["torch"], record["cuda"]) == ("2.13.0+cu130", "13.0")
+        assert record["torch-wheel"].startswith(wheel.name)
+
+
+class TestPipeline:
+    def test_outside_the_matrix(self, tmp_path):
+        from kbuild.pipeline.torch_wheels import given_wheels
+
+        for version, words in (
+            ("2.16.0.dev20261110+cpu", "is Torch 2.16 for cpu, which is not in kbuild's matrix"),
+            ("2.14.0+rocm7.1", "it has rocm with Torch 2.11, 2.12, 2.13"),
+        ):
+            with pytest.raises(ToolchainError) as caught:
+                given_wheels([torch_wheel(tmp_path, version)], tmp_path, LocalRunner())
+            assert words in caught.value.message
+        wheel = torch_wheel(tmp_path, "2.13.0+xpu")
+        with pytest.raises(ToolchainError, match=r"it has xpu with Torch 2\.11, 2\.12"):
+            given_wheels([wheel], tmp_path, LocalRunner())
+
+    def test_a_wheel_for_none_of_the_variants(self, tmp_path, project):
+        from kbuild.matrix.selection import Selection
+        from kbuild.pipeline import plan
+        from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
+
+        (wheel,) = given_wheels([torch_wheel(tmp_path, "2.13.0+cu126")], tmp_path, LocalRunner())
+        identity = Identity("0000000")
+        made = project(BINDING, kernel("cpu"), kernel("cuda"), backends=("cpu", "cuda"))
+        chosen = Selection(globs=("torch213-*-cpu-x86_64-linux",))
+        plans = plan(made, chosen, LocalRunner(), identity=identity)
+        with pytest.raises(UsageError) as caught:
+            refuse_unused([wheel], plans)
+        assert caught.value.message == (
+            f"{wheel.name} is Torch 2.13 for cuda 12.6, which none of the chosen variants is "
+            "built against: torch213-cxx11-cpu-x86_64-linux"
+        )
+        both = Selection(globs=("torch213-*-cpu-x86_64-linux", "torch213-*-cu126-x86_64-linux"))
+        refuse_unused([wheel], plan(made, both, LocalRunner(), identity=identity))
