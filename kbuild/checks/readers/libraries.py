@@ -45,6 +45,19 @@ def base_name(path: Path | str) -> str:
     return Path(path).name.partition(".")[0]
 
 
+def is_extension(where: str, output: Output) -> bool:
+    """True for the library that Python imports; TVM-FFI loads its library without Python."""
+    if output.variant and output.variant.framework == "tvm-ffi":
+        return False
+    return is_kernel(where, output)
+
+
+def is_kernel(where: str, output: Output) -> bool:
+    """True for the library with the kernel, False for those that it brings along."""
+    metadata = metadata_of(output)
+    return "/" not in where and (metadata is None or base_name(where) == metadata.id)
+
+
 def some(names: list[str], limit: int = 8) -> str:
     """The first names in backticks, and how many more there are."""
     shown = ", ".join(f"`{name}`" for name in names[:limit])

@@ -22,18 +22,20 @@ def load(name: str) -> Mapping[str, Any]:
     return document
 
 
-def allowed_libraries(variant: Variant) -> tuple[str, ...]:
-    """Patterns of library names that an extension of this variant may need."""
+def allowed_libraries(variant: Variant | None) -> tuple[str, ...]:
+    """Patterns of library names that an extension may need; of any variant when it is unknown."""
     data = load("libraries")
-    by_backend = data["framework-backends"].get(variant.framework, {})
-    patterns = [
-        *data["system"],
-        *data["any-backend"],
-        *data["frameworks"].get(variant.framework, ()),
-        *by_backend.get(variant.backend, ()),
-        *data["backends"].get(variant.backend, ()),
-    ]
-    major = str(variant.backend_version.major) if variant.backend_version else "*"
+    patterns = [*data["system"], *data["any-backend"]]
+    if variant is None:
+        tables = (data["frameworks"], data["backends"], *data["framework-backends"].values())
+        patterns += [pattern for table in tables for names in table.values() for pattern in names]
+    else:
+        by_backend = data["framework-backends"].get(variant.framework, {})
+        patterns += data["frameworks"].get(variant.framework, ())
+        patterns += by_backend.get(variant.backend, ())
+        patterns += data["backends"].get(variant.backend, ())
+    release = variant.backend_version if variant else None
+    major = str(release.major) if release else "*"
     return tuple(pattern.replace("{major}", major) for pattern in patterns)
 
 
