@@ -16,6 +16,9 @@ from kbuild.build.quantity import duration_text, memory_text
 from kbuild.build.recorded import torch_headers
 from kbuild.build.timeline import Timeline, timeline
 from kbuild.build.units import Unit, UnitLog
+from kbuild.checks.base import Output
+from kbuild.checks.readers.image import Line, table
+from kbuild.checks.readers.libraries import device_code
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -50,6 +53,8 @@ class VariantRow:
     cpu: float
     size: int
     """Bytes of the variant directory."""
+    code: tuple[Line, ...] = ()
+    """What its libraries hold for every GPU, as the check `archs` reads it."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,7 @@ def _row(outcome: VariantOutcome, colors: dict[str, int], log: UnitLog) -> Varia
         hits=sum(1 for unit in own if unit.cache == "hit"),
         cpu=sum(unit.cpu for unit in own),
         size=_size_of(outcome.folder),
+        code=_code_of(outcome.folder),
     )
 
 
@@ -159,6 +165,13 @@ def _size_of(folder: Path | None) -> int:
     if folder is None or not folder.is_dir():
         return 0
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _code_of(folder: Path | None) -> tuple[Line, ...]:
+    if folder is None or not folder.is_dir():
+        return ()
+    holders = device_code(Output(folder, None))
+    return table(image for holder in holders for image in holder.code.images)
 
 
 def _notes(log: UnitLog) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.readers.libraries import code_table
 
 MANY_FILES = 200
 """More files than this make every download of the kernel slow."""
@@ -39,10 +40,10 @@ class Size(Check):
             yield Finding(self.name, "warning", ".", what, hint)
 
     def facts(self, output: Output) -> Mapping[str, Any]:
-        """`total` and `files` (name -> bytes), largest first."""
+        """`total`, `files` (name -> bytes, largest first), `archs` (a list of what devices run)."""
         sizes = sizes_of(output.root)
         files = dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
-        return {"total": sum(sizes.values()), "files": files}
+        return {"total": sum(sizes.values()), "files": files, "archs": code_table(output)}
 
 
 def sizes_of(root: Path) -> dict[str, int]:

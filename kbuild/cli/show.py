@@ -117,11 +117,16 @@ def _show_sizes(examinations: Sequence[Examination], ui: Ui) -> None:
 
 
 def _sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """All files together, the large ones, and the rest together."""
+    """All files together, the large ones with their device code, and the rest together."""
     total, files = facts["total"], facts["files"]
     large = {name: size for name, size in files.items() if size > total * _SMALL}
     yield f"{len(files)} files", size_text(total)
-    yield from ((printable(name), size_text(size)) for name, size in large.items())
+    for name, size in large.items():
+        yield printable(name), size_text(size)
+        for code in facts["archs"]:
+            if code["library"] == name:
+                kind = "" if code["kind"] == "machine" else f" {code['kind']}"
+                yield f"  {code['arch']}{kind}", size_text(code["size"])
     if len(files) > len(large):
         yield f"{len(files) - len(large)} others", size_text(total - sum(large.values()))
 

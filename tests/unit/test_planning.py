@@ -124,6 +124,15 @@ def test_device_code_in_the_bindings_is_compiled_for_the_toolkits_archs(project)
     assert dict(part(built, "cuda").flags)["CUDA"].count("-gencode=arch=compute_80,code=sm_80") == 0
 
 
+def test_sections_without_device_code_announce_no_archs(project) -> None:
+    host = kernel("cuda", name="host").replace("src/k.cu", "src/k.cpp")
+    device = kernel("cuda", 'cuda-capabilities = ["9.0"]')
+    made = project(BINDING, device, host, backends=("cuda",))
+    assert plan(made, "torch213-*-cu130-x86_64-linux").archs == ("9.0",)
+    made = project(BINDING, host, backends=("cuda",))
+    assert plan(made, "torch213-*-cu130-x86_64-linux").archs == ()
+
+
 def test_grouped_archs_are_those_of_the_code_and_the_plan_says_who_runs_it(project) -> None:
     keys = 'cuda-capabilities = ["8.0", "8.6", "8.9", "9.0"]\ncuda-group-archs = true'
     made = project(BINDING, kernel("cuda", keys), backends=("cuda",))

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from device_bench import MACHINE, PTX, elf, fatbin
 
 from kbuild.build.budget import Budget
 from kbuild.build.report import VariantOutcome, render
@@ -138,3 +139,11 @@ def test_the_log_is_read_back(tmp_path: Path) -> None:
     assert log.warnings == ("w",)
     assert log.summary == "1 of 1 object from cache"
     assert read_log(tmp_path / "none").summary == ""
+
+
+def test_archs_have_the_sizes_that_the_library_says(log: UnitLog, tmp_path: Path) -> None:
+    code = fatbin((MACHINE, "80"), (MACHINE, "90a"), (PTX, "80")) + fatbin((MACHINE, "80"))
+    (tmp_path / "relu.so").write_bytes(elf({".nv_fatbin": code}))
+    outcome = VariantOutcome(CUDA, "built", 12.0, ("8.0+PTX", "9.0a"), tmp_path)
+    text = " ".join(Page(render("relu", [outcome], log, Budget(4, 20480))).text.split())
+    assert "8.0 0.2 kB, 9.0a 0.1 kB, PTX of 8.0 0.1 kB" in text

@@ -14,6 +14,7 @@ from kbuild.checks.base import run_checks
 from kbuild.run import LocalRunner
 
 EXPECTED = (
+    "archs",
     "binary",
     "depends",
     "imports",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 
 import pytest
+from device_bench import MACHINE, elf, fatbin
 
 CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch-cuda"
 VERBS = ("check", "check-builds", "check-abi")
@@ -274,6 +276,16 @@ class TestAnswer:
         assert set(output) == {"name", "variant", "path", "ok", "checks", "facts", "findings"}
         assert output["facts"]["size"]["files"]["__init__.py"] == 8
         assert {"check", "severity", "where", "what", "hint"} <= set(output["findings"][0])
+
+    def test_sizes_per_arch(self, kbuild, sealed):
+        (sealed / "x.so").write_bytes(elf({".nv_fatbin": fatbin((MACHINE, "90a"))}))
+        arguments = ("check-builds", "demo", "--only", "size")
+        (output,) = kbuild(*arguments, "--json").json["targets"][0]["outputs"]
+        (code,) = output["facts"]["size"]["archs"]
+        assert (code["library"], code["arch"], code["size"]) == ("x.so", "9.0a", 128)
+        assert re.search(
+            r"^ +x.so +\S+ \w+\n +9.0a +128 bytes$", kbuild(*arguments).out, re.MULTILINE
+        )
 
 
 def _blocks(out: str) -> list[str]:
