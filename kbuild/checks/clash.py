@@ -6,10 +6,11 @@ extensions apart from each other, but not every program does: `ctypes` has `RTLD
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.readers.elf import ElfFile
 from kbuild.checks.readers.libraries import elf_libraries, has_libraries, is_kernel, some
 from kbuild.checks.readers.mangled import namespace
 from kbuild.checks.readers.objects import objects_of
@@ -38,11 +39,10 @@ class Clash(Check):
         allowed = _allowed(output.variant)
         for where, elf in elf_libraries(output):
             if is_kernel(where, output):
-                offered = [s for s in elf.exported if not s.unique and not matches(s.name, allowed)]
-                shared = [symbol for symbol in offered if _is_of_headers(symbol)]
-                own = sorted({symbol.name for symbol in offered} - {s.name for s in shared})
-                yield from self._own(where, own, output)
-                yield from self._shared(where, shared)
+                own, spaces = _sorted_out(elf)
+                own = [name for name in own if not matches(name, allowed)]
+                yield from self._own(where, sorted(own), output)
+                yield from self._shared(where, spaces)
 
     def _own(self, where: str, names: list[str], output: Output) -> Iterator[Finding]:
         if names:
@@ -51,17 +51,18 @@ class Clash(Check):
             makers = objects_of(output).makers(names)
             yield Finding(self.name, "warning", where, what, hint, tuple(names), makers)
 
-    def _shared(self, where: str, symbols: list[Symbol]) -> Iterator[Finding]:
-        if symbols:
-            counts = Counter(namespace(symbol.name) for symbol in symbols).most_common()
-            spaces = ", ".join(f"{count} of `{space or 'types'}`" for space, count in counts)
-            what = f"exports {len(symbols)} weak symbols of headers ({spaces})"
+    def _shared(self, where: str, spaces: Mapping[str, list[str]]) -> Iterator[Finding]:
+        if spaces:
+            sizes = sorted(((len(names), space) for space, names in spaces.items()), reverse=True)
+            listed = ", ".join(f"{size} of `{space}`" for size, space in sizes)
+            count = sum(size for size, _ in sizes)
+            what = f"exports {count} weak symbols of headers ({listed})"
             hint = (
                 "compile with `-fvisibility=hidden`: a kernel for another release of these headers "
                 "may bind to them"
             )
-            names = sorted(symbol.name for symbol in symbols)[:_LISTED]
-            yield Finding(self.name, "warning", where, what, hint, tuple(names))
+            names = tuple(sorted(name for names in spaces.values() for name in names))
+            yield Finding(self.name, "warning", where, what, hint, names[:_LISTED])
 
 
 def _allowed(variant: Variant | None) -> tuple[str, ...]:
@@ -71,9 +72,26 @@ def _allowed(variant: Variant | None) -> tuple[str, ...]:
     return tuple(pattern for key in sorted(chosen) for pattern in exports.get(key, ()))
 
 
-def _is_of_headers(symbol: Symbol) -> bool:
-    """Templates and inline functions are weak, and so is what describes a type (`_ZTI`, `_ZTS`)."""
+def _sorted_out(elf: ElfFile) -> tuple[list[str], dict[str, list[str]]]:
+    """A kernel's own exported symbols, and those of headers by namespace."""
+    own: list[str] = []
+    spaces: dict[str, list[str]] = defaultdict(list)
+    for symbol in elf.exported:
+        if not symbol.unique:
+            space = _headers(symbol)
+            (own if space is None else spaces[space]).append(symbol.name)
+    return own, spaces
+
+
+def _headers(symbol: Symbol) -> str | None:
+    """Whose headers the symbol comes from; None for a kernel's own.
+
+    Templates, inline functions and what describes a type (`_ZTI`) are weak, and every kernel
+    compiles its own copy.
+    """
     if symbol.binding not in _WEAK:
-        return False
+        return None
     space = namespace(symbol.name)
-    return space in load("symbols")["headers"] or (not space and symbol.name.startswith("_ZT"))
+    if not space:
+        return "types" if symbol.name.startswith("_ZT") else None
+    return space if space in load("symbols")["headers"] else None

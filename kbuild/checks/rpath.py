@@ -31,7 +31,8 @@ class Rpath(Check):
                 yield self._text_relocations(where, elf, output)
             if not elf.relro:
                 hint = "link with `-Wl,-z,relro,-z,now`"
-                what = "its tables of addresses stay writable (no PT_GNU_RELRO)"
+                missing = "PT_GNU_RELRO" if elf.bind_now else "PT_GNU_RELRO, no BIND_NOW"
+                what = f"its tables of addresses stay writable (no {missing})"
                 yield Finding(self.name, "info", where, what, hint)
 
     def _text_relocations(self, where: str, elf: ElfFile, output: Output) -> Finding:

@@ -226,9 +226,9 @@ class TestAnswer:
         assert answer.code == 6
         table, layout, imports = answer.out.split("\n\n")[0], *_blocks(answer.out)
         assert table.splitlines() == [
-            "variant     files  code  abi",
-            "torch-cuda  fail   ok    -",
-            "torch-rocm  fail   warn  -",
+            "variant     files  code  abi  archs",
+            "torch-cuda  fail   ok    -    -",
+            "torch-rocm  fail   warn  -    -",
         ]
         assert layout.splitlines()[1:] == [
             "  error: old.pyc: is bytecode",
