@@ -67,9 +67,12 @@ def _read(path: Path, _size: int, _mtime: int) -> tuple[MachSlice, ...]:
     try:
         file = MachO(str(path), allow_unknown_load_commands=True)
         content = path.read_bytes()
-        return tuple(_slice(header, content) for header in file.headers)
+        slices = tuple(_slice(header, content) for header in file.headers)
     except Exception as error:
         raise UnreadableBinaryError(f"not a sound Mach-O file: {error}") from error
+    if not slices:
+        raise UnreadableBinaryError("not a sound Mach-O file: it is for no CPU")
+    return slices
 
 
 def _slice(header: Any, content: bytes) -> MachSlice:

@@ -80,6 +80,11 @@ def test_every_slice_of_a_universal_file_is_looked_at(make: Make, run: Run) -> N
     ]
 
 
+def test_a_universal_file_for_no_cpu(make: Make, run: Run) -> None:
+    output = make({f"{ID}.abi3.so": universal()}, variant=DARWIN)
+    assert told(output, run) == ["not a sound Mach-O file: it is for no CPU"]
+
+
 def test_the_stable_abi_on_macos(make: Make, run: Run) -> None:
     names = ["_ZN3c105ErrorC1Ev", "torch_new_generator_handle", "aoti_torch_get_sizes"]
     data = macho(undefined=names, exported=INIT)
