@@ -122,7 +122,7 @@ def _conclude(answers: Sequence[Answer], ctx: Context) -> int:
     for error in errors:
         ctx.ui.error(error)
     if not errors:
-        ctx.ui.say(_praise(answers, outputs))
+        ctx.ui.say(_praise(answers, outputs, told=ctx.ui.verbosity > 0))
     return ToolchainError.code if errors else 0
 
 
@@ -132,11 +132,15 @@ def _noun(outputs: Sequence[Examination]) -> str:
     return {"libraries": "library", "variants": "variant"}[plural] if len(outputs) == 1 else plural
 
 
-def _praise(answers: Sequence[Answer], outputs: Sequence[Examination]) -> str:
+def _praise(answers: Sequence[Answer], outputs: Sequence[Examination], *, told: bool) -> str:
     counted = f"{len(outputs)} {_noun(outputs)}: no promise broken"
     parts = [counted if outputs else "no built variants were there to check"]
     warnings = sum(answer.count("warning") for answer in answers)
     notes = sum(answer.count("info") for answer in answers)
     parts += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
-    parts += [f"{notes} note{'s' if notes > 1 else ''} (`-v` shows them)"] if notes else []
+    parts += (
+        [f"{notes} note{'s' if notes > 1 else ''} {'' if told else ' (`-v` shows them)'}"]
+        if notes
+        else []
+    )
     return ", ".join(parts)

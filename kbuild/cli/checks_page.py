@@ -18,8 +18,8 @@ What `kbuild check` and `check-builds` ask of a variant, `check-abi` of its libr
 all of them before it puts a variant in place. `--list` prints the names; `--only` and `--skip` take
 them. [Check a kernel that somebody else built](../how-to/check-a-kernel.md) shows them at work.
 
-A finding is an *error* (a promise is broken; exit code 6), a *warning* (an error with `--strict`) or
-a *note* (something that could not be tried here, or is worth knowing; `-v` shows it).
+A finding is an *error* (a promise is broken; exit code 6), a *warning* (an error with `--strict`)
+or a *note* (something that could not be tried here, or is worth knowing; `-v` shows it).
 """
 _GROUPS = {
     "files": "Files",
