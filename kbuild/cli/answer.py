@@ -137,10 +137,7 @@ def _praise(answers: Sequence[Answer], outputs: Sequence[Examination], *, told: 
     parts = [counted if outputs else "no built variants were there to check"]
     warnings = sum(answer.count("warning") for answer in answers)
     notes = sum(answer.count("info") for answer in answers)
+    hint = "" if told else " (`-v` shows them)"
     parts += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
-    parts += (
-        [f"{notes} note{'s' if notes > 1 else ''} {'' if told else ' (`-v` shows them)'}"]
-        if notes
-        else []
-    )
+    parts += [f"{notes} note{'s' if notes > 1 else ''}{hint}"] if notes else []
     return ", ".join(parts)
