@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.metadata import ARCH_FORMS
 from kbuild.checks.readers.archset import (
     Wanted,
     limited,
     listing,
     missing,
+    other_kinds,
     own_images,
     unnamed,
 )
@@ -27,8 +29,6 @@ from kbuild.checks.readers.libraries import (
 from kbuild.metadata import METADATA_FILE
 
 TITLES = {"cuda": "CUDA", "rocm": "ROCm", "xpu": "SYCL"}
-WITH_ARCHS = ("cuda", "rocm")
-"""Backends whose metadata names archs; the client compares them with the device."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,12 @@ class Archs(Check):
         if backend is not None:
             yield from self._foreign(holders, backend)
         if claim is None:
-            yield from self._listed(holders)
+            yield from self._listed(holders, backend)
             yield from self._unclaimed(output, holders)
             return
         yield from self._unnamed(holders, claim)
-        if all(holder.sound for holder in holders):
+        others = len(tuple(output.libraries())) - len(holders)  # no ELF files: not looked into
+        if not others and all(holder.sound for holder in holders):
             yield from self._missing(holders, claim)
 
     def _soundness(self, holder: Holder) -> Iterator[Finding]:
@@ -77,6 +78,10 @@ class Archs(Check):
         if code.unread:
             hint = "`pip install 'kbuild[rocm]'` brings what unpacks it"
             yield Finding(self.name, "warning", holder.where, code.unread, hint)
+        strange = other_kinds(code.images)
+        if strange:
+            what = f"has {listing(strange)}, which no GPU or driver takes as it is"
+            yield Finding(self.name, "info", holder.where, what)
         if code.relocatable and not any(image.backend == "cuda" for image in code.images):
             what = "its CUDA code was compiled with `-rdc=true` and never linked for the device"
             hint = "link with nvcc, or set CUDA_RESOLVE_DEVICE_SYMBOLS on the CMake target"
@@ -90,16 +95,18 @@ class Archs(Check):
                 hint = "leave the device sources out of this backend's sections"
                 yield Finding(self.name, "error", holder.where, what, hint)
 
-    def _listed(self, holders: Sequence[Holder]) -> Iterator[Finding]:
+    def _listed(self, holders: Sequence[Holder], only: str | None) -> Iterator[Finding]:
         for holder in holders:
             for backend in sorted({image.backend for image in holder.code.images}):
+                if only not in (None, backend):
+                    continue  # an error already
                 found = listing(image for image in holder.code.images if image.backend == backend)
                 what = f"has {TITLES[backend]} code for {found}"
                 yield Finding(self.name, "info", holder.where, what)
 
     def _unclaimed(self, output: Output, holders: Sequence[Holder]) -> Iterator[Finding]:
         metadata = metadata_of(output)
-        if metadata is None or metadata.archs or metadata.backend not in WITH_ARCHS:
+        if metadata is None or metadata.archs or metadata.backend not in ARCH_FORMS:
             return
         own = [own_images(holder.code.images, metadata.backend) for holder in holders]
         if any(own) or not own:
@@ -119,15 +126,15 @@ class Archs(Check):
                 hint = "link the shared library that Torch brings, or leave it: it costs size"
                 yield Finding(self.name, "warning", holder.where, what, hint)
             else:
-                hint = f"take it out of the section's flags; `{METADATA_FILE}` names what was asked"
+                hint = "take it out of the flags, or out of a library that is linked statically"
                 yield Finding(self.name, "error", holder.where, what, hint)
 
     def _missing(self, holders: Sequence[Holder], claim: _Claim) -> Iterator[Finding]:
         images = tuple(_of_the_kernel(holders, claim))
         wanted = Wanted.of(claim.archs)
         lost = missing(images, wanted)
-        if not images:
-            yield self._nothing(holders, claim)
+        if not any(own_images(holder.code.images, claim.backend) for holder in holders):
+            yield from self._nothing(holders, claim)
         elif lost:
             what = f"no library has code for {lost}, which `{METADATA_FILE}` names"
             hint = "build again without `-gencode` or `--offload-arch` of your own in the flags"
@@ -137,15 +144,18 @@ class Archs(Check):
             hint = f"compile for `{arch}` without modes, or for both settings of each"
             yield Finding(self.name, "warning", claim.extension, what, hint)
 
-    def _nothing(self, holders: Sequence[Holder], claim: _Claim) -> Finding:
-        named = some(list(claim.archs))
+    def _nothing(self, holders: Sequence[Holder], claim: _Claim) -> Iterator[Finding]:
+        named = missing((), Wanted.of(claim.archs))
+        if any(holder.code.relocatable for holder in holders):
+            return  # said already: it waits for the device linker
         if any(holder.code.registers for holder in holders):
             what = f"has no device code at all, though it registers some; {named} should be there"
             hint = "a tool took the section away: do not `objcopy` or `strip` it by hand"
-            return Finding(self.name, "error", claim.extension, what, hint)
+            yield Finding(self.name, "error", claim.extension, what, hint)
+            return
         what = f"no library has device code, but `{METADATA_FILE}` names {named}"
         hint = f"fine for a kernel that only calls libraries: leave `archs` out of {METADATA_FILE}"
-        return Finding(self.name, "warning", claim.extension, what, hint)
+        yield Finding(self.name, "warning", claim.extension, what, hint)
 
 
 def _backend(output: Output) -> str | None:
@@ -158,7 +168,7 @@ def _backend(output: Output) -> str | None:
 def _claim(output: Output) -> _Claim | None:
     """None when nothing is claimed; `metadata` reports archs that should be there."""
     metadata = metadata_of(output)
-    if metadata is None or not metadata.archs or metadata.backend not in WITH_ARCHS:
+    if metadata is None or not metadata.archs or metadata.backend not in ARCH_FORMS:
         return None
     if output.alone is not None and base_name(output.alone) != metadata.id:
         return None  # what a library beside the extension has is not what the variant has

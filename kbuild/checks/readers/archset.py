@@ -35,6 +35,11 @@ def own_images(images: Iterable[Image], backend: str) -> tuple[Image, ...]:
     return tuple(image for image in images if image.backend == backend and image.kind in _RUNS)
 
 
+def other_kinds(images: Iterable[Image]) -> tuple[Image, ...]:
+    """Those that something has still to compile or link, or of a kind that is not known."""
+    return tuple(image for image in images if image.kind not in _RUNS)
+
+
 def unnamed(images: Iterable[Image], wanted: Wanted) -> tuple[Image, ...]:
     """Images that nobody promised."""
     return tuple(image for image in images if (image.arch, image.kind) not in wanted.pairs)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from device_bench import MACHINE, PTX, REAL, bundle, carrying, fatbin
+from device_bench import LTO, MACHINE, PTX, REAL, bundle, carrying, fatbin
 
 from kbuild.checks.archs import Archs
 from kbuild.checks.base import Finding, Output
@@ -117,6 +117,13 @@ def test_a_static_library_brings_archs_of_its_own(holding: Holding) -> None:
     ]
 
 
+def test_all_code_is_that_of_a_static_library(holding: Holding) -> None:
+    archs = replace(CUDA, archs=("8.0",))
+    warning, error = found(holding(cuda((MACHINE, "80"), (MACHINE, "70")), archs, source=STATIC))
+    assert warning[0] == "warning"
+    assert error == ("error", FILE, "no library has code for 8.0, which `metadata.json` names")
+
+
 def test_a_shared_library_brings_none(
     holding: Holding, library: Callable[..., bytes], tmp_path: Path
 ) -> None:
@@ -151,7 +158,8 @@ def test_code_of_another_backend(
     variant: str,
     what: str,
 ) -> None:
-    assert found(holding(sections, metadata, variant))[0] == ("error", FILE, what)
+    (first, *_) = found(holding(sections, metadata, variant))
+    assert first == ("error", FILE, what)
 
 
 def test_device_code_that_was_taken_away(holding: Holding) -> None:
@@ -168,9 +176,20 @@ def test_a_kernel_of_host_code(holding: Holding) -> None:
 
 def test_code_that_waits_for_the_device_linker(holding: Holding) -> None:
     sections = {"__nv_relfatbin": GOOD, ".nvFatBinSegment": bytes(24)}
-    first, second = found(holding(sections))
-    assert "never linked for the device" in first[2]
-    assert "no device code at all" in second[2]
+    ((severity, _, what),) = found(holding(sections))
+    assert severity == "error"
+    assert "never linked for the device" in what
+
+
+def test_code_for_link_time_optimisation_is_named(holding: Holding) -> None:
+    output = holding(cuda((MACHINE, "80"), (LTO, "90")), replace(CUDA, archs=("8.0",)))
+    what = "has ir of 9.0, which no GPU or driver takes as it is"
+    assert found(output) == [("info", FILE, what)]
+
+
+def test_nothing_is_said_of_files_that_are_not_read(make: Callable[..., Output]) -> None:
+    files = {f"{ID}.pyd": b"MZ" + bytes(64)}
+    assert found(make(files, variant=CU130, metadata=CUDA)) == []
 
 
 def test_damage_is_an_error_and_proves_nothing(holding: Holding) -> None:
