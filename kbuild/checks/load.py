@@ -26,6 +26,7 @@ class Load(Check):
 
     name = "load"
     summary = "The variant is imported in a fresh process, and its ops survive a call."
+    group = "load"
     slow = True
     runner: Runner = LocalRunner()
     limit_s: float = 60

@@ -58,7 +58,7 @@ def add_load(parser: ArgumentParser) -> None:
 class Loading:
     """With what a variant is loaded."""
 
-    python: Path | None
+    python: Path | None = None
     others: tuple[Path, ...] = ()
     beside: Path | None = None
 

@@ -419,3 +419,36 @@ def test_another_version_that_cannot_be_compared(
     (finding,) = load_ops(noarch, "", beside=other(source, identifier))
     assert finding.severity == "info"
     assert reason in finding.what
+
+
+REGISTERS_ELSEWHERE = f"""
+#define Py_LIMITED_API 0x03090000
+#include <Python.h>
+static struct PyModuleDef def = {{PyModuleDef_HEAD_INIT, "{ID}", 0, 0, 0, 0, 0, 0, 0}};
+PyMODINIT_FUNC PyInit_{ID}(void) {{
+  PyObject *torch = PyImport_ImportModule("torch.library");
+  PyObject *library = PyObject_CallMethod(torch, "Library", "ss", "mine", "DEF");
+  PyObject_CallMethod(library, "define", "s", "f() -> ()");
+  return PyModule_Create(&def);
+}}
+"""
+
+
+@needs_client
+@pytest.mark.compile
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
+def test_what_the_library_registers_elsewhere(make: Make, library: Callable[..., bytes]) -> None:
+    import torch
+
+    include = sysconfig.get_paths()["include"]
+    if not Path(include, "Python.h").is_file():
+        pytest.skip("no Python.h on this machine")
+    major, minor = torch.__version__.split(".")[:2]
+    variant = f"torch{major}{minor}-cxx11-cpu-{platform.machine()}-linux"
+    files = {
+        f"{ID}.abi3.so": library(REGISTERS_ELSEWHERE, f"-I{include}"),
+        "__init__.py": f"import torch\nfrom . import {ID}\n",
+    }
+    ((severity, what),) = said(make(files, variant=variant, python=HERE))
+    assert severity == "error"
+    assert what == f"its library registers `mine::f` outside its namespace `{ID}`"
