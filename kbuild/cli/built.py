@@ -63,10 +63,11 @@ class Loading:
     beside: Path | None = None
 
     def version_beside(self, variant: Path) -> Path | None:
-        """The other version's folder of that variant; None without one."""
+        """The other version's folder of that variant, there or not; None when none was given."""
         if self.beside is None or is_variant(self.beside):
             return self.beside
-        return next((path for path in discover(self.beside) if path.name == variant.name), None)
+        found = (path for path in discover(self.beside) if path.name == variant.name)
+        return next(found, self.beside / variant.name)
 
 
 def loading_of(args: Namespace, ctx: Context) -> Loading:
