@@ -52,6 +52,12 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--report", action="store_true", help="say where the report of times and memory is"
     )
+    parser.add_argument(
+        "--provenance",
+        action="store_true",
+        help="write where each variant comes from beside it: an in-toto statement with SLSA "
+        "provenance, and a CycloneDX list of what went in",
+    )
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
@@ -86,6 +92,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         torch_wheels=torch_wheels_of(args, ctx),
         archs=archs_of(args, project, ctx.runner),
         identity=identity_of(args),
+        provenance=args.provenance,
         jobs=args.jobs,
         memory=_memory(args),
         seconds=_seconds(args),
@@ -144,6 +151,8 @@ def report(results: Sequence[Built], ctx: Context) -> None:
             )
             ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}")
             ctx.ui.data(str(result.path))
+            for path in result.provenance:
+                ctx.ui.say(f"{result.variant}: wrote {path.name}")
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
