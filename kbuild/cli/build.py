@@ -151,8 +151,7 @@ def report(results: Sequence[Built], ctx: Context) -> None:
             )
             ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}")
             ctx.ui.data(str(result.path))
-            for path in result.provenance:
-                ctx.ui.say(f"{result.variant}: wrote {path.name}")
+            _say_provenance(result, ctx)
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
@@ -167,6 +166,11 @@ def report(results: Sequence[Built], ctx: Context) -> None:
             f"{len(skipped)} variants skipped on this machine ({listed}); "
             "`kbuild list-variants --reasons` says why"
         )
+
+
+def _say_provenance(result: Built, ctx: Context) -> None:
+    for path in result.provenance:
+        ctx.ui.say(f"{result.variant}: wrote {path.name}")
 
 
 def _backend(variant: str) -> str:

@@ -11,6 +11,7 @@ from kbuild.build.state import read_state
 from kbuild.build.workspace import Workspace
 from kbuild.git import Repository
 from kbuild.plan import VariantPlan
+from kbuild.project import BUILD_FILE
 from kbuild.toolchains import Toolchain
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def told_truly(site: Site, made: VariantPlan, inputs: Sequence[str]) -> VariantP
     """
     if made.commit is None or made.dirty or site.options.identity is not None:
         return made
-    new = Repository(site.project.root, site.doors.runner).uncommitted(inputs)
+    new = Repository(site.project.root, site.doors.runner).uncommitted((BUILD_FILE, *inputs))
     if not new:
         return made
     listed = ", ".join(f"`{path}`" for path in new[:_SHOWN]) + (", ..." if new[_SHOWN:] else "")
@@ -46,7 +47,7 @@ def evidence(site: Site, made: VariantPlan, toolchain: Toolchain) -> tuple[Path,
 
     root = site.project.root
     state = read_state(Workspace(root, made.variant).state)
-    inputs = tuple(state.inputs) if state else made.inputs
+    inputs = (BUILD_FILE, *(state.inputs if state else made.inputs))
     told = Evidence(made, toolchain, site.target_of(made), root, inputs, _options(site.options))
     return told.write(site.doors.cache, site.doors.runner)
 

@@ -71,11 +71,22 @@ def subjects(path: Path) -> dict[str, str]:
         ValueError: it is no such statement.
         OSError: the file cannot be read.
     """
+    return _named(path, "subject")
+
+
+def byproducts(path: Path) -> dict[str, str]:
+    """What else the build made, as `subjects`."""
+    return _named(path, "predicate", "runDetails", "byproducts")
+
+
+def _named(path: Path, *keys: str) -> dict[str, str]:
     try:
         document = json.loads(path.read_text("utf-8"))
         if document["_type"] != STATEMENT_TYPE:
             raise ValueError(f"`{document['_type']}` is no {STATEMENT_TYPE}")
-        return {entry["name"]: entry["digest"]["sha256"] for entry in document["subject"]}
+        for key in keys:
+            document = document[key]
+        return {entry["name"]: entry["digest"]["sha256"] for entry in document}
     except (KeyError, TypeError) as error:
         raise ValueError(f"no in-toto statement: {error!r}") from None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kbuild.digest import digest_variant
 from kbuild.metadata import METADATA_FILE
-from kbuild.provenance.statement import subjects
+from kbuild.provenance.statement import byproducts, subjects
 
 STATEMENT_SUFFIX = ".intoto.json"
 BOM_SUFFIX = ".cdx.json"
@@ -70,3 +70,13 @@ def is_about(statement: Path, variant: Path) -> bool:
     except (OSError, ValueError):
         return False
     return told == {f"{variant.name}/{path}": digest for path, digest in digests(variant).items()}
+
+
+def bom_is_told(statement: Path, bom: Path) -> bool:
+    """True when a list of ingredients is the one that the statement names, or is not there."""
+    if not bom.is_file():
+        return True
+    try:
+        return byproducts(statement).get(bom.name) == sha256(bom)
+    except (OSError, ValueError):
+        return False
