@@ -1,4 +1,4 @@
-"""Where built variants say they come from, against what went in; and the client on what is signed."""
+"""Where built variants say they come from, against what went in; the client on what is signed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a toolchain's paths to what was used: the store's entries, this machine's headers, programs."""
+"""From a toolchain's paths to what was used: store entries, this machine's headers, programs."""
 
 from __future__ import annotations
 
