@@ -104,6 +104,7 @@ class Run:
             variant=variant,
             root=str(root),
             compilers=compilers,
+            jobs=self.budget.jobs if self.server else 0,
         )
 
 
@@ -152,5 +153,4 @@ def launcher_entries(languages: Iterable[str]) -> tuple[tuple[str, str], ...]:
     script = Path(__file__).with_name("launcher.py")
     command = f"{sys.executable};-I;-S;{script}"
     wanted = [language for language in LAUNCHED if language in set(languages)]
-    entries = [(f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted]
-    return (*entries, *([("KBUILD_JOBSERVER", "ON")] if "CUDA" in wanted else []))
+    return tuple((f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted)

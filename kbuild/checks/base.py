@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from kbuild.checks.limits import Limits
 from kbuild.registry import Registry
 from kbuild.variant import System, Variant
+
+__all__ = ["CHECKS", "Check", "Finding", "Limits", "Output", "Severity", "run_checks"]
 
 # By name, as linkers do: `x.so`, `libx.so.1`, `x.pyd`, `x.dylib`, `x.dll`.
 _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")
@@ -27,10 +30,17 @@ class Finding:
     """File relative to the variant, with `:line` where there is one."""
     what: str
     hint: str = ""
+    symbols: tuple[str, ...] = ()
+    """Every symbol that it is about; `what` names the first few."""
+    objects: tuple[str, ...] = ()
+    """Sources whose object files bring it in, where the build tree is there to ask."""
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.what} [{self.check}]"
+        text = f"{self.where}: {self.what}{self._origin()} [{self.check}]"
         return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+    def _origin(self) -> str:
+        return f" (brought in by {', '.join(self.objects)})" if self.objects else ""
 
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object."""
@@ -49,6 +59,15 @@ class Output:
     """Interpreter for checks that import the kernel; None skips them with an `info` finding."""
     redistributable: bool = False
     """True when the toolchain promises a portable binary: a broken ceiling is then an error."""
+    asked: Limits = field(default_factory=Limits)
+    """The limits that somebody chose; checks read `limits`, where the others are filled in."""
+    tree: Path | None = None
+    """Folder with the object files that the libraries were linked from, where it is known."""
+
+    @property
+    def limits(self) -> Limits:
+        """Every limit, the ones that nobody chose from what the variant's name promises."""
+        return self.asked.filled(self.variant)
 
     @property
     def system(self) -> System | None:

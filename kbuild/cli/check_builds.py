@@ -55,11 +55,15 @@ def report(findings: Findings, ctx: Context, *, as_json: bool) -> int:
 
 
 def _object(folder: Path, found: Sequence[Finding]) -> dict[str, object]:
+    from kbuild.checks.base import Output
+    from kbuild.checks.readers.libraries import code_table
+
     return {
         "variant": folder.name,
         "path": str(folder),
         "ok": not _count(found, "error"),
         "findings": [finding.to_json() for finding in found],
+        "device-code": code_table(Output(folder, variant_of(folder))),
     }
 
 

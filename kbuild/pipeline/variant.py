@@ -123,7 +123,7 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
         compilation = Compilation(made, toolchain, space, site.doors.runner, run, tell, lock)
         staged = compilation.perform()
         finish(told_truly(site, made, staged.inputs), staged.folder, site.builder)
-        findings = _check(made, staged.folder, toolchain)
+        findings = _check(made, staged.folder, toolchain, space.tree)
         place(staged.folder, target)
         discard(site, made)
         record(made, site.project.root, target, staged.inputs).write(space.state)
@@ -146,9 +146,11 @@ def _check_sources(project: Project, made: VariantPlan) -> None:
     _refuse(findings, f"{project.name} would break its promises")
 
 
-def _check(made: VariantPlan, folder: Path, toolchain: Toolchain) -> tuple[Finding, ...]:
+def _check(
+    made: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
+) -> tuple[Finding, ...]:
     python, portable = toolchain.python, toolchain.redistributable
-    findings = run_checks(Output(folder, made.parsed_variant, python, portable))
+    findings = run_checks(Output(folder, made.parsed_variant, python, portable, tree=tree))
     _refuse(findings, f"{made.variant} was built but breaks its promises")
     return findings
 

@@ -34,6 +34,7 @@ function(kbuild_link target)
     # Operators register when libraries load: they stay needed although no symbol says so.
     list(PREPEND frameworks "-Wl,--push-state,--no-as-needed")
     list(APPEND frameworks "-Wl,--pop-state")
+    kbuild_hide(${target})
   elseif(APPLE)
     # Python's symbols come from the interpreter.
     target_link_options(${target} PRIVATE "LINKER:-undefined,dynamic_lookup")
@@ -42,6 +43,14 @@ function(kbuild_link target)
   endif()
   target_link_libraries(${target} PRIVATE ${frameworks} ${others})
   kbuild_link_flags(${target})
+endfunction()
+
+# C++ stays inside: what templates of Torch's headers compile to is the same in every kernel, and
+# would bind to the first one. C names, PyInit_ among them, are offered as their source says.
+function(kbuild_hide target)
+  set(exports "${CMAKE_CURRENT_BINARY_DIR}/exports.map")
+  file(CONFIGURE OUTPUT "${exports}" CONTENT "{ global: *; local: _Z*; };\n" NEWLINE_STYLE LF)
+  target_link_options(${target} PRIVATE "LINKER:--version-script=${exports}")
 endfunction()
 
 function(kbuild_link_flags target)

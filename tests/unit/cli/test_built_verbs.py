@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from device_bench import MACHINE, elf, fatbin
 
 from kbuild.checks.base import Finding
 from kbuild.cli import check_builds
@@ -98,6 +99,15 @@ class TestReport:
         (answer,) = json.loads(capsys.readouterr().out)
         assert (answer["variant"], answer["ok"]) == (CPU, False)
         assert answer["findings"][0]["check"] == "rpath"
+
+    def test_json_tells_device_code(self, ctx, capsys, tmp_path):
+        (tmp_path / "x.so").write_bytes(elf({".nv_fatbin": fatbin((MACHINE, "90a"))}))
+        check_builds.report({tmp_path: []}, ctx, as_json=True)
+        (line,) = json.loads(capsys.readouterr().out)[0]["device-code"]
+        assert line == {
+            "library": "x.so", "backend": "cuda", "arch": "9.0a", "kind": "machine",
+            "images": 1, "size": 128,
+        }  # fmt: skip
 
 
 def test_check_builds_on_a_broken_variant(kbuild, variant):
