@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
@@ -80,6 +81,10 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         from kbuild.errors import UsageError
 
         raise UsageError("--jobs takes a number of processes, 1 or more")
+    if args.provenance:
+        from kbuild.provenance.evidence import source_date
+
+        source_date(os.environ)  # what is wrong with it is better said before the build
     project = open_project(ctx.folder(args.kernel_dir))
     for warning in project.warnings:
         ctx.ui.warn(warning)

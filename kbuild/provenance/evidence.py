@@ -21,7 +21,7 @@ from kbuild.provenance.installed import entries_used, ingredients_of
 from kbuild.provenance.licences import licensed
 from kbuild.provenance.programs import Programs
 from kbuild.provenance.statement import Facts, statement_text
-from kbuild.provenance.variantfiles import bom_of, digests, sha256, statement_of
+from kbuild.provenance.variantfiles import bom_of, digests, sha256, signature_of, statement_of
 from kbuild.run import Runner
 from kbuild.store import store_of
 from kbuild.toolchains import Toolchain
@@ -57,6 +57,8 @@ class Evidence:
         statement, bom = statement_of(self.variant), bom_of(self.variant)
         listed = bom_text(facts).encode()
         told = statement_text(facts, (bom.name, hashed(listed).hexdigest())).encode()
+        if not statement.is_file() or statement.read_bytes() != told:
+            signature_of(statement).unlink(missing_ok=True)  # it is about other words
         replace_atomically(bom, listed)
         replace_atomically(statement, told)
         return statement, bom
@@ -74,7 +76,7 @@ class Evidence:
             uncommitted=repository.uncommitted(inputs) if made.kernel else (),
             ingredients=self._ingredients(cache, runner),
             options=self.options,
-            time=_time(repository, made, os.environ),
+            time=_time(repository, made),
         )
 
     def _made(self) -> Provenance:
@@ -99,20 +101,22 @@ def _distinct(found: Iterable[Ingredient]) -> list[Ingredient]:
     return list(dict.fromkeys(replace(part, version=part.version.strip()) for part in found))
 
 
-def _time(repository: Repository, made: Provenance, environ: Mapping[str, str]) -> int | None:
-    """SOURCE_DATE_EPOCH, else when the commit was made.
+def source_date(environ: Mapping[str, str]) -> int | None:
+    """SOURCE_DATE_EPOCH, seconds since the epoch; None when it is not set.
 
     Raises:
-        UsageError: SOURCE_DATE_EPOCH is no number.
+        UsageError: it is no number.
     """
     given = environ.get("SOURCE_DATE_EPOCH", "")
-    if given:
-        if not given.isdecimal():
-            raise UsageError(
-                f"SOURCE_DATE_EPOCH is `{given}`", hint="it takes seconds since the epoch"
-            )
-        return int(given)
-    if made.kernel is None:
-        return None
+    if given and not given.isdecimal():
+        raise UsageError(f"SOURCE_DATE_EPOCH is `{given}`", hint="it takes seconds since the epoch")
+    return int(given) if given else None
+
+
+def _time(repository: Repository, made: Provenance) -> int | None:
+    """SOURCE_DATE_EPOCH, else when the commit was made."""
+    given = source_date(os.environ)
+    if given is not None or made.kernel is None:
+        return given
     shown = repository.ask("show", "--no-patch", "--format=%ct", made.kernel.commit)
     return int(shown) if shown and shown.isdecimal() else None
