@@ -101,13 +101,13 @@ def test_what_is_prepared_takes_no_token(tmp_path: Path) -> None:
 
 
 def test_two_are_prepared_at_a_time(tmp_path: Path) -> None:
-    now, most, lock = [0], [0], threading.Lock()
+    now, most, lock, pair = [0], [0], threading.Lock(), threading.Barrier(2)
 
     def prepare() -> None:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
-        time.sleep(0.05)
+        pair.wait(10)
         with lock:
             now[0] -= 1
 
