@@ -43,6 +43,7 @@ VERBS = tuple(
         (_CHECK, "abi-advice", "Say what keeps the sources from Torch's stable ABI"),
         (_CHECK, "check-builds", "Check built variants, loading included"),
         (_CHECK, "check-abi", "Check the binaries of built variants"),
+        (_CHECK, "reproduce", "Build variants again elsewhere, and compare the bytes"),
         (_FILES, "update-build", "Rewrite build.toml to the current edition"),
         (_FILES, "create-pyproject", "Write the CMake project for work without kbuild"),
         (_FILES, "clean-pyproject", "Remove what create-pyproject wrote"),
