@@ -64,7 +64,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     with ExitStack() as stack:
         if against.startswith(_HUB):
             fresh = stack.enter_context(tempfile.TemporaryDirectory(prefix="kbuild-hub-"))
-            place = _fetched(against, Path(fresh))
+            place = _fetched(against, Path(fresh), args.variant)
         else:
             place = ctx.folder(Path(against)) if against else project.root
         folders = discover(place, args.variant)
@@ -83,10 +83,10 @@ def _places(args: Namespace) -> tuple[Path | None, str]:
     return None, given
 
 
-def _fetched(spec: str, into: Path) -> Path:
+def _fetched(spec: str, into: Path, variants: Sequence[str]) -> Path:
     from kbuild.hub.fetch import fetch_revision
 
-    return fetch_revision(spec, into)
+    return fetch_revision(spec, into, variants)
 
 
 def _again(args: Namespace, ctx: Context, project: Project, folders: Sequence[Path]) -> Again:
