@@ -89,3 +89,20 @@ def test_each_cuda_flag_is_needed(relu: Bench, tmp_path: Path, flag: str) -> Non
     done = tiny.kbuild("reproduce", "--json", expect=6, env=env)
     changed = [one["path"] for one in json.loads(done.stdout)[0]["differences"]]
     assert any(path.endswith(".abi3.so") for path in changed)
+
+
+def test_where_a_linked_store_leads_is_in_no_library(
+    relu: Bench, example: Callable[[str], Bench], tmp_path: Path
+) -> None:
+    """GCC would call Torch's headers by their shorter, real names."""
+    cache = tmp_path / ("long" * 20)
+    cache.mkdir()
+    (relu.cache / "store").mkdir(exist_ok=True)
+    (cache / "store").symlink_to(relu.cache / "store")
+    bench = Bench(example("relu").root, cache)
+    built = bench.built("--toolchain", "wheels", "--variant", VARIANT.replace("cu130", "cpu"))
+    (library,) = Path(built["path"]).glob("*.abi3.so")
+    content = library.read_bytes()
+    assert b"/torch/c10/core/" in content
+    assert str(relu.cache).encode() not in content
+    assert str(cache).encode() not in content

@@ -20,6 +20,8 @@ set(KBUILD_HOST_FLAGS "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Two versions of a kernel in one process must not share their inline statics.
   list(APPEND KBUILD_HOST_FLAGS -fno-gnu-unique)
+  # A header is called as it was found, also where a link leads to it: else the maps below miss it.
+  list(APPEND KBUILD_HOST_FLAGS -fno-canonical-system-headers)
 endif()
 if(NOT MSVC)
   # Objects do not depend on where they were built.
