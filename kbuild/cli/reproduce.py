@@ -25,6 +25,7 @@ _HUB = "hub:"
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from kbuild.cli.sources import add_sources
+    from kbuild.cli.tools import add_torch_wheel
 
     parser.add_argument(
         "kernel_dir",
@@ -47,6 +48,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--python", type=Path, metavar="PROGRAM", help="build against this interpreter's Torch"
     )
+    add_torch_wheel(parser)
     add_sources(parser)
     parser.add_argument("-j", "--jobs", type=int, metavar="N", help="compiler processes at once")
     parser.add_argument("--output", type=Path, metavar="DIR", help="keep what is built in DIR")
@@ -91,6 +93,7 @@ def _fetched(spec: str, into: Path, variants: Sequence[str]) -> Path:
 
 def _again(args: Namespace, ctx: Context, project: Project, folders: Sequence[Path]) -> Again:
     from kbuild.cli.sources import sources_of
+    from kbuild.cli.tools import torch_wheels_of
     from kbuild.pipeline.options import BuildOptions
     from kbuild.pipeline.reproduce import Again
 
@@ -102,7 +105,10 @@ def _again(args: Namespace, ctx: Context, project: Project, folders: Sequence[Pa
             f"--output {args.output} holds the variants to compare with", hint="name another folder"
         )
     options = BuildOptions(
-        python=args.python, sources=sources_of(args, ctx, project), jobs=args.jobs
+        python=args.python,
+        torch_wheels=torch_wheels_of(args, ctx),
+        sources=sources_of(args, ctx, project),
+        jobs=args.jobs,
     )
     return Again(options, args.toolchain, keep)
 
