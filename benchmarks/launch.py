@@ -49,7 +49,7 @@ def by_kbuild(folder: Path, prebuilt: Path | None) -> tuple[Relu, Any]:
         subprocess.run(argv, check=True, stdout=sys.stderr)  # noqa: TID251
     from kernels import get_local_kernel
 
-    kernel = get_local_kernel(project, "relu", backend="cuda")
+    kernel = get_local_kernel(project, backend="cuda")
     return kernel.relu, kernel._ops.ops.relu  # noqa: SLF001
 
 

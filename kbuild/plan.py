@@ -65,6 +65,11 @@ class Component:
         """The sources that a compiler takes."""
         return tuple(source for source in self.sources if source.language is not None)
 
+    @property
+    def languages(self) -> frozenset[str]:
+        """The CMake languages of its sources."""
+        return frozenset(source.language for source in self.sources if source.language is not None)
+
 
 @dataclass(frozen=True)
 class PackagedFile:
@@ -131,7 +136,7 @@ class VariantPlan:
     deployment_target: str | None = None
     """Oldest macOS release that the result loads on; None for other systems."""
     archs: tuple[str, ...] = ()
-    """Union over the components; what `metadata.json` announces."""
+    """Union over the components with device code; what `metadata.json` announces."""
     files: tuple[PackagedFile, ...] = ()
     commit: str | None = None
     dirty: bool = False

@@ -20,8 +20,8 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
-from kbuild.checks.readers.policies import load, symbol_versions
-from kbuild.toolchains.manylinux.symbols import LIBRARIES, data_file
+from kbuild.checks.readers.policies import symbol_versions
+from kbuild.toolchains.manylinux.symbols import DEFAULT_POLICY, LIBRARIES, data_file
 
 MARKS = {"STT_OBJECT": "=", "STT_TLS": "~"}
 BINDINGS = ("STB_GLOBAL", "STB_WEAK", "STB_LOOS", "STB_GNU_UNIQUE")
@@ -77,7 +77,7 @@ def symbols(elf: Any) -> Any:
 
 def write(cpu: str, libraries: dict[str, dict[str, list[str]]]) -> None:
     """The same lists give the same bytes."""
-    policy = load("manylinux")["policy"]
+    policy = DEFAULT_POLICY
     document = {"policy": policy, "cpu": cpu, "libraries": libraries}
     text = json.dumps(document, indent=0, sort_keys=True)
     data_file(policy, cpu).write_bytes(gzip.compress(text.encode(), 9, mtime=0))

@@ -10,21 +10,38 @@ import sys
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-POLICY = "manylinux_2_28"
-CPUS = ("x86_64", "aarch64")
+FILES = ("manylinux-policy.json", "musllinux-policy.json")
 TARGET = Path(__file__).parent.parent / "kbuild/checks/data/manylinux.json"
 
 
 def document() -> dict[str, object]:
-    """The policy's symbol versions for the CPUs that kernels are built for."""
-    source = files("auditwheel") / "policy" / "manylinux-policy.json"
-    policies = {policy["name"]: policy for policy in json.loads(source.read_text("utf-8"))}
-    versions = policies[POLICY]["symbol_versions"]
+    """Every policy, oldest first; `linux`, which promises nothing, is left out."""
+    policies = [policy for name in FILES for policy in entries(name) if policy["name"] != "linux"]
     return {
-        "policy": POLICY,
-        "source": f"auditwheel {version('auditwheel')}, policy/manylinux-policy.json",
-        "versions": {cpu: versions[cpu] for cpu in CPUS},
+        "source": f"auditwheel {version('auditwheel')}, policy/{{{','.join(FILES)}}}",
+        "policies": [entry(policy) for policy in policies],
+    }
+
+
+def entries(name: str) -> list[dict[str, Any]]:
+    """The policies of one of auditwheel's files, oldest first as their numbers say."""
+    text = (files("auditwheel") / "policy" / name).read_text("utf-8")
+    return sorted(json.loads(text), key=lambda policy: -int(policy["priority"]))
+
+
+def entry(policy: dict[str, Any]) -> dict[str, object]:
+    """A policy in kbuild's words; systems with musl have none of glibc's versions."""
+    versions: dict[str, dict[str, list[str]]] = policy["symbol_versions"]
+    if policy["name"].startswith("musllinux"):
+        versions = {cpu: {"GLIBC": [], **families} for cpu, families in versions.items()}
+    return {
+        "name": policy["name"],
+        "aliases": policy["aliases"],
+        "libraries": policy["lib_whitelist"],
+        "withheld": policy["blacklist"],
+        "versions": versions,
     }
 
 
@@ -35,6 +52,8 @@ def text_of(found: dict[str, object]) -> str:
     def fold(value: object) -> object:
         if isinstance(value, dict):
             return {key: fold(entry) for key, entry in value.items()}
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return [fold(entry) for entry in value]
         if isinstance(value, list):
             mark = f"@{len(short)}@"
             short[f'"{mark}"'] = json.dumps(value)

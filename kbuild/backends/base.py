@@ -25,6 +25,8 @@ class Archs:
     """`9.0a`, `12.1+PTX`, `gfx942`; empty for backends without archs."""
     dropped: tuple[str, ...] = ()
     """One sentence per requested arch that this toolkit cannot target."""
+    shared: tuple[str, ...] = ()
+    """One sentence per arch whose code others run as well, and which are not compiled for."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,17 @@ class Backend:
             ValueError: nothing that was requested can be targeted.
         """
         return Archs()
+
+    def grouped(self, section: KernelSection, archs: Archs, within: Archs) -> Archs:
+        """`archs` with those left out that, as the section allows, run the code of another one.
+
+        Args:
+            section: the kernel.
+            archs: what is to be compiled for.
+            within: all archs of the kernel, of which the user may have asked for a few: they run
+                the same code as in the whole build.
+        """
+        return archs
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """Compiler flags of one kernel section's units."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 _PATTERN = re.compile(
@@ -62,6 +63,23 @@ class Capability:
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}{self.feature}{'+PTX' if self.ptx else ''}"
+
+
+def shared_code(
+    archs: Iterable[Capability], chains: Iterable[Sequence[Capability]]
+) -> dict[Capability, Capability]:
+    """Each target -> the one whose machine code it runs: the first of its chain that is there.
+
+    Args:
+        archs: what is asked for; the wish for PTX does not matter here.
+        chains: capabilities of which each one's machine code also runs on those after it.
+    """
+    targets = {arch.target for arch in archs}
+    runs = {target: target for target in targets}
+    for chain in chains:
+        there = [target for target in chain if target in targets]
+        runs |= dict.fromkeys(there, there[0]) if there else {}
+    return runs
 
 
 def _advice(text: str) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
-from pydantic import StrictStr
+from pydantic import StrictBool, StrictStr
 
 from kbuild.backends.base import BACKENDS, Archs, Backend, EditorHints, UnitFlags
-from kbuild.backends.capability import Capability
+from kbuild.backends.capability import Capability, shared_code
 from kbuild.config.model import BackendGeneral, KernelSection, VersionText
-from kbuild.matrix.archs import arch_table
+from kbuild.matrix.archs import arch_table, chains
 from kbuild.run import Runner
 from kbuild.version import Version
 
@@ -33,6 +34,9 @@ class CudaSection(KernelSection):
     """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent."""
     cuda_flags: tuple[StrictStr, ...] = ()
     """nvcc flags for `.cu` sources."""
+    cuda_group_archs: StrictBool = False
+    """Compile once for GPUs that run the same machine code: that of 8.0 on 8.6 and 8.9, of 10.0 on
+    10.3, of 12.0 on 12.1. `__CUDA_ARCH__` is then the older one's."""
     cuda_minver: VersionText | None = None
     """Leave this kernel out below this CUDA release."""
 
@@ -100,6 +104,18 @@ class Cuda(Backend):
             tuple(str(arch) for arch in kept),
             tuple(f"`{arch}` is left out: {_not_a_target(toolkit)}" for arch in dropped),
         )
+
+    def grouped(self, section: KernelSection, archs: Archs, within: Archs) -> Archs:
+        """The oldest of each group, with PTX when any of the group asked for it."""
+        assert isinstance(section, CudaSection)  # noqa: S101 - the registry pairs them
+        if not section.cuda_group_archs:
+            return archs
+        wanted = [Capability.parse(arch) for arch in archs.names]
+        everything = [Capability.parse(arch) for arch in (*within.names, *archs.names)]
+        known = [tuple(map(Capability.parse, chain)) for chain in chains(self.name)]
+        runs = shared_code(everything, known)
+        compiled = _united(replace(runs[arch.target], ptx=arch.ptx) for arch in wanted)
+        return replace(archs, names=tuple(map(str, compiled)), shared=tuple(_shared(wanted, runs)))
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """Code generation, then `cuda-flags` as written, for `.cu`; `cxx-flags` for C++."""
@@ -174,6 +190,16 @@ def _united(archs: Iterable[Capability]) -> list[Capability]:
         before = united.get(arch.target, arch)
         united[arch.target] = max(before, arch)
     return sorted(united.values())
+
+
+def _shared(wanted: Iterable[Capability], runs: Mapping[Capability, Capability]) -> Iterator[str]:
+    groups: dict[Capability, list[str]] = {}
+    for arch in wanted:
+        if runs[arch.target] != arch.target:
+            groups.setdefault(runs[arch.target], []).append(f"`{arch.target}`")
+    for base, others in groups.items():
+        verb = "runs" if len(others) == 1 else "run"
+        yield f"{' and '.join(others)} {verb} the code of `{base}` (`cuda-group-archs`)"
 
 
 def _compression(toolkit: Version | None) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from kbuild.build.jobserver import JobServer, serve
 from kbuild.build.memory import memory_budget
 from kbuild.build.unit.settings import Settings
 from kbuild.errors import UsageError
+from kbuild.run import interpreter_name
 
 LAUNCHED = ("CXX", "CUDA", "HIP", "OBJCXX")
 """CMake languages whose compilers get the launcher."""
@@ -104,6 +105,7 @@ class Run:
             variant=variant,
             root=str(root),
             compilers=compilers,
+            jobs=self.budget.jobs if self.server else 0,
         )
 
 
@@ -154,7 +156,6 @@ def launcher_entries(languages: Iterable[str]) -> tuple[tuple[str, str], ...]:
     if sys.platform == "win32":
         return ()
     script = Path(__file__).with_name("launcher.py")
-    command = f"{sys.executable};-I;-S;{script}"
+    command = f"{interpreter_name(Path(sys.executable))};-I;-S;{script}"
     wanted = [language for language in LAUNCHED if language in set(languages)]
-    entries = [(f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted]
-    return (*entries, *([("KBUILD_JOBSERVER", "ON")] if "CUDA" in wanted else []))
+    return tuple((f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted)

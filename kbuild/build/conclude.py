@@ -10,11 +10,10 @@ from pathlib import Path
 from kbuild.build import objectcache
 from kbuild.build.budget import Run
 from kbuild.build.report import VariantOutcome, render
-from kbuild.build.units import UnitLog, read_log
+from kbuild.build.units import LOG, UnitLog, read_log
 from kbuild.ui import Ui
 
 PAGE = "build.html"
-LOG = "units.jsonl"
 
 
 def conclude(

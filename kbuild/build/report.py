@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild import __version__
+from kbuild.advice.measurements import measured_with
+from kbuild.advice.savings import Bill, Change, bills
 from kbuild.build.budget import Budget
 from kbuild.build.quantity import duration_text, memory_text
+from kbuild.build.recorded import torch_headers
 from kbuild.build.timeline import Timeline, timeline
 from kbuild.build.units import Unit, UnitLog
+from kbuild.checks.base import Output
+from kbuild.checks.readers.image import Line, table
+from kbuild.checks.readers.libraries import device_code
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -21,8 +26,8 @@ if TYPE_CHECKING:
 _TEMPLATE = "report/build.html.j2"
 _COLORS = 8
 """Colours that the page has for variants."""
-_MANY_HEADERS = 500
-"""More of Torch's headers than this: the unit sees the whole of its C++ interface."""
+_WORTH = 0.01
+"""A change that saves less than this share of the CPU time is not worth a line."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,23 @@ class VariantRow:
     cpu: float
     size: int
     """Bytes of the variant directory."""
+    code: tuple[Line, ...] = ()
+    """What its libraries hold for every GPU, as the check `archs` reads it."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change to one source, and what it saves over all variants."""
+
+    unit: str
+    language: str
+    header: str
+    cpu: float
+    """CPU seconds that the source took."""
+    share: float
+    """Of them for Torch's headers, at most."""
+    changes: tuple[Change, ...]
+    """Largest saving first."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +82,7 @@ class Figure:
 
 def render(name: str, outcomes: Sequence[VariantOutcome], log: UnitLog, budget: Budget) -> str:
     """The page for the kernel `name`."""
+    headers = bills(log.units, torch_headers(log.units))
     colors = {outcome.variant: index % _COLORS for index, outcome in enumerate(outcomes)}
     layout = timeline(log.units)
     return (
@@ -75,9 +98,36 @@ def render(name: str, outcomes: Sequence[VariantOutcome], log: UnitLog, budget: 
             colors=colors,
             variants=[_row(outcome, colors, log) for outcome in outcomes],
             units=sorted(log.units, key=lambda unit: -unit.cpu),
+            bills={bill.unit: bill for bill in headers},
+            cheaper=_cheaper(headers, log),
+            measured=measured_with(),
             notes=tuple(_notes(log)),
         )
     )
+
+
+def _cheaper(found: Sequence[Bill[Unit]], log: UnitLog) -> list[Proposal]:
+    """What each source could save, the largest first; its variants are counted together."""
+    groups: dict[tuple[str, str, str], list[Bill[Unit]]] = {}
+    for bill in found:
+        if bill.changes:
+            groups.setdefault((bill.unit.unit, bill.unit.language, bill.header), []).append(bill)
+    total = sum(unit.cpu for unit in log.units)
+    made = [_proposal(*key, group) for key, group in groups.items()]
+    worth = [one for one in made if one.changes[0].saves >= _WORTH * total]
+    return sorted(worth, key=lambda one: -one.changes[0].saves)
+
+
+def _proposal(unit: str, language: str, header: str, group: Sequence[Bill[Unit]]) -> Proposal:
+    saved: dict[str, float] = {}
+    for bill in group:
+        for change in bill.changes:
+            saved[change.advice] = saved.get(change.advice, 0.0) + change.saves
+    cpu = sum(bill.unit.cpu for bill in group)
+    paid = sum((bill.share or 0.0) * bill.unit.cpu for bill in group)
+    changes = [Change(advice, saves) for advice, saves in saved.items()]
+    ordered = tuple(sorted(changes, key=lambda change: -change.saves))
+    return Proposal(unit, language, header, cpu, paid / cpu, ordered)
 
 
 def _figures(log: UnitLog, layout: Timeline) -> tuple[Figure, ...]:
@@ -107,6 +157,7 @@ def _row(outcome: VariantOutcome, colors: dict[str, int], log: UnitLog) -> Varia
         hits=sum(1 for unit in own if unit.cache == "hit"),
         cpu=sum(unit.cpu for unit in own),
         size=_size_of(outcome.folder),
+        code=_code_of(outcome.folder),
     )
 
 
@@ -114,6 +165,13 @@ def _size_of(folder: Path | None) -> int:
     if folder is None or not folder.is_dir():
         return 0
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _code_of(folder: Path | None) -> tuple[Line, ...]:
+    if folder is None or not folder.is_dir():
+        return ()
+    holders = device_code(Output(folder, None))
+    return table(image for holder in holders for image in holder.code.images)
 
 
 def _notes(log: UnitLog) -> list[str]:
@@ -125,34 +183,12 @@ def _notes(log: UnitLog) -> list[str]:
         for unit in log.units
         if unit.cache == "off" and unit.why.startswith("it uses")
     ]
-    heavy = [unit for unit in log.units if unit.torch > _MANY_HEADERS and unit.cpu]
-    if heavy:
-        notes.append(_heaviness(heavy, log))
     return list(dict.fromkeys(notes))
 
 
-def _heaviness(heavy: Sequence[Unit], log: UnitLog) -> str:
-    share = sum(unit.cpu for unit in heavy) / sum(unit.cpu for unit in log.units)
-    noun = "unit sees" if len(heavy) == 1 else "units see"
-    return (
-        f"{len(heavy)} {noun} more than {_MANY_HEADERS} of Torch's headers and took {share:.0%} of "
-        "the CPU time. A kernel in a file without Torch compiles many times faster, and once for "
-        "all Torch releases; the stable ABI's headers make a binding cheap."
-    )
-
-
-@cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from kbuild.generate.templates import template_environment
 
-    from kbuild.generate.templates import template_root
-
-    environment = Environment(
-        loader=FileSystemLoader(template_root()),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=True,
-    )
+    environment = template_environment(autoescape=True)
     environment.filters |= {"duration": duration_text, "memory": memory_text}
     return environment

@@ -8,6 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+LOG = "units.jsonl"
+"""Name of the log in the folder of the last build's report."""
+
 Outcome = Literal["hit", "miss", "off"]
 
 
@@ -31,7 +34,11 @@ class Unit:
     peak: int = 0
     """MiB of the compilation's largest process."""
     weight: int = 0
-    """MiB that were reserved for it."""
+    """MiB that were reserved for each of its threads."""
+    threads: int = 1
+    """Architectures that nvcc might compile at a time."""
+    archs: int = 1
+    """Architectures that it was compiled for."""
     waited: float = 0.0
     """Seconds for which it waited for memory."""
     paused: float = 0.0
@@ -42,6 +49,10 @@ class Unit:
     """Files that it was made from."""
     torch: int = 0
     """Those of them that are Torch's."""
+    kib: int = 0
+    """Size of Torch's, when the unit was compiled."""
+    record: str = ""
+    """The object cache's record of all of them; empty when the object was not kept."""
     killed: str = ""
     """Not empty when the system killed the compiler: what happened, in words."""
 

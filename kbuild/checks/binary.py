@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.elf import UnreadableBinaryError, is_elf, read_elf
 from kbuild.checks.readers.libraries import has_libraries
-
-MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
+from kbuild.checks.readers.macho import is_macho, read_macho
+from kbuild.checks.readers.pe import is_pe, read_pe
 
 
 @CHECKS.add
@@ -18,6 +19,7 @@ class Binary(Check):
 
     name = "binary"
     summary = "Shared libraries are readable and made for the variant's CPU and system."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""
@@ -29,26 +31,56 @@ class Binary(Check):
             yield from self._findings(output, path)
 
     def _findings(self, output: Output, path: Path) -> Iterator[Finding]:
-        where = output.name_of(path)
-        system = output.system
-        if not is_elf(path):
-            yield self._not_elf(where, on_linux=system is None or system.os == "linux")
+        where, system = output.name_of(path), output.system
+        kind = next((kind for kind in KINDS if kind.fits(path)), None)
+        if kind is None or (system and system.os != kind.os):
+            wanted = next((k.name for k in KINDS if system and k.os == system.os), "ELF")
+            what = f"not {wanted}" + (f" but {kind.name}" if kind else "")
+            yield Finding(self.name, "error", where, f"{what} file", "rebuild the variant")
             return
         try:
-            elf = read_elf(path)
+            cpus, shared = kind.look(path)
         except UnreadableBinaryError as error:
-            hint = "strip with `strip --strip-unneeded`, which keeps what the dynamic linker reads"
-            yield Finding(self.name, "error", where, str(error), hint)
+            yield Finding(self.name, "error", where, str(error), kind.hint)
             return
-        if system and elf.machine != MACHINES[system.cpu]:
-            what = f"made for {elf.machine}, but the variant is for {system}"
+        if system and system.cpu not in cpus:
+            what = f"made for {', '.join(cpus)}, but the variant is for {system}"
             yield Finding(self.name, "error", where, what, "build with that CPU's compiler")
-        if not elf.shared:
-            hint = "link it with `-shared`"
-            yield Finding(self.name, "error", where, "not a shared library", hint)
+        if not shared:
+            yield Finding(self.name, "error", where, "not a shared library", kind.link)
 
-    def _not_elf(self, where: str, *, on_linux: bool) -> Finding:
-        if on_linux:
-            return Finding(self.name, "error", where, "not an ELF file", "rebuild the variant")
-        what = "not checked: only ELF files are looked into so far"
-        return Finding(self.name, "info", where, what)
+
+@dataclass(frozen=True)
+class Kind:
+    """A file format of shared libraries."""
+
+    name: str
+    os: str
+    fits: Callable[[Path], bool]
+    look: Callable[[Path], tuple[tuple[str, ...], bool]]
+    """CPUs that the file is made for, and whether it is a shared library."""
+    link: str
+    hint: str = "rebuild the variant"
+
+
+def _elf(path: Path) -> tuple[tuple[str, ...], bool]:
+    elf = read_elf(path)
+    return (elf.cpu,), elf.shared
+
+
+def _macho(path: Path) -> tuple[tuple[str, ...], bool]:
+    slices = read_macho(path)
+    return tuple(part.cpu for part in slices), all(part.shared for part in slices)
+
+
+def _pe(path: Path) -> tuple[tuple[str, ...], bool]:
+    file = read_pe(path)
+    return (file.cpu,), file.shared
+
+
+_STRIP = "strip with `strip --strip-unneeded`, which keeps what the dynamic linker reads"
+KINDS = (
+    Kind("an ELF", "linux", is_elf, _elf, "link it with `-shared`", _STRIP),
+    Kind("a Mach-O", "darwin", is_macho, _macho, "link it with `-bundle` or `-dynamiclib`"),
+    Kind("a PE", "windows", is_pe, _pe, "link it with `/DLL`"),
+)

@@ -1,7 +1,7 @@
-"""The extension loads on every distribution of the manylinux policy.
+"""The extension loads on every distribution of a manylinux or musllinux policy.
 
-The ceilings are those of auditwheel's policy (`data/manylinux.json`), applied to the versions of
-undefined dynamic symbols and to the file's version needs (PEP 600).
+The ceilings are those of auditwheel's policies (`data/manylinux.json`), applied to the versions of
+undefined dynamic symbols and to the file's version needs (PEP 600, PEP 656).
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from collections.abc import Iterator, Mapping
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.readers.elf import ElfFile
 from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
-from kbuild.checks.readers.policies import load, symbol_versions
+from kbuild.checks.readers.objects import objects_of
+from kbuild.checks.readers.policies import Policy, policies, policy_of
+
+_GLIBC, _MUSL = "manylinux", "musllinux"
 
 
 @CHECKS.add
@@ -20,32 +23,90 @@ class Manylinux(Check):
     """Warns for a build with the machine's own compiler, refuses when portability was promised."""
 
     name = "manylinux"
-    summary = "Symbol versions stay below the ceilings of manylinux_2_28."
+    summary = "Symbol versions stay below the ceilings of manylinux_2_28, or the policy asked for."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
-        """Linux variants with libraries."""
-        return output.system is not None and output.system.os == "linux" and has_libraries(output)
+        """Linux libraries, also those of an unknown variant."""
+        system = output.system
+        return (system is None or system.os == "linux") and has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per file and version, with the symbols that ask for it."""
-        allowed = symbol_versions(output.system.cpu) if output.system else {}
-        severity: Severity = "error" if output.redistributable else "warning"
+        policy = policy_of(output.limits.manylinux or "")
         for where, elf in elf_libraries(output):
-            for version, symbols in sorted(_too_new(elf, allowed).items()):
-                what = f"{_subject(symbols)} {version}, {_ceiling(version, allowed)}"
-                yield Finding(self.name, severity, where, what, _hint(version, output))
+            faults = list(self._faults(where, elf, policy, output))
+            yield from faults
+            if faults or output.variant is None or output.asked.manylinux:
+                yield Finding(self.name, "info", where, _best_words(elf))
+
+    def _faults(
+        self, where: str, elf: ElfFile, policy: Policy, output: Output
+    ) -> Iterator[Finding]:
+        severity: Severity = "warning"
+        if output.redistributable or output.asked.manylinux:
+            severity = "error"
+        if elf.cpu not in policy.versions:
+            what = f"{policy.name} is not defined for {elf.cpu}"
+            yield Finding(self.name, severity, where, what, "choose a policy that is")
+            return
+        faults = _too_new(elf, policy)
+        objects = objects_of(output) if faults else None
+        for version, symbols in sorted(faults.items()):
+            what = f"{_subject(symbols)} {version}, {_ceiling(version, policy, elf.cpu)}"
+            users = objects.users(symbols) if objects else ()
+            hint = _hint(version, output)
+            yield Finding(self.name, severity, where, what, hint, tuple(symbols), users)
+        for library, symbols in sorted(_withheld(elf, policy).items()):
+            what = f"{_subject(symbols)} a `{library}` that not all of {policy.name} has"
+            hint = f"do without: build against the oldest `{library}` of the policy"
+            yield Finding(self.name, severity, where, what, hint, tuple(symbols))
 
 
-def _too_new(elf: ElfFile, allowed: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def best_policy(elf: ElfFile) -> str | None:
+    """The oldest policy that the file satisfies, None when there is none for it.
+
+    A file with no version of glibc is one for musl only when it needs musl's C library.
+    """
+    family = _MUSL if any(is_musl(library) for library in elf.needed) else _GLIBC
+    return next(
+        (
+            policy.name
+            for policy in policies()
+            if policy.name.startswith(family)
+            and elf.cpu in policy.versions
+            and not _too_new(elf, policy)
+            and not _withheld(elf, policy)
+        ),
+        None,
+    )
+
+
+def is_musl(library: str) -> bool:
+    """True for musl's C library, which is its dynamic linker as well."""
+    return library == "libc.so" or library.startswith(("libc.musl-", "ld-musl-"))
+
+
+def _best_words(elf: ElfFile) -> str:
+    best = best_policy(elf)
+    if best is None:
+        return f"satisfies no policy for {elf.cpu}: it loads on systems like the one it is from"
+    return f"loads on {best} and newer"
+
+
+def _too_new(elf: ElfFile, policy: Policy) -> dict[str, list[str]]:
     """Version -> the symbols that ask for it (none when only the file as a whole does)."""
-    found: dict[str, list[str]] = defaultdict(list)
+    allowed = policy.versions[elf.cpu]
+    found: dict[str, set[str]] = defaultdict(set)
     for _, version in elf.version_needs:
         if not _is_allowed(version, allowed):
-            found[version] = []
+            found[version] = set()
+    if not found:
+        return {}
     for symbol in elf.undefined:
-        if not _is_allowed(symbol.version, allowed):
-            found[symbol.version].append(symbol.name)
-    return found
+        if symbol.version in found:
+            found[symbol.version].add(symbol.name)
+    return {version: sorted(names) for version, names in found.items()}
 
 
 def _is_allowed(version: str, allowed: Mapping[str, list[str]]) -> bool:
@@ -53,17 +114,29 @@ def _is_allowed(version: str, allowed: Mapping[str, list[str]]) -> bool:
     return family not in allowed or number in allowed[family]
 
 
+def _withheld(elf: ElfFile, policy: Policy) -> dict[str, list[str]]:
+    """Library -> its symbols that the policy's systems need not have."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for symbol in elf.undefined:
+        for library in (symbol.library,) if symbol.library else elf.needed:
+            if symbol.name in policy.withheld.get(library, ()):
+                found[library].add(symbol.name)
+    return {library: sorted(names) for library, names in found.items()}
+
+
 def _subject(symbols: list[str]) -> str:
     if not symbols:
         return "the file as a whole needs"
-    return f"{some(sorted(symbols))} {'needs' if len(symbols) == 1 else 'need'}"
+    return f"{some(symbols)} {'needs' if len(symbols) == 1 else 'need'}"
 
 
-def _ceiling(version: str, allowed: Mapping[str, list[str]]) -> str:
+def _ceiling(version: str, policy: Policy, cpu: str) -> str:
     family = version.partition("_")[0]
-    numbers = [number for number in allowed[family] if number[0].isdigit()]
+    numbers = [number for number in policy.versions[cpu][family] if number[:1].isdigit()]
+    if not numbers:
+        return f"{policy.name} has no {family}"
     newest = max(numbers, key=lambda number: [int(part) for part in number.split(".")])
-    return f"{load('manylinux')['policy']} ends at {family}_{newest}"
+    return f"{policy.name} ends at {family}_{newest}"
 
 
 def _hint(version: str, output: Output) -> str:

@@ -25,6 +25,7 @@ class MetadataCheck(Check):
 
     name = "metadata"
     summary = f"`{METADATA_FILE}` is complete, agrees with the variant, and its digest is right."
+    group = "meta"
 
     def applies(self, output: Output) -> bool:
         """Where there is something to read; `layout` reports a missing file."""
@@ -75,9 +76,6 @@ def _agreement(metadata: Metadata, variant: Variant) -> Iterator[Fault]:
     if not variant.is_legacy and metadata.backend != variant.backend:
         what = f"`backend.type` is `{metadata.backend}`, but the variant is for {variant.backend}"
         yield what, "build again: the two are written from the same plan"
-    if not variant.is_noarch and variant.backend in ARCH_FORMS and not metadata.archs:
-        what = f"`backend.archs` is missing for a compiled {variant.backend} variant"
-        yield what, "list the archs that were compiled: the client compares them with the device"
 
 
 def _digest(metadata: Metadata, output: Output) -> Iterator[Fault]:

@@ -2,40 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries
-from kbuild.checks.readers.policies import allowed_libraries, backends_of_library, matches
+from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
+from kbuild.checks.readers.mangled import entity
+from kbuild.checks.readers.objects import objects_of
+from kbuild.checks.readers.policies import (
+    allowed_libraries,
+    backends_of_library,
+    load,
+    matches,
+)
 from kbuild.variant import Variant
+
+MUSL = ("libc.so", "libc.musl-*.so.1", "ld-musl-*.so.1")
 
 
 @CHECKS.add
 class Needed(Check):
-    """DT_NEEDED against the lists in `data/libraries.json`."""
+    """DT_NEEDED against the lists in `data/libraries.json`, and against the symbols taken."""
 
     name = "needed"
-    summary = "Needed libraries are the system's, Torch's, or the backend's runtime."
+    summary = (
+        "Needed libraries are the system's, Torch's, or the backend's runtime; none is missing."
+    )
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
-        """Where there are libraries and it is known what they may need."""
-        return output.variant is not None and has_libraries(output)
+        """Where there are libraries for Linux."""
+        system = output.system
+        return (system is None or system.os == "linux") and has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
-        """One finding per library that is not allowed."""
-        if output.variant is None:
-            return
+        """One finding per library that is not allowed, missing or not used."""
         own = tuple(path.name for path in output.libraries())
         allowed = allowed_libraries(output.variant) + own
-        for where, elf in elf_libraries(output):
-            for library in elf.needed:
-                if not matches(library, allowed):
-                    what = f"needs `{library}`{_because(library, output.variant)}"
-                    yield Finding(self.name, "error", where, what, _hint(library))
+        if (output.limits.manylinux or "").startswith("musllinux"):
+            allowed += MUSL
+        libraries = list(elf_libraries(output))
+        offered = {symbol.name for _, elf in libraries for symbol in elf.exported}
+        for where, elf in libraries:
+            yield from self._refused(where, elf, allowed, output)
+            yield from self._missing(where, elf, offered, output)
+            yield from self._unused(where, elf)
+
+    def _refused(
+        self, where: str, elf: ElfFile, allowed: tuple[str, ...], output: Output
+    ) -> Iterator[Finding]:
+        for library in elf.needed:
+            if not matches(library, allowed):
+                what = f"needs `{library}`{_because(library, output.variant)}"
+                yield Finding(self.name, "error", where, what, _hint(library))
+
+    def _missing(
+        self, where: str, elf: ElfFile, offered: set[str], output: Output
+    ) -> Iterator[Finding]:
+        """Torch's libraries are loaded without offering their names to later ones."""
+        free = {s.name for s in elf.undefined if not s.version and s.binding != "STB_WEAK"}
+        for provider in load("symbols")["providers"]:
+            wanted = tuple(provider["libraries"])
+            if any(matches(library, wanted) for library in elf.needed):
+                continue
+            names = sorted(name for name in free - offered if _is_of(name, provider))
+            if names:
+                brings = " or ".join(f"`{library}`" for library in wanted)
+                what = f"takes {some(names)} from {provider['of']}, but does not need {brings}"
+                hint = "link that library, before which put `-Wl,--no-as-needed`"
+                users = objects_of(output).users(names)
+                yield Finding(self.name, "error", where, what, hint, tuple(names), users)
+
+    def _unused(self, where: str, elf: ElfFile) -> Iterator[Finding]:
+        asked = {library for library, _ in elf.version_needs}
+        idle = sorted(set(elf.needed) & set(load("symbols")["unused"]) - asked)
+        if idle:
+            what = f"needs {some(idle)} without taking a symbol from it"
+            yield Finding(self.name, "info", where, what, "link with `-Wl,--as-needed`")
 
 
-def _because(library: str, variant: Variant) -> str:
+def _is_of(name: str, provider: Mapping[str, Any]) -> bool:
+    begin = entity(name)
+    if begin is not None:
+        return begin.startswith(tuple(provider["namespaces"]))
+    return matches(name, tuple(provider["names"]))
+
+
+def _because(library: str, variant: Variant | None) -> str:
     backends = backends_of_library(library)
+    if variant is None:
+        return ", which neither the system nor Torch nor a backend brings"
     if variant.backend in backends:
         return f", which is not of {variant.backend} {variant.backend_version}"
     if backends:
@@ -48,6 +105,8 @@ def _hint(library: str) -> str:
         return "an extension takes Python's symbols from the process: drop the `-lpython` link flag"
     if library.startswith("libgomp-"):
         return "that is one Torch wheel's own copy: link the toolchain's `libgomp.so.1`"
+    if library.startswith("libc++"):
+        return "compile and link with libstdc++, which Torch is made of (drop `-stdlib=libc++`)"
     if library.startswith("libtorch_python"):
         return "register ops with TORCH_LIBRARY and pybind-free bindings, and drop the link"
     return "link it statically, or take it out of the link line"

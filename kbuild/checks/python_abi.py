@@ -1,4 +1,4 @@
-"""One extension for every CPython from 3.9 on: only the stable ABI, found under its own name.
+"""One extension for every CPython from a floor on: the stable ABI only, found under its own name.
 
 The stable ABI is the `abi3info` package's copy of CPython's `Misc/stable_abi.toml`.
 """
@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.limits import PYTHON
 from kbuild.checks.readers.libraries import (
     ABI3_SUFFIX,
     base_name,
-    elf_libraries,
     has_libraries,
+    is_extension,
     metadata_of,
 )
+from kbuild.checks.readers.names import Names, names_of
+from kbuild.checks.readers.objects import objects_of
 from kbuild.version import Version
 
-FLOOR = Version((3, 9))
 PREFIXES = ("Py", "_Py")
 
 
@@ -27,7 +28,8 @@ class PythonAbi(Check):
     """Undefined `Py*` symbols of the dynamic table; `PyInit_` and the file's name."""
 
     name = "python-abi"
-    summary = f"Extensions use CPython's stable ABI of {FLOOR} and export their `PyInit_`."
+    summary = f"Extensions use CPython's stable ABI of {PYTHON} and export their `PyInit_`."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""
@@ -35,36 +37,45 @@ class PythonAbi(Check):
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per symbol, and per file with a wrong name."""
-        for where, elf in elf_libraries(output):
-            for symbol in sorted({symbol.name for symbol in elf.undefined}):
-                if symbol.startswith(PREFIXES) and (fault := _fault(symbol)):
-                    hint = "compile with `-DPy_LIMITED_API=0x03090000` and use what it declares"
-                    yield Finding(self.name, "error", where, f"`{symbol}` {fault}", hint)
-            if _is_extension(where, output):
-                yield from self._naming(where, elf)
+        for names in names_of(output):
+            yield from self._symbols(names, output)
+            if is_extension(names.where, output) and _claims(names, output):
+                yield from self._naming(names)
 
-    def _naming(self, where: str, elf: ElfFile) -> Iterator[Finding]:
+    def _symbols(self, names: Names, output: Output) -> Iterator[Finding]:
+        floor = output.limits.python_abi or PYTHON
+        hexadecimal = f"0x{floor.major:02X}{floor.minor:02X}0000"
+        hint = f"compile with `-DPy_LIMITED_API={hexadecimal}` and use what it declares"
+        for name in names.undefined:
+            if name.startswith(PREFIXES) and (fault := fault_of(name, floor)):
+                users = objects_of(output).users((name,))
+                what = f"`{name}` {fault}"
+                yield Finding(self.name, "error", names.where, what, hint, (name,), users)
+
+    def _naming(self, names: Names) -> Iterator[Finding]:
+        where = names.where
         wanted = f"PyInit_{base_name(where)}"
-        offered = sorted(s.name for s in elf.exported if s.name.startswith("PyInit_"))
+        offered = [name for name in names.exported if name.startswith("PyInit_")]
         if wanted not in offered:
             instead = f" (it exports `{offered[0]}`)" if offered else ""
             hint = "write `REGISTER_EXTENSION(TORCH_EXTENSION_NAME)` in the bindings"
             yield Finding(self.name, "error", where, f"does not export `{wanted}`{instead}", hint)
-        if not where.endswith(ABI3_SUFFIX):
+        # Windows has no name for the stable ABI: Python looks for plain `.pyd` there.
+        if not where.endswith((ABI3_SUFFIX, ".pyd")):
             hint = f"name it `{base_name(where)}{ABI3_SUFFIX}`"
             what = f"is not named `*{ABI3_SUFFIX}`"
             yield Finding(self.name, "error", where, what, hint)
 
 
-def _is_extension(where: str, output: Output) -> bool:
-    """True for the library that Python imports; TVM-FFI loads its library without Python."""
-    if "/" in where or (output.variant and output.variant.framework == "tvm-ffi"):
-        return False
-    metadata = metadata_of(output)
-    return metadata is None or base_name(where) == metadata.id
+def _claims(names: Names, output: Output) -> bool:
+    """False for a library on its own that neither its name nor a symbol makes an extension."""
+    if output.alone is None or metadata_of(output) is not None:
+        return True
+    named = names.where.endswith((ABI3_SUFFIX, ".pyd"))
+    return named or any(name.startswith("PyInit_") for name in names.exported)
 
 
-def _fault(name: str) -> str | None:
+def fault_of(name: str, floor: Version) -> str | None:
     """Why a symbol of CPython breaks the promise; None when it does not."""
     from abi3info import DATAS, FUNCTIONS
     from abi3info.models import Symbol
@@ -73,4 +84,4 @@ def _fault(name: str) -> str | None:
     if entry is None:
         return "is not in CPython's stable ABI"
     added = Version((entry.added.major, entry.added.minor))
-    return f"came to the stable ABI in {added}, after {FLOOR}" if added > FLOOR else None
+    return f"came to the stable ABI in {added}, after {floor}" if added > floor else None

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.elf import ElfFile
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries
+from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
+from kbuild.checks.readers.objects import objects_of
 
 
 @CHECKS.add
@@ -15,6 +16,7 @@ class Rpath(Check):
 
     name = "rpath"
     summary = "No RPATH or RUNPATH, no text relocations, no executable stack."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""
@@ -25,6 +27,28 @@ class Rpath(Check):
         for where, elf in elf_libraries(output):
             for what, hint in _faults(elf):
                 yield Finding(self.name, "error", where, what, hint)
+            if elf.text_relocations:
+                yield self._text_relocations(where, elf, output)
+            if not elf.relro:
+                hint = "link with `-Wl,-z,relro,-z,now`"
+                missing = "PT_GNU_RELRO" if elf.bind_now else "PT_GNU_RELRO, no BIND_NOW"
+                what = f"its tables of addresses stay writable (no {missing})"
+                yield Finding(self.name, "info", where, what, hint)
+
+    def _text_relocations(self, where: str, elf: ElfFile, output: Output) -> Finding:
+        names = sorted({_holder(address, elf) for address in elf.written_code} - {""})
+        what = "has text relocations (DT_TEXTREL)"
+        if names:
+            what += f" in {some(names)}"
+        makers = objects_of(output).makers(names)
+        hint = "compile every unit with `-fPIC`"
+        return Finding(self.name, "error", where, what, hint, tuple(names), makers)
+
+
+def _holder(address: int, elf: ElfFile) -> str:
+    """The exported symbol that the address is in; empty when it is in none."""
+    inside = (s for s in elf.exported if s.address <= address < s.address + s.size)
+    return next((symbol.name for symbol in inside), "")
 
 
 def _faults(elf: ElfFile) -> Iterator[tuple[str, str]]:
@@ -33,8 +57,6 @@ def _faults(elf: ElfFile) -> Iterator[tuple[str, str]]:
             f"{tag} is `{value}`",
             "set `CMAKE_SKIP_RPATH` to ON, and drop `-Wl,-rpath` from the link flags",
         )
-    if elf.text_relocations:
-        yield "has text relocations (DT_TEXTREL)", "compile every unit with `-fPIC`"
     if elf.executable_stack:
         yield (
             "asks for an executable stack (PT_GNU_STACK)",

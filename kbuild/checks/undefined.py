@@ -7,22 +7,17 @@ Torch, Python or the backend's runtime (`data/symbols.json`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.readers.elf import ElfFile
 from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
+from kbuild.checks.readers.mangled import entity, is_standard
+from kbuild.checks.readers.objects import objects_of
 from kbuild.checks.readers.policies import allowed_libraries, load, matches
 from kbuild.variant import Variant
 
-# Itanium C++ ABI, 5.1: what a special name is of (`TV`: virtual table, `Th`: thunk, `Z`: local to a
-# function), then `N` and the qualifiers of a nested name.
-_ENTITY = re.compile(
-    r"_Z(?:T[VTISHW]|Th[n\d]+_|Tv[n\d]+_[n\d]+_|GV|GR)?Z?(?:N[rVK]*[RO]?)?(?P<begin>.*)"
-)
-_STANDARD = re.compile(r"_Z(?:T[VTISHW]|GV|GR)?(?:N[rVK]*[RO]?)?(?:St|S[absiod])")
 _BORROWED_HINT = (
     "Torch exports parts of its own libstdc++, which its next release need not do: "
     "link libstdc++ before Torch, or build with a portable toolchain"
@@ -38,6 +33,7 @@ class Undefined(Check):
 
     name = "undefined"
     summary = "Every undefined symbol is a library's, Torch's, Python's or the backend's."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Linux variants with libraries."""
@@ -51,14 +47,17 @@ class Undefined(Check):
         own = {symbol.name for _, elf in libraries for symbol in elf.exported}
         for where, elf in libraries:
             unknown = {name for name in _unversioned(elf) if not _is_known(name, output.variant)}
-            borrowed = sorted(name for name in unknown - own if _STANDARD.match(name))
+            borrowed = sorted(name for name in unknown - own if is_standard(name))
             lost = sorted(unknown - own - set(borrowed))
             if lost:
                 what = f"nobody is known to define {some(lost)}"
-                yield Finding(self.name, _severity(elf, output.variant), where, what, _HINT)
+                severity, users = _severity(elf, output.variant), objects_of(output).users(lost)
+                yield Finding(self.name, severity, where, what, _HINT, tuple(lost), users)
             if borrowed:
                 what = f"takes the C++ library's {some(borrowed)} from whoever exports it"
-                yield Finding(self.name, "warning", where, what, _BORROWED_HINT)
+                users = objects_of(output).users(borrowed)
+                names = tuple(borrowed)
+                yield Finding(self.name, "warning", where, what, _BORROWED_HINT, names, users)
 
 
 def _unversioned(elf: ElfFile) -> Iterator[str]:
@@ -69,9 +68,9 @@ def _unversioned(elf: ElfFile) -> Iterator[str]:
 
 def _is_known(name: str, variant: Variant) -> bool:
     names, namespaces = _families(variant.framework, variant.backend)
-    entity = _ENTITY.fullmatch(name)
-    if entity is not None:
-        return entity["begin"].startswith(namespaces)
+    begin = entity(name)
+    if begin is not None:
+        return begin.startswith(namespaces)
     return matches(name, names)
 
 

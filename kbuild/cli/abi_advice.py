@@ -11,9 +11,13 @@ from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kbuild.advice.costs import UnitCost
+    from kbuild.advice.savings import Bill
     from kbuild.advice.scan import Use
     from kbuild.advice.survey import BackendAdvice
+    from kbuild.build.units import Unit
     from kbuild.project import Project
 
 
@@ -36,15 +40,28 @@ def execute(args: Namespace, ctx: Context) -> int:
     tree = SourceTree(root)
     project = open_project(root, tree)
     found = survey(project, tree, _backends(project, args.backend))
+    paid = _last_build(root)
     if args.json:
-        ctx.ui.data_json(_object(found))
+        ctx.ui.data_json(_object(found, paid))
     elif not found:
         ctx.ui.data(f"{project.name} compiles nothing against Torch")
     elif not any(advice.uses for advice in found):
         ctx.ui.data(_praise(project.name, found))
+        _say_paid(paid, ctx)
     else:
-        _say(found, ctx)
+        _say(found, paid, ctx)
     return 0
+
+
+def _last_build(root: Path) -> list[Bill[Unit]]:
+    """What the project's last build paid for Torch's headers; nothing without one."""
+    from kbuild.advice.savings import bills
+    from kbuild.build.recorded import torch_headers
+    from kbuild.build.units import LOG, read_log
+    from kbuild.build.workspace import Workspace
+
+    units = read_log(Workspace.report_of(root) / LOG).units
+    return bills(units, torch_headers(units))
 
 
 def _backends(project: Project, wanted: Sequence[str]) -> tuple[str, ...]:
@@ -58,18 +75,42 @@ def _backends(project: Project, wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in known if not wanted or name in wanted)
 
 
-def _object(found: Sequence[BackendAdvice]) -> dict[str, object]:
+def _object(found: Sequence[BackendAdvice], paid: Sequence[Bill[Unit]]) -> dict[str, object]:
     from kbuild.advice.costs import costs
+    from kbuild.advice.measurements import measured_with
     from kbuild.advice.table import table
 
     return {
         "torch-headers": str(table().torch),
         "seconds": costs().how,
+        "measured-with": measured_with(),
         "backends": [advice.to_json() for advice in found],
+        "last-build": [_paid(bill) for bill in paid],
     }
 
 
-def _say(found: Sequence[BackendAdvice], ctx: Context) -> None:
+def _paid(bill: Bill[Unit]) -> dict[str, object]:
+    unit = bill.unit
+    return {
+        "file": unit.unit,
+        "variant": unit.variant,
+        "language": unit.language,
+        "archs": unit.archs,
+        "seconds": round(unit.seconds, 2),
+        "cpu": round(unit.cpu, 2),
+        "peak-mib": unit.peak,
+        "cache": unit.cache,
+        "torch-headers": unit.torch,
+        "torch-kib": unit.kib,
+        "header": bill.header,
+        "share": None if bill.share is None else round(bill.share, 3),
+        "cheaper": [
+            {"advice": change.advice, "saves": round(change.saves, 2)} for change in bill.changes
+        ],
+    }
+
+
+def _say(found: Sequence[BackendAdvice], paid: Sequence[Bill[Unit]], ctx: Context) -> None:
     everywhere = {use: None for advice in found for use in advice.uses}
     for file in dict.fromkeys(use.file for use in everywhere):
         own = [use for use in everywhere if use.file == file]
@@ -77,6 +118,7 @@ def _say(found: Sequence[BackendAdvice], ctx: Context) -> None:
         ctx.ui.data("\n".join([*_readers(file, found), *_notes(own)]))
         ctx.ui.data("\n")
     _say_costs(found, ctx)
+    _say_paid(paid, ctx)
     ctx.ui.data("\n".join(_answer(advice) for advice in found))
 
 
@@ -119,12 +161,13 @@ def _say_costs(found: Sequence[BackendAdvice], ctx: Context) -> None:
     for advice in found:
         for unit in advice.units:
             units.setdefault(unit, []).append(advice.backend)
+    ordered = sorted(units, key=lambda unit: -unit.saves)
     rows = [
-        (unit.file, ", ".join(backends), unit.header or "no Torch header", _seconds(unit))
-        for unit, backends in units.items()
+        (unit.file, ", ".join(units[unit]), unit.header or "no Torch header", _seconds(unit))
+        for unit in ordered
     ]
     ctx.ui.table(("unit", "backends", "dearest Torch header", "seconds"), rows)
-    lines = [f"  {', '.join(files)}: {text}" for text, files in _cheaper(units).items()]
+    lines = [f"  {', '.join(files)}: {text}" for text, files in _cheaper(ordered).items()]
     ctx.ui.data("\n".join([f"  {costs().how}", *lines]))
     ctx.ui.data("\n")
 
@@ -133,15 +176,38 @@ def _cheaper(units: Iterable[UnitCost]) -> dict[str, list[str]]:
     """What would make units cheaper -> those units."""
     files: dict[str, list[str]] = {}
     for unit in units:
-        if unit.cheaper and unit.file not in files.setdefault(unit.cheaper, []):
-            files[unit.cheaper].append(unit.file)
+        for change in unit.cheaper:
+            text = f"{change.advice} ({change.seconds:.1f} s)"
+            if unit.file not in files.setdefault(text, []):
+                files[text].append(unit.file)
     return files
 
 
 def _seconds(unit: UnitCost) -> str:
-    if unit.kind is None:
-        return "0"
-    return f"{unit.kind.seconds:g}" if unit.kind.seconds is not None else "not measured"
+    return "not measured" if unit.seconds is None else f"{unit.seconds:.1f}"
+
+
+def _say_paid(paid: Sequence[Bill[Unit]], ctx: Context) -> None:
+    """The last build's units, and what each could have saved."""
+    from kbuild.build.quantity import duration_text, memory_text
+
+    rows = [
+        (
+            bill.unit.unit,
+            bill.unit.variant,
+            duration_text(bill.unit.cpu),
+            memory_text(bill.unit.peak),
+            f"{bill.unit.torch} through <{bill.header}>",
+            "-" if bill.share is None else f"{bill.share:.0%}",
+            duration_text(bill.saves),
+        )
+        for bill in paid
+        if bill.unit.cpu
+    ]
+    if rows:
+        head = ("last build", "variant", "CPU", "peak", "Torch headers", "share", "could save")
+        ctx.ui.table(head, rows)
+        ctx.ui.data("  shares and savings are upper bounds, estimated from the seconds above\n")
 
 
 def _answer(advice: BackendAdvice) -> str:

@@ -135,7 +135,10 @@ def _type(entry: Mapping[str, Any]) -> str:
 
 def _default(entry: Mapping[str, Any]) -> str:
     default = entry.get("default")
-    return f"`{default}`".replace("'", '"') if default is not None else ""
+    if default is None:
+        return ""
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    return f"`{text}`".replace("'", '"')
 
 
 def _editions(path: KeyPath) -> str:

@@ -37,22 +37,24 @@ def names(folder: str, pattern: str) -> tuple[str, ...]:
 
 def render(name: str, /, **values: Any) -> str:
     """A jinja2 template with its values; a value that it needs and lacks is an error."""
-    return _environment().get_template(name).render(**values)
+    from kbuild.generate import quoting
+
+    # CMake, Python and TOML, no HTML.
+    environment = template_environment(autoescape=False)
+    environment.filters |= quoting.FILTERS
+    return environment.get_template(name).render(**values)
 
 
 @cache
-def _environment() -> Environment:
+def template_environment(*, autoescape: bool) -> Environment:
+    """Where all templates are read: the same rules for all, escaped for HTML or not."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from kbuild.generate import quoting
-
-    environment = Environment(
+    return Environment(
         loader=FileSystemLoader(template_root()),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - CMake, Python and TOML, no HTML
+        autoescape=autoescape,  # noqa: S701 - what is rendered decides
     )
-    environment.filters |= quoting.FILTERS
-    return environment

@@ -55,6 +55,11 @@ def arch_table(backend: str, toolkit: Version | None) -> ArchTable:
     return ArchTable(tuple(entry["targets"]), tuple(entry["default"]))
 
 
+def chains(backend: str) -> tuple[tuple[str, ...], ...]:
+    """Archs of which each one's machine code also runs on those after it."""
+    return tuple(tuple(chain) for chain in read_table(backend).get("chains", ()))
+
+
 def deployment_target(backend: str) -> str:
     """The oldest macOS release that the backend's builds load on."""
     targets = read_table("macos")["deployment-target"]

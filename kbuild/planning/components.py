@@ -27,7 +27,7 @@ def components(desk: Desk) -> tuple[tuple[Component, ...], tuple[str, ...]]:
         if archs is None:
             notes.append(f"kernel.{name} is left out: it has no code for {', '.join(desk.archs)}")
             continue
-        notes.extend(f"kernel.{name}: {reason}" for reason in archs.dropped)
+        notes.extend(f"kernel.{name}: {reason}" for reason in (*archs.dropped, *archs.shared))
         parts.append(_kernel(desk, name, section, archs))
     return tuple(parts), tuple(notes)
 
@@ -108,10 +108,13 @@ def _kernel_archs(desk: Desk, name: str, section: KernelSection) -> Archs | None
         return Archs()
     requested = getattr(section, key.replace("-", "_"))
     try:
-        if desk.archs and requested is None:
-            return desk.backend.archs(desk.archs, desk.toolkit)
         found = desk.backend.archs(requested, desk.toolkit)
-        return _asked_for(desk, found) if desk.archs else found
+        chosen: Archs | None = found
+        if desk.archs and requested is None:
+            chosen = desk.backend.archs(desk.archs, desk.toolkit)
+        elif desk.archs:
+            chosen = _asked_for(desk, found)
+        return desk.backend.grouped(section, chosen, found) if chosen else None
     except ValueError as error:
         where = f"kernel.{name}.{key}"
         problem = Problem(BUILD_FILE, 0, where, f"{error} (variant {desk.choice.variant})")

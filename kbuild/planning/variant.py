@@ -141,7 +141,9 @@ def _archs(desk: Desk, components: Sequence[Component]) -> tuple[str, ...]:
     if not components:
         announced = getattr(noarch, key.replace("-", "_")) if noarch and key else None
         return tuple(sorted(announced or ()))
-    return tuple(sorted({arch for part in components for arch in part.archs}))
+    device = set(desk.backend.languages) - {"CXX"}
+    compiled = (part for part in components if part.languages & device)
+    return tuple(sorted({arch for part in compiled for arch in part.archs}))
 
 
 def _requirements(desk: Desk, components: Sequence[Component]) -> Requirements:

@@ -90,6 +90,8 @@ class ToolchainSource:
     """Base of all ways to obtain a toolchain."""
 
     name: ClassVar[str]
+    backends: ClassVar[tuple[str, ...]] = ()
+    """The only ones that it is for; empty when it is for any."""
 
     def refuses(self, requires: Requirements) -> str | None:
         """Why this source cannot serve the requirements, in one sentence; None when it can."""

@@ -31,6 +31,7 @@ class RocmHost(ToolchainSource):
     """Where ROCm's packages install to."""
 
     name = "rocm"
+    backends = ("rocm",)
 
     @cached_property
     def folder(self) -> RocmFolder | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kbuild.errors import ToolchainError
+from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 
@@ -19,13 +20,17 @@ class Toolbox(ToolchainSource):
     name = "auto"
 
     def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`: every source's reason when all of them refuse."""
+        """See `ToolchainSource.refuses`: when all refuse, the reasons of those that are for it."""
         reasons: dict[str, str] = {}
         for source in self.sources:
             reason = source.refuses(requires)
             if reason is None:
                 return None
-            reasons[source.name] = reason
+            if not source.backends or requires.backend in source.backends:
+                reasons[source.name] = reason
+        here = str(host_system())
+        if requires.system not in (None, here):
+            return f"needs {requires.system}; this machine is {here}"
         if len(set(reasons.values())) == 1:
             return next(iter(reasons.values()))
         return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())

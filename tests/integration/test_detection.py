@@ -50,8 +50,12 @@ def how(space: Path) -> tuple[str, ...]:
     """Every command and rule of the tree, as far as a build depends on it."""
     tree = space / "tree"
     ninja = (tree / "build.ninja").read_text()
-    wanted = r"^build (?!build\.ninja|\S+Modules).*|^  (?:FLAGS|LINK_\w+) = .*"
-    edges = re.findall(wanted, ninja, re.MULTILINE)
+    wanted = r"^build .*|^  (?:FLAGS|LINK_\w+) = .*"
+    edges = [
+        edge  # but what cmake runs again for
+        for edge in re.findall(wanted, ninja, re.MULTILINE)
+        if "CMakeLists.txt " not in edge
+    ]
     files = ("compile_commands.json", "CMakeFiles/rules.ninja", "cmake_install.cmake")
     return (*edges, *((tree / file).read_text() for file in files))
 

@@ -21,6 +21,7 @@ from integration_bench import Bench
 from kbuild.checks.base import Output
 from kbuild.checks.manylinux import Manylinux
 from kbuild.checks.readers.elf import read_elf
+from kbuild.checks.static import Static
 from kbuild.checks.undefined import Undefined
 from kbuild.run import LocalRunner
 from kbuild.toolchains.facts import FactCache
@@ -115,12 +116,12 @@ def _openmp(link: Link) -> tuple[str, ...]:
 
 
 def findings(library: Path) -> list[str]:
-    """What the two checks say, each file being a variant of its own."""
+    """What the checks say, each file being a variant of its own."""
     root = library.with_name(f"{library.stem}-variant")
     root.mkdir(exist_ok=True)
     shutil.copy(library, root / "it.so")
     output = Output(root, Variant.parse(f"torch213-cxx11-cpu-{CPU}-linux"), redistributable=True)
-    checks = (Manylinux(), Undefined())
+    checks = (Manylinux(), Static(), Undefined())
     return [str(finding) for check in checks for finding in check.run(output)]
 
 
@@ -204,5 +205,5 @@ def test_without_a_static_libstdcxx_it_builds_with_a_warning(
     compiler.chmod(0o755)
     bench = example("relu-stable-abi")
     done = bench.kbuild("build", "--backend", "cpu", env={"CXX": str(compiler)})
-    assert "warning: not linked for manylinux_2_28" in done.stderr
+    assert "not linked for manylinux_2_28" in done.stderr
     assert "libstdc++-" in done.stderr

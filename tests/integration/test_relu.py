@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from integration_bench import Bench
 
+from kbuild.checks.readers.elf import read_elf
+
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
 LOAD = """
@@ -65,6 +67,13 @@ def test_the_directory_is_flat_and_complete(relu: Bench) -> None:
     assert metadata["provenance"]["kernel"]["dirty"] is False
     assert metadata["digest"]["algorithm"] == "sha256"
     assert re.fullmatch(r"_relu_cpu_[0-9a-f]{7}", metadata["id"])
+
+
+def test_nothing_but_the_entry_point_is_exported(relu: Bench) -> None:
+    """Two kernels would share the templates of Torch's headers that both have compiled."""
+    (library,) = variant_of(relu).glob("*.so")
+    names = [symbol.name for symbol in read_elf(library).exported]
+    assert names == [f"PyInit_{library.name.partition('.')[0]}"]
 
 
 def test_the_client_loads_it_by_path(relu: Bench) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from hip_bundle import DEVICE, bundled, extension, needed, section
-from integration_bench import Bench
+from integration_bench import Bench, run
+
+from kbuild.checks.readers.devicecode import read_device_code
 
 pytestmark = [
     pytest.mark.network,
@@ -64,3 +66,21 @@ def test_the_plan_says_that_it_is_experimental(bench: Bench) -> None:
     (plan,) = json.loads(bench.kbuild("plan", "--variant", VARIANT, *HIP, "--json").stdout)
     assert plan["toolchain"]["source"] == "debian-hip"
     assert ["support", "experimental"] in plan["toolchain"]["versions"]
+
+
+def test_kbuild_reads_what_clang_lists(bench: Bench, built: Path, tmp_path: Path) -> None:
+    (library,) = built.glob("*.so")
+    image = tmp_path / "image"
+    image.write_bytes(section(built, ".hip_fatbin"))
+    (lister,) = bench.cache.glob("store/debian-hip-*/**/bin/clang-offload-bundler")
+    done = run((str(lister), "--list", "--type=o", f"--input={image}"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    targets = [line for line in done.stdout.split() if line.startswith(DEVICE)]
+    found = read_device_code(library).images
+    assert sorted(DEVICE + one.target for one in found) == sorted(targets)
+    assert sum(one.size for one in found) == sum(bundled(image.read_bytes()).values())
+
+
+def test_the_archs_check_has_nothing_to_say(bench: Bench, built: Path) -> None:
+    done = bench.kbuild("check-abi", "--variant", built.name)
+    assert "[archs]" not in done.stdout + done.stderr

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from kbuild.advice.costs import costs, unit_cost
+from kbuild.advice.costs import costs, umbrella, unit_cost
+from kbuild.advice.measurements import measurements
+from kbuild.advice.savings import bills
 from kbuild.advice.survey import survey
 from kbuild.advice.table import table
 from kbuild.project import open_project
 from kbuild.sourcetree import SourceTree
 from kbuild.version import Version
 
+STABLE, ONLY = "torch/csrc/stable", "torch/headeronly"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -187,7 +191,7 @@ class TestRelu:
     def test_units(self):
         (cuda,) = advice(EXAMPLES / "relu", "cuda")
         kernel = next(unit for unit in cuda.units if unit.file.endswith("relu.cu"))
-        assert (kernel.language, kernel.header, kernel.cheaper) == ("CUDA", None, "")
+        assert (kernel.language, kernel.header, kernel.cheaper) == ("CUDA", None, ())
         binding = next(unit for unit in cuda.units if unit.file.endswith("torch_binding.cpp"))
         assert binding.header == "torch/library.h"
         assert binding.included_by == "torch-ext/torch_binding.cpp"
@@ -195,30 +199,107 @@ class TestRelu:
 
 class TestCosts:
     def test_dearest_first(self):
-        measured = [kind.seconds for kind in costs().classes if kind.seconds is not None]
+        measured = [kind.measured.host for kind in costs().classes if kind.measured]
         assert measured == sorted(measured, reverse=True)
 
     @pytest.mark.parametrize(
-        ("headers", "name", "seconds"),
+        ("headers", "name", "measured"),
         [
-            (["ATen/core/Tensor.h", "torch/extension.h"], "all of Torch", 28),
-            (["ATen/ops/mm.h", "ATen/core/Tensor.h"], "one operator", 7.3),
-            (["torch/csrc/stable/ops.h", "torch/headeronly/util/Half.h"], "stable ABI", 2.3),
-            (["torch/headeronly/util/Half.h"], "headers only", 0.9),
-            (["c10/util/Exception.h"], "small parts", 1.7),
-            (["c10/cuda/CUDAStream.h"], "not measured", None),
+            (["ATen/core/Tensor.h", "torch/extension.h"], "all of Torch", "torch/all.h"),
+            (["ATen/ops/mm.h", "ATen/core/Tensor.h"], "one operator", "ATen/ops/empty_like.h"),
+            (
+                ["torch/csrc/stable/ops.h", "torch/headeronly/util/Half.h"],
+                "stable ABI",
+                "torch/csrc/stable/library.h",
+            ),
+            (
+                ["torch/headeronly/util/Half.h"],
+                "headers only",
+                "torch/headeronly/core/ScalarType.h",
+            ),
+            (["c10/util/Exception.h"], "small parts", "c10/util/Exception.h"),
+            (["c10/cuda/CUDAStream.h"], "CUDA stream", "c10/cuda/CUDAStream.h"),
+            (["c10/cuda/CUDAMathCompat.h"], "not measured", None),
         ],
     )
-    def test_classes(self, headers, name, seconds):
+    def test_classes(self, headers, name, measured):
         cost = unit_cost("k.cpp", "CXX", dict.fromkeys(["vector", *headers], "k.cpp"))
         assert cost.kind is not None
-        assert (cost.kind.name, cost.kind.seconds) == (name, seconds)
+        assert cost.kind.name == name
+        assert cost.seconds == (measurements()[measured].host if measured else None)
 
     def test_device_code_is_told_to_move(self):
         full = unit_cost("k.cu", "CUDA", {"torch/all.h": "k.cu"})
         stable = unit_cost("k.cu", "CUDA", {"torch/csrc/stable/ops.h": "k.cu"})
-        assert full.cheaper == costs().device
-        assert stable.cheaper == ""
+        assert full.cheaper[1].advice == costs().device[0]
+        assert full.saves > stable.saves == 0
+        assert stable.cheaper == ()
+
+    def test_a_change_never_costs_more(self):
+        for kind in costs().classes:
+            for language, archs in (("CXX", 1), ("CUDA", 1), ("CUDA", 10)):
+                now = kind.seconds(language, archs)
+                assert all(0 < change.seconds < now for change in kind.cheaper(language, archs))
+
+    @pytest.mark.parametrize(
+        ("headers", "header"),
+        [
+            ("torch/extension.h torch/all.h ATen/ATen.h torch/library.h", "torch/extension.h"),
+            ("torch/all.h ATen/ATen.h ATen/ops/add.h ATen/core/Tensor.h", "torch/all.h"),
+            (
+                "torch/library.h ATen/core/Tensor.h ATen/ops/add.h c10/util/Half.h",
+                "torch/library.h",
+            ),
+            ("ATen/core/Tensor.h ATen/ops/add.h c10/util/Half.h", "ATen/core/Tensor.h"),
+            ("torch/csrc/stable/ops.h torch/headeronly/util/Half.h", "torch/csrc/stable/ops.h"),
+            ("c10/cuda/CUDAStream.h c10/core/Stream.h", "c10/cuda/CUDAStream.h"),
+        ],
+    )
+    def test_the_umbrella_is_the_dearest_of_everything_that_was_read(self, headers, header):
+        found = umbrella(headers.split())
+        assert found is not None
+        assert found[0] == header
+
+    def test_no_umbrella(self):
+        assert umbrella(["ATen/NumericUtils.h"]) is None
+        assert umbrella([]) is None
+
+
+@dataclass(frozen=True)
+class Built:
+    unit: str
+    cpu: float
+    language: str = "CXX"
+    archs: int = 1
+
+
+class TestSavings:
+    full, stable = ("torch/all.h",), ("torch/csrc/stable/library.h",)
+
+    def test_the_unit_with_the_least_of_its_own_gives_the_pace(self):
+        facts = measurements()
+        lean = Built("lean.cpp", 2 * facts["torch/csrc/stable/library.h"].host)
+        heavy = Built("heavy.cpp", 4 * facts["torch/all.h"].host)
+        first, second = bills((lean, heavy), {lean: self.stable, heavy: self.full})
+        assert (first.unit, second.unit) == (heavy, lean)
+        assert (first.share, second.share) == (pytest.approx(0.5), pytest.approx(1))
+        left = facts["torch/csrc/stable/library.h"].host
+        assert first.saves == pytest.approx(2 * (facts["torch/all.h"].host - left))
+        assert second.changes == ()
+
+    def test_each_arch_counts_for_device_code(self):
+        one, ten = (Built("a.cu", 1000, "CUDA", archs) for archs in (1, 10))
+        saved = [bills((unit,), {unit: self.full})[0].share for unit in (one, ten)]
+        assert saved == pytest.approx([1, 1])
+        first, second = bills((one, ten), dict.fromkeys((one, ten), self.full))
+        assert first.unit == ten
+        assert second.share is not None
+        assert second.share < 0.7
+
+    def test_what_came_from_the_cache_or_reads_no_torch(self):
+        hit, bare = Built("a.cpp", 0), Built("b.cu", 3, "CUDA")
+        (bill,) = bills((hit, bare), {hit: self.full})
+        assert (bill.unit, bill.share, bill.saves) == (hit, None, 0.0)
 
 
 class TestTable:

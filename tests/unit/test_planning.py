@@ -23,9 +23,9 @@ class NoGit:
         return Done(tuple(argv), 127, "git: not found", 0.0)
 
 
-def plan(made, name: str, identity: Identity = CLEAN) -> VariantPlan:
+def plan(made, name: str, identity: Identity = CLEAN, archs: tuple[str, ...] = ()) -> VariantPlan:
     (choice,) = select(made, Selection(globs=(name,)))
-    return make_plan(made, choice, SourceTree(made.root), identity)
+    return make_plan(made, choice, SourceTree(made.root), identity, archs=archs)
 
 
 def part(made: VariantPlan, name: str):
@@ -122,6 +122,28 @@ def test_device_code_in_the_bindings_is_compiled_for_the_toolkits_archs(project)
     assert "-gencode=arch=compute_80,code=sm_80" in flags
     assert "8.0" in built.archs
     assert dict(part(built, "cuda").flags)["CUDA"].count("-gencode=arch=compute_80,code=sm_80") == 0
+
+
+def test_sections_without_device_code_announce_no_archs(project) -> None:
+    host = kernel("cuda", name="host").replace("src/k.cu", "src/k.cpp")
+    device = kernel("cuda", 'cuda-capabilities = ["9.0"]')
+    made = project(BINDING, device, host, backends=("cuda",))
+    assert plan(made, "torch213-*-cu130-x86_64-linux").archs == ("9.0",)
+    made = project(BINDING, host, backends=("cuda",))
+    assert plan(made, "torch213-*-cu130-x86_64-linux").archs == ()
+
+
+def test_grouped_archs_are_those_of_the_code_and_the_plan_says_who_runs_it(project) -> None:
+    keys = 'cuda-capabilities = ["8.0", "8.6", "8.9", "9.0"]\ncuda-group-archs = true'
+    made = project(BINDING, kernel("cuda", keys), backends=("cuda",))
+    name = "torch213-*-cu130-x86_64-linux"
+    built = plan(made, name)
+    assert part(built, "cuda").archs == built.archs == ("8.0", "9.0")
+    codes = [flag for flag in dict(part(built, "cuda").flags)["CUDA"] if "gencode" in flag]
+    assert [code.rpartition("=")[2] for code in codes] == ["sm_80", "sm_90"]
+    note = "kernel.cuda: `8.6` and `8.9` run the code of `8.0` (`cuda-group-archs`)"
+    assert note in built.notes
+    assert plan(made, name, archs=("8.6",)).archs == ("8.0",)
 
 
 def test_archs_that_no_toolkit_has_are_a_located_problem(project) -> None:

@@ -18,8 +18,8 @@ NEEDS = Requirements("cuda", toolkit="13.0")
 
 
 class Source(ToolchainSource):
-    def __init__(self, name: str, reason: str | None) -> None:
-        self.name, self.reason = name, reason
+    def __init__(self, name: str, reason: str | None, *backends: str) -> None:
+        self.name, self.reason, self.backends = name, reason, backends
 
     def refuses(self, requires: Requirements) -> str | None:
         return self.reason
@@ -41,6 +41,17 @@ def test_every_reason_is_told_once() -> None:
     assert same.refuses(NEEDS) == "needs aarch64"
     with pytest.raises(ToolchainError, match="no toolchain fits: host: no nvcc"):
         box.provision(NEEDS)
+
+
+def test_reasons_are_of_what_could_have_served() -> None:
+    box = Toolbox([Source("host", "no nvcc"), Source("rocm", "for ROCm only", "rocm")])
+    assert box.refuses(NEEDS) == "no nvcc"
+
+
+def test_another_system_is_the_only_reason() -> None:
+    box = Toolbox([Source("host", "no nvcc"), Source("wheels", "offline")])
+    elsewhere = Requirements("cuda", toolkit="13.0", system="s390x-linux")
+    assert box.refuses(elsewhere) == f"needs s390x-linux; this machine is {host_system()}"
 
 
 class Compiler:

@@ -55,6 +55,10 @@ class Unit:
         self._exists: dict[str, bool] = {}
         self.headers: list[str] = []
         """Names of the files that the object was made from, once it is there."""
+        self.record = ""
+        """The entry's record, once it is there."""
+        self.sizes: dict[str, int] = {}
+        """Bytes of the headers, by name, when they were just read."""
 
     def fetch(self) -> bytes | None:
         """Deliver object and depfile; the compiler's words, or None when there is no entry."""
@@ -78,6 +82,7 @@ class Unit:
         said = hashes.read(f"{entry}.err")
         self._deliver(data, paths)
         os.utime(f"{entry}.d")
+        self.record = f"{entry}.d"
         return self._placed(said)
 
     def store(self, said: bytes, started_ns: int) -> str:
@@ -168,6 +173,9 @@ class Unit:
         for path in paths:
             found, relative = self._find(path)
             rows.append(f"{found}\t{relative}\t{self._files.of(path)}\t{command.name(path)}")
+        self.sizes = {
+            name: os.stat(path).st_size for name, path in zip(self.headers, paths, strict=True)
+        }
         data = hashes.read(command.absolute(command.object))
         text = "\n".join((FORMAT, hashes.digest(data), *rows)).encode("utf-8", "surrogateescape")
         entry = f"{self._folder}/{hashes.digest(chr(10).join(rows).encode())}"
@@ -177,6 +185,7 @@ class Unit:
         hashes.write(f"{entry}.o", data)
         hashes.write(f"{entry}.err", self._named(said))
         hashes.write(f"{entry}.d", text)
+        self.record = f"{entry}.d"
 
     def _named(self, said: bytes) -> bytes:
         for place, name in reversed(self._command.maps):
@@ -187,6 +196,19 @@ class Unit:
         for place, name in self._command.maps:
             said = said.replace(b"\0" + name.encode() + b"\0", place.encode())
         return said
+
+
+def recorded(record: str) -> list[str]:
+    """Names of the files that an entry's object was made from.
+
+    Raises:
+        OSError: the entry is gone.
+        ValueError: the file is no record.
+    """
+    lines = hashes.read(record).decode("utf-8", "surrogateescape").split("\n")
+    if lines[0] != FORMAT:
+        raise ValueError(f"{record} is no record")
+    return [line.split("\t")[3] for line in lines[2:]]
 
 
 def _clock_in(text: bytes) -> str:

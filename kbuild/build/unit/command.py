@@ -24,6 +24,8 @@ _MORE_OUTPUTS_LIKE = (
     "-ftest-cov",
 )
 _ARCHS = ("-gencode", "--generate-code")
+_THREADS = ("--threads", "-t")
+_CLIENT = ("--jobserver", "-jobserver")
 
 
 class Command:
@@ -31,6 +33,8 @@ class Command:
 
     def __init__(self, argv: list[str], language: str, cwd: str) -> None:
         self.argv = argv
+        self.plain = argv
+        """The command without nvcc's threads, which change no object: the launcher decides them."""
         self.language = language
         self.cwd = cwd
         self.source = self.object = self.depfile = self.target = ""
@@ -40,13 +44,20 @@ class Command:
         """(kind, folder), kinds numbered in search order."""
         self.words: list[str] = []
         """What remains: words that change the object, places excluded."""
+        self.archs = 1
+        """Architectures that nvcc compiles for, one after the other or at a time."""
         self.threads = 1
-        """Architectures that are compiled at the same time."""
+        """Architectures that may be compiled at a time: all, or as many as the command says."""
         self.refusal = ""
         """Why the object cannot come from a cache; empty when it can."""
         self._has_depends = False
-        self._read(iter(argv[1:]))
+        asked = 0
+        if language == "CUDA":
+            self.plain, asked = _without_threads(argv)
+        self._read(iter(self.plain[1:]))
         self._judge()
+        self.archs = max(1, sum(1 for word in self.words if word.startswith(_ARCHS)))
+        self.threads = min(asked or self.archs, self.archs)
 
     @property
     def folders(self) -> list[str]:
@@ -89,8 +100,6 @@ class Command:
                 self.source = next(words, "")
             elif word in _DEPENDENCIES:
                 self._has_depends = True
-            elif self.language == "CUDA" and word in {"--threads", "-t"}:
-                self._read_other(f"--threads={next(words, '')}")
             elif not self._read_search(word, words) and not self._read_map(word):
                 self._read_other(word)
 
@@ -113,9 +122,6 @@ class Command:
 
     def _read_other(self, word: str) -> None:
         self.words.append(word)
-        if word.startswith(("--threads=", "-t=")):
-            count = word.rpartition("=")[2]
-            self.threads = int(count) if count.isdigit() and count != "0" else os.cpu_count() or 1
         if word in _MORE_OUTPUTS or word.startswith(_MORE_OUTPUTS_LIKE):
             self.refusal = f"{word} is not understood by the cache"
 
@@ -124,5 +130,17 @@ class Command:
             self.refusal = "not a compilation of one source"
         elif not self.refusal and not (self._has_depends and self.depfile):
             self.refusal = "the command writes no depfile"
-        archs = sum(1 for word in self.words if word.startswith(_ARCHS))
-        self.threads = min(self.threads, max(1, archs))
+
+
+def _without_threads(argv: list[str]) -> tuple[list[str], int]:
+    """The words, and the number of threads that was asked for; 0 when the command does not say."""
+    kept: list[str] = []
+    asked = ""
+    words = iter(argv)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in _THREADS:
+            asked = value if equals else next(words, "")
+        elif word not in _CLIENT:
+            kept.append(word)
+    return kept, int(asked) if asked.isdigit() else 0

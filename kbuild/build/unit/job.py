@@ -6,24 +6,20 @@ import os
 import sys
 import time
 
-from kbuild.build.unit import OVER, hashes, process
+from kbuild.build.unit import OVER, hashes, threads
+from kbuild.build.unit.attempt import Attempts
 from kbuild.build.unit.cache import Unit
 from kbuild.build.unit.command import Command
 from kbuild.build.unit.key import source_key, unit_key
-from kbuild.build.unit.ledger import Ledger
 from kbuild.build.unit.log import append
-from kbuild.build.unit.overseer import Overseer
 from kbuild.build.unit.turn import TORCH, Turn
-from kbuild.build.unit.weights import History, weight
+from kbuild.build.unit.weights import History
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kbuild.build.unit.log import Value
     from kbuild.build.unit.process import Ended
     from kbuild.build.unit.settings import Settings
-
-_REGROWTH = 1.5
-"""What a unit that gave way is reserved afterwards, times what it held then."""
 
 
 class Job:
@@ -32,7 +28,7 @@ class Job:
     def __init__(self, settings: Settings, language: str, argv: list[str]) -> None:
         self._settings = settings
         self._command = Command(argv, language, os.getcwd())
-        self._argv = [*settings.tool.split(), *argv]
+        self._tokens = threads.Tokens(threads.jobserver(os.environ))
         self._files = hashes.FileHashes(f"{settings.cache}/hashes")
         self._began = time.time()
         self._unit: Unit | None = None
@@ -56,7 +52,7 @@ class Job:
         try:
             if turn.is_first():
                 return None
-            turn.wait()
+            self._tokens.lend(turn.wait, self._settings.is_over)
         except OSError as error:
             self._warn(f"the object cache cannot be locked: {error}")
             return None
@@ -95,52 +91,12 @@ class Job:
         return said
 
     def _compiled(self) -> Ended | None:
-        last = self._history.recall(*self._keys)
-        needed = weight(self._command.language, self._command.threads, last)
-        ended = self._within(needed)
-        while ended is not None and self._overseer.gave_way:
-            self._record["restarts"] = int(self._record.get("restarts", 0)) + 1
-            needed = max(needed + 1, int(self._overseer.used * _REGROWTH))
-            ended = self._within(needed)
-        if ended is None or not ended.was_killed:
-            return ended
-        first = ended.peak
-        ended = self._within(max(needed, self._settings.memory))
-        if ended is not None:
-            self._tell_of_kill(first, ended)
+        attempts = Attempts(self._settings, self._command, self._tokens, self._record, self._warn)
+        ended = attempts.perform(self._history.recall(*self._keys))
+        self._started_ns = attempts.started_ns
+        if ended is not None and attempts.killed is not None:
+            self._tell_of_kill(attempts.killed.peak, ended)
         return ended
-
-    def _within(self, needed: int) -> Ended | None:
-        """Compile when there is room for `needed` MiB; None when time was over before."""
-        ledger = Ledger(self._settings.ledger, self._settings.memory)
-        try:
-            waited = ledger.take(needed, self._settings.is_over)
-        except (OSError, ValueError) as error:
-            self._warn(f"the memory ledger cannot be used: {error}")
-            waited = 0.0
-        if waited is None:
-            return None
-        self._record |= {"weight": needed, "waited": waited}
-        self._started_ns = time.time_ns()
-        self._overseer = overseer = Overseer(ledger)
-        try:
-            scratch = f"{self._settings.run}/said-{os.getpid()}"
-            return process.run(self._argv, scratch, overseer.look)
-        finally:
-            self._release(ledger)
-            self._note(overseer)
-
-    def _note(self, overseer: Overseer) -> None:
-        paused = float(self._record.get("paused", 0.0)) + overseer.paused
-        self._record["paused"] = paused
-        if overseer.trouble:
-            self._warn(f"the memory ledger cannot be used: {overseer.trouble}")
-
-    def _release(self, ledger: Ledger) -> None:
-        try:
-            ledger.release()
-        except (OSError, ValueError) as error:
-            self._warn(f"the memory ledger cannot be used: {error}")
 
     def _tell_of_kill(self, first: int, ended: Ended) -> None:
         told = f"the system killed the compiler of {self._name} (peak {first / 1024:.1f} GB); "
@@ -203,7 +159,12 @@ class Job:
             "cache": outcome,
             "headers": len(headers),
             "torch": torch,
+            "archs": self._command.archs,
+            "record": self._unit.record if self._unit else "",
         }
+        if self._unit and self._unit.sizes:
+            read = (size for name, size in self._unit.sizes.items() if name.startswith(TORCH))
+            known["kib"] = sum(read) // 1024
         self._append(known | self._record)
 
     def _warn(self, text: str) -> None:

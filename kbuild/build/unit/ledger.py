@@ -3,6 +3,9 @@
 A unit starts when its weight fits beside those that run, or when nothing runs at all. The first to
 wait is the first to start; a lighter one may overtake it for a while, not forever. A weight is a
 guess: what a unit really holds is written beside it, and counts when it is more.
+
+A unit with threads may become as many processes, yet no more than `jobs` processes run at a time:
+what counts is the weight of the `jobs` heaviest ones that there could be.
 """
 
 from __future__ import annotations
@@ -24,21 +27,28 @@ RUNS, WAITS, PAUSED, GIVES_WAY = "r", "w", "p", "g"
 
 
 class Claim:
-    """One process's line: state, weight in MiB, since when it is there, and MiB in use."""
+    """One unit's line: state, MiB for each thread, since when it is there, MiB in use, threads."""
 
-    def __init__(self, pid: int, state: str, weight: int, since: float, used: int = 0) -> None:
+    def __init__(
+        self, pid: int, state: str, weight: int, since: float, used: int = 0, *, threads: int = 1
+    ) -> None:
         self.pid, self.state, self.weight = pid, state, weight
-        self.since, self.used = since, used
+        self.since, self.used, self.threads = since, used, threads
 
     def __str__(self) -> str:
-        return f"{self.pid} {self.state} {self.weight} {self.since:.3f} {self.used}"
+        return f"{self.pid} {self.state} {self.weight} {self.since:.3f} {self.used} {self.threads}"
+
+    def running(self, threads: int = 0) -> Claim:
+        """The same when it runs, with other threads where they are given."""
+        count = threads or self.threads
+        return Claim(self.pid, RUNS, self.weight, self.since, self.used, threads=count)
 
     @property
-    def expected(self) -> int:
-        """MiB that it may come to hold; of a paused one what it holds."""
-        if self.state == PAUSED:
-            return self.used
-        return self.weight if self.used <= self.weight else int(self.used * _GROWTH)
+    def processes(self) -> list[int]:
+        """MiB that each process of a running unit may come to hold."""
+        if self.used <= self.weight * self.threads:
+            return [self.weight] * self.threads
+        return [int(self.used * _GROWTH)]
 
     @property
     def age(self) -> tuple[float, int]:
@@ -47,19 +57,31 @@ class Claim:
 
 
 class Ledger:
-    """The budget in MiB, and the file that says what is taken."""
+    """The budget in MiB, and the file that says what is taken.
 
-    def __init__(self, path: str, budget: int) -> None:
+    `jobs` is how many compiler processes there are at the most; 0 when nobody keeps count.
+    """
+
+    def __init__(self, path: str, budget: int, jobs: int = 0) -> None:
         self._path = path
         self._budget = budget
+        self._jobs = jobs
+        self.threads = 1
+        """How many threads the unit was given room for."""
 
-    def take(self, weight: int, expired: Callable[[], bool]) -> float | None:
-        """Wait for room; seconds waited, or None when `expired()` came first."""
+    def take(self, weight: int, expired: Callable[[], bool], threads: int = 1) -> float | None:
+        """Wait for room; seconds waited, or None when `expired()` came first.
+
+        Args:
+            weight: MiB of one thread.
+            expired: whether waiting is of no use any more.
+            threads: threads that the unit could use; it is given fewer when room is short.
+        """
         began = time.time()
         claim = Claim(os.getpid(), WAITS, max(1, weight), began)
         pauses = iter(_PAUSES)
         pause = next(pauses)
-        while not self._admit(claim):
+        while not self._admit(claim, threads):
             if expired():
                 self.release()
                 return None
@@ -92,41 +114,51 @@ class Ledger:
         running = [other for other in others if other.state == RUNS]
         paused = [other for other in others if other.state == PAUSED]
         if claim.state == RUNS:
-            too_much = _expected([claim, *others]) > self._budget
+            too_much = not self._is_room([claim, *others])
             is_youngest = all(other.age < claim.age for other in running)
             return PAUSED if running and is_youngest and too_much else RUNS
         held = claim.used + sum(other.used for other in others)
         if others and held > self._budget and all(other.age < claim.age for other in paused):
             return GIVES_WAY
         is_next = all(claim.age < other.age for other in paused)
-        resumed = Claim(claim.pid, RUNS, claim.weight, claim.since, claim.used)
-        fits = not running or _expected([resumed, *others]) <= self._budget
+        fits = not running or self._is_room([claim.running(), *others])
         return RUNS if is_next and fits else PAUSED
 
-    def _admit(self, claim: Claim) -> bool:
+    def _admit(self, claim: Claim, threads: int) -> bool:
         with _Locked(self._path) as table:
             others = [other for other in table.claims if other.pid != claim.pid]
-            if self._fits(claim, others):
+            self.threads = self._room(claim, others, threads)
+            if self.threads:
                 claim.state, claim.since = RUNS, time.time()
+                claim.threads = self.threads
             table.claims = [*others, claim]
         return claim.state == RUNS
 
-    def _fits(self, claim: Claim, others: list[Claim]) -> bool:
+    def _room(self, claim: Claim, others: list[Claim], threads: int) -> int:
+        """Threads that fit; 0 when not even one does."""
         holding = [other for other in others if other.state != WAITS]
         if not holding:
-            return True
+            return self._threads_beside([], claim, threads) or 1
         if any(other.state == PAUSED for other in holding):
-            return False
+            return 0
         now = time.time()
         overtaken = any(
             other.state == WAITS and other.since < claim.since and now - other.since > _PATIENCE
             for other in others
         )
-        return _expected(holding) + claim.weight <= self._budget and not overtaken
+        return 0 if overtaken else self._threads_beside(holding, claim, threads)
 
+    def _threads_beside(self, holding: list[Claim], claim: Claim, threads: int) -> int:
+        counts = range(threads, 0, -1)
+        return next((n for n in counts if self._is_room([*holding, claim.running(n)])), 0)
 
-def _expected(claims: list[Claim]) -> int:
-    return sum(claim.expected for claim in claims)
+    def _is_room(self, claims: list[Claim]) -> bool:
+        """Whether these can stay as they are: what is paused holds what it has."""
+        running = [claim for claim in claims if claim.state == RUNS]
+        paused = sum(claim.used for claim in claims if claim.state == PAUSED)
+        heaviest = sorted((each for claim in running for each in claim.processes), reverse=True)
+        expected = max(sum(heaviest[: self._jobs or None]), sum(claim.used for claim in running))
+        return paused + expected <= self._budget
 
 
 class _Locked:
@@ -154,8 +186,8 @@ class _Locked:
 
 def _claims(text: str) -> Iterator[Claim]:
     for line in text.splitlines():
-        pid, state, weight, since, used = line.split(" ")
-        yield Claim(int(pid), state, int(weight), float(since), int(used))
+        pid, state, weight, since, used, threads = line.split(" ")
+        yield Claim(int(pid), state, int(weight), float(since), int(used), threads=int(threads))
 
 
 def _lives(pid: int) -> bool:

@@ -13,6 +13,7 @@ _RUN, _CACHE, _TOOL = f"{_PREFIX}RUN", f"{_PREFIX}CACHE", f"{_PREFIX}TOOL"
 _MEMORY, _DEADLINE = f"{_PREFIX}MEMORY", f"{_PREFIX}DEADLINE"
 _VARIANT, _ROOT = f"{_PREFIX}VARIANT", f"{_PREFIX}ROOT"
 _COMPILERS = f"{_PREFIX}COMPILERS"
+_JOBS = f"{_PREFIX}JOBS"
 
 
 class Settings:
@@ -29,6 +30,7 @@ class Settings:
         variant: str = "",
         root: str = "",
         compilers: str = "",
+        jobs: int = 0,
     ) -> None:
         self.run = run
         """The run's folder: ledger, log, scratch files."""
@@ -45,6 +47,8 @@ class Settings:
         """The project, which units are named relative to."""
         self.compilers = compilers
         """Versions of the compilers, `c++=12.2.0;cuda=13.0.88`: a program may be a wrapper."""
+        self.jobs = jobs
+        """Compiler processes of all variants together; 0 when nothing keeps count of them."""
 
     @property
     def ledger(self) -> str:
@@ -71,6 +75,7 @@ class Settings:
             _VARIANT: self.variant,
             _ROOT: self.root,
             _COMPILERS: self.compilers,
+            _JOBS: str(self.jobs),
         }
 
 
@@ -87,4 +92,5 @@ def settings_of(environ: Mapping[str, str]) -> Settings | None:
         variant=environ.get(_VARIANT, ""),
         root=environ.get(_ROOT, ""),
         compilers=environ.get(_COMPILERS, ""),
+        jobs=int(environ.get(_JOBS, "0")),
     )

@@ -39,10 +39,9 @@ class History:
         return f"{self._folder}/{key[:2]}/{key[2:]}"
 
 
-def weight(language: str, threads: int, last: tuple[int, float] | None) -> int:
-    """MiB to reserve. `threads` is how many archs one compiler compiles at a time.
+def weight(language: str, last: tuple[int, float] | None) -> int:
+    """MiB to reserve for each of the unit's threads.
 
-    The kernel tells the peak of a compilation's largest process, so threads multiply it.
+    The kernel tells the peak of a compilation's largest process, so threads do not change it.
     """
-    single = int(last[0] * _MARGIN) if last else DEFAULTS.get(language, DEFAULTS["CXX"])
-    return max(1, single * threads)
+    return max(1, int(last[0] * _MARGIN) if last else DEFAULTS.get(language, DEFAULTS["CXX"]))

@@ -34,9 +34,7 @@ def misfit_by_files(variant: str, backend: str) -> str | None:
     if built_for is None:
         return None
     spec = importlib.util.find_spec("torch")
-    if spec is None:
-        return "this interpreter has no Torch"
-    found = torch_facts(spec.submodule_search_locations)
+    found = torch_facts(spec.submodule_search_locations if spec else None)
     installed = found.get("__version__", "")
     release = RELEASE.match(installed)
     if release is None:

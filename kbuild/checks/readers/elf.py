@@ -12,39 +12,43 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kbuild.checks.readers.tables import Symbol, Tables
+
 _MAGIC = b"\x7fELF"
-_EXECUTABLE = 0x1
-_DF_TEXTREL = 0x4
-_HIDDEN_BIT = 0x7FFF
-_RESERVED_VERSIONS = (0, 1)  # VER_NDX_LOCAL, VER_NDX_GLOBAL
+_EXECUTABLE, _WRITABLE = 0x1, 0x2
+_DF_TEXTREL, _DF_BIND_NOW, _DF_1_NOW = 0x4, 0x8, 0x1
 _TABLES = (
     ("DT_SYMTAB", "SHT_DYNSYM"),
     ("DT_VERSYM", "SHT_GNU_versym"),
     ("DT_VERNEED", "SHT_GNU_verneed"),
 )
+# Machine and class -> the CPU as wheels and manylinux policies name it.
+_CPUS = {
+    ("EM_X86_64", 64): "x86_64",
+    ("EM_386", 32): "i686",
+    ("EM_AARCH64", 64): "aarch64",
+    ("EM_ARM", 32): "armv7l",
+    ("EM_PPC64", 64): "ppc64",
+    ("EM_S390", 64): "s390x",
+    ("EM_RISCV", 64): "riscv64",
+    ("EM_LOONGARCH", 64): "loongarch64",
+}
+# What the linker itself defines.
+_LINKERS_OWN = (
+    "_init",
+    "_fini",
+    "_edata",
+    "_end",
+    "_etext",
+    "__bss_start",
+    "edata",
+    "end",
+    "etext",
+)  # by GNU ld
 
 
 class UnreadableBinaryError(ValueError):
-    """The file is no ELF file, or one whose dynamic symbols cannot be seen."""
-
-
-@dataclass(frozen=True)
-class DynamicSymbol:
-    """One entry of the dynamic symbol table."""
-
-    name: str
-    defined: bool
-    binding: str
-    """`STB_GLOBAL`, `STB_WEAK` or `STB_LOOS` (which is STB_GNU_UNIQUE on Linux)."""
-    version: str = ""
-    """`GLIBC_2.34`; empty for unversioned symbols."""
-    library: str = ""
-    """The library that the version is asked from; empty for defined and unversioned symbols."""
-
-    @property
-    def unique(self) -> bool:
-        """True for STB_GNU_UNIQUE: one definition per process, whoever loads first."""
-        return self.binding in ("STB_LOOS", "STB_GNU_UNIQUE")
+    """The file is of no known kind, or its dynamic symbols cannot be seen."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class ElfFile:
 
     machine: str
     """`EM_X86_64`, `EM_AARCH64`, ..."""
+    cpu: str
+    """As wheels name it, `x86_64`; the machine where wheels have no name for it."""
     shared: bool
     needed: tuple[str, ...]
     search_paths: tuple[tuple[str, str], ...]
@@ -60,19 +66,25 @@ class ElfFile:
     text_relocations: bool
     executable_stack: bool
     """True also when the file does not say: the linker then assumes it is needed."""
-    symbols: tuple[DynamicSymbol, ...]
+    symbols: tuple[Symbol, ...]
     version_needs: tuple[tuple[str, str], ...] = ()
     """(library, version) pairs, also those that no symbol carries, as `GLIBC_ABI_DT_RELR`."""
+    relro: bool = True
+    """Tables that only the loader writes become read-only (PT_GNU_RELRO)."""
+    bind_now: bool = True
+    """Every function is found while loading, so that the whole of those tables is read-only."""
+    written_code: tuple[int, ...] = ()
+    """Addresses in read-only segments that the loader must write to: text relocations."""
 
     @property
-    def undefined(self) -> Iterator[DynamicSymbol]:
+    def undefined(self) -> Iterator[Symbol]:
         """Symbols taken from elsewhere."""
         return (symbol for symbol in self.symbols if not symbol.defined)
 
     @property
-    def exported(self) -> Iterator[DynamicSymbol]:
+    def exported(self) -> Iterator[Symbol]:
         """Symbols offered to everybody in the process."""
-        return (symbol for symbol in self.symbols if symbol.defined)
+        return (s for s in self.symbols if s.defined and s.name not in _LINKERS_OWN)
 
 
 def is_elf(path: Path) -> bool:
@@ -93,11 +105,11 @@ def read_elf(path: Path) -> ElfFile:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
-    from elftools.elf.elffile import ELFFile
+    from kbuild.checks.readers.lean import LeanElf
 
     try:
         with path.open("rb") as file:
-            return _view(ELFFile(file))
+            return _view(LeanElf(file))
     except UnreadableBinaryError:
         raise
     except Exception as error:
@@ -105,18 +117,29 @@ def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
 
 
 def _view(elf: Any) -> ElfFile:
-    tags = list(_dynamic_tags(elf))
-    _refuse_disagreement(elf, tags)
+    tags, tables = list(_dynamic_tags(elf)), Tables(elf)
+    _refuse_disagreement(tables, tags)
+    textrel = any(_is_textrel(tag) for tag in tags)
     return ElfFile(
         machine=str(elf["e_machine"]),
+        cpu=_cpu(elf),
         shared=elf["e_type"] == "ET_DYN",
         needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
         search_paths=tuple(_search_paths(tags)),
-        text_relocations=any(_is_textrel(tag) for tag in tags),
+        text_relocations=textrel,
         executable_stack=_executable_stack(elf),
-        symbols=tuple(_symbols(elf)),
-        version_needs=tuple(sorted({(need[1], need[0]) for need in _needs(elf).values()})),
+        symbols=tuple(s for s in tables.symbols() if s.binding != "STB_LOCAL"),
+        version_needs=tuple(sorted({(need[1], need[0]) for need in tables.needs().values()})),
+        relro=any(True for _ in elf.iter_segments("PT_GNU_RELRO")),
+        bind_now=any(_is_now(tag) for tag in tags),
+        written_code=tuple(_written_code(elf, tables)) if textrel else (),
     )
+
+
+def _cpu(elf: Any) -> str:
+    machine = str(elf["e_machine"])
+    cpu = _CPUS.get((machine, elf.elfclass), machine)
+    return "ppc64le" if cpu == "ppc64" and elf.little_endian else cpu
 
 
 def _dynamic_tags(elf: Any) -> Iterator[Any]:
@@ -137,70 +160,34 @@ def _is_textrel(tag: Any) -> bool:
     return flags or tag.entry.d_tag == "DT_TEXTREL"
 
 
+def _is_now(tag: Any) -> bool:
+    name, value = tag.entry.d_tag, tag.entry.d_val
+    flags = (name == "DT_FLAGS" and value & _DF_BIND_NOW) or (
+        name == "DT_FLAGS_1" and value & _DF_1_NOW
+    )
+    return bool(flags) or name == "DT_BIND_NOW"
+
+
 def _executable_stack(elf: Any) -> bool:
     stacks = [segment["p_flags"] for segment in elf.iter_segments("PT_GNU_STACK")]
     return not stacks or any(flags & _EXECUTABLE for flags in stacks)
 
 
-def _refuse_disagreement(elf: Any, tags: list[Any]) -> None:
+def _written_code(elf: Any, tables: Tables) -> Iterator[int]:
+    fixed = [
+        range(segment["p_vaddr"], segment["p_vaddr"] + segment["p_memsz"])
+        for segment in elf.iter_segments("PT_LOAD")
+        if not segment["p_flags"] & _WRITABLE
+    ]
+    return (at for at in tables.relocated() if any(at in part for part in fixed))
+
+
+def _refuse_disagreement(tables: Tables, tags: list[Any]) -> None:
     """The sections that are read must be the tables that the dynamic linker is pointed to."""
     for tag_name, kind in _TABLES:
         pointed = {tag.entry.d_val for tag in tags if tag.entry.d_tag == tag_name}
-        if not pointed <= {section["sh_addr"] for section in _sections(elf, kind)}:
+        if not pointed <= {section["sh_addr"] for section in tables.of_kind(kind)}:
             raise UnreadableBinaryError(
                 f"its section headers are gone or do not agree with {tag_name}, "
                 "so nothing can be proven"
             )
-
-
-def _symbols(elf: Any) -> Iterator[DynamicSymbol]:
-    table = next(_sections(elf, "SHT_DYNSYM"), None)
-    if table is None:
-        return
-    versions = _versions(elf)
-    indices = next(_sections(elf, "SHT_GNU_versym"), None)
-    for number, symbol in enumerate(table.iter_symbols()):
-        if not symbol.name:
-            continue
-        index = _version_index(indices, number)
-        yield _symbol(symbol, *versions.get(index, ("", "")))
-
-
-def _symbol(symbol: Any, version: str, library: str) -> DynamicSymbol:
-    defined = symbol["st_shndx"] != "SHN_UNDEF"
-    binding = str(symbol["st_info"]["bind"])
-    return DynamicSymbol(symbol.name, defined, binding, version, "" if defined else library)
-
-
-def _version_index(section: Any, number: int) -> int:
-    if section is None:
-        return 0
-    index = section.get_symbol(number)["ndx"]
-    return int(index) & _HIDDEN_BIT if isinstance(index, int) else 0
-
-
-def _versions(elf: Any) -> dict[int, tuple[str, str]]:
-    """Version index -> (version, library it is asked from)."""
-    found = _needs(elf) | _definitions(elf)
-    return {index: name for index, name in found.items() if index not in _RESERVED_VERSIONS}
-
-
-def _needs(elf: Any) -> dict[int, tuple[str, str]]:
-    return {
-        version["vna_other"] & _HIDDEN_BIT: (version.name, need.name)
-        for section in _sections(elf, "SHT_GNU_verneed")
-        for need, versions in section.iter_versions()
-        for version in versions
-    }
-
-
-def _definitions(elf: Any) -> dict[int, tuple[str, str]]:
-    return {
-        definition["vd_ndx"] & _HIDDEN_BIT: (next(iter(names)).name, "")
-        for section in _sections(elf, "SHT_GNU_verdef")
-        for definition, names in section.iter_versions()
-    }
-
-
-def _sections(elf: Any, kind: str) -> Iterator[Any]:
-    return (section for section in elf.iter_sections() if section["sh_type"] == kind)

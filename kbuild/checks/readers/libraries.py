@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kbuild.checks.base import Output
+from kbuild.checks.readers.devicecode import DeviceCode, read_device_code
 from kbuild.checks.readers.elf import ElfFile, UnreadableBinaryError, is_elf, read_elf
+from kbuild.checks.readers.image import DeviceCodeError, table
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
 
 ABI3_SUFFIX = ".abi3.so"
@@ -32,6 +36,47 @@ def _sound(path: Path) -> ElfFile | None:
         return None
 
 
+def code_table(output: Output) -> list[dict[str, Any]]:
+    """Device code of every library, added up by arch and kind, as JSON objects."""
+    return [
+        {"library": holder.where, **line.to_json()}
+        for holder in device_code(output)
+        for line in table(holder.code.images)
+    ]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A library and the device code in it."""
+
+    path: Path
+    where: str
+    """The path relative to the variant."""
+    code: DeviceCode
+    damage: str = ""
+    """Why its device code could not be read; empty when it could."""
+    readable: bool = True
+    """False when it is no sound ELF file, which the `binary` check reports."""
+
+    @property
+    def sound(self) -> bool:
+        """True when all of its device code was read."""
+        return self.readable and not (self.damage or self.code.unread)
+
+
+def device_code(output: Output) -> Iterator[Holder]:
+    """Every ELF library with its device code."""
+    for path in output.libraries():
+        if is_elf(path):
+            where = output.name_of(path)
+            try:
+                yield Holder(path, where, read_device_code(path))
+            except DeviceCodeError as error:
+                yield Holder(path, where, DeviceCode(), str(error))
+            except UnreadableBinaryError:
+                yield Holder(path, where, DeviceCode(), readable=False)
+
+
 def metadata_of(output: Output) -> Metadata | None:
     """The output's metadata; None when absent or wrong, which the `metadata` check reports."""
     try:
@@ -43,6 +88,19 @@ def metadata_of(output: Output) -> Metadata | None:
 def base_name(path: Path | str) -> str:
     """A library's name without any suffix: `_relu_cpu_0a1b2c3` of `_relu_cpu_0a1b2c3.abi3.so`."""
     return Path(path).name.partition(".")[0]
+
+
+def is_extension(where: str, output: Output) -> bool:
+    """True for the library that Python imports; TVM-FFI loads its library without Python."""
+    if output.variant and output.variant.framework == "tvm-ffi":
+        return False
+    return is_kernel(where, output)
+
+
+def is_kernel(where: str, output: Output) -> bool:
+    """True for the library with the kernel, False for those that it brings along."""
+    metadata = metadata_of(output)
+    return "/" not in where and (metadata is None or base_name(where) == metadata.id)
 
 
 def some(names: list[str], limit: int = 8) -> str:

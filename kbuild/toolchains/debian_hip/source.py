@@ -37,6 +37,7 @@ class DebianHip(ToolchainSource):
     pins: Pins = field(default_factory=pins)
 
     name = "debian-hip"
+    backends = ("rocm",)
 
     @property
     def store(self) -> Store:

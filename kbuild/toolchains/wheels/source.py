@@ -55,6 +55,7 @@ class Wheels(ToolchainSource):
     """The Torch that is built against instead of the pinned ones."""
 
     name = "wheels"
+    backends = BACKENDS
 
     @property
     def store(self) -> Store:

@@ -36,6 +36,7 @@ function(kbuild_link target)
     list(APPEND frameworks "-Wl,--pop-state")
     # Of the content, whatever the compiler was configured for.
     target_link_options(${target} PRIVATE "LINKER:--build-id=sha1")
+    kbuild_hide(${target})
   elseif(APPLE)
     # Python's symbols come from the interpreter.
     target_link_options(${target} PRIVATE "LINKER:-undefined,dynamic_lookup")
@@ -44,6 +45,14 @@ function(kbuild_link target)
   endif()
   target_link_libraries(${target} PRIVATE ${frameworks} ${others})
   kbuild_link_flags(${target})
+endfunction()
+
+# C++ stays inside: what templates of Torch's headers compile to is the same in every kernel, and
+# would bind to the first one. C names, PyInit_ among them, are offered as their source says.
+function(kbuild_hide target)
+  set(exports "${CMAKE_CURRENT_BINARY_DIR}/exports.map")
+  file(CONFIGURE OUTPUT "${exports}" CONTENT "{ global: *; local: _Z*; };\n" NEWLINE_STYLE LF)
+  target_link_options(${target} PRIVATE "LINKER:--version-script=${exports}")
 endfunction()
 
 function(kbuild_link_flags target)

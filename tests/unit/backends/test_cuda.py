@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbuild.backends import BACKENDS
+from kbuild.backends.base import Archs
+from kbuild.backends.capability import Capability
 from kbuild.backends.cuda import CudaSection
-from kbuild.matrix.archs import arch_table, read_table
+from kbuild.matrix.archs import arch_table, chains, read_table
 from kbuild.version import Version
 
 CUDA = BACKENDS.get("cuda")
@@ -134,3 +136,59 @@ def test_clangd_gets_an_architecture_that_clang_knows():
     assert hints is not None
     assert hints.add[0] == "--cuda-gpu-arch=sm_80"
     assert CUDA.editor(("12.0",)).add == ("--cuda-path=/usr/local/cuda",)  # type: ignore[union-attr]
+
+
+def grouped(asked: str | None, release: str, within: str | None = None) -> Archs:
+    keys = {"backend": "cuda", "depends": [], "src": ["a.cu"], "cuda-group-archs": True}
+    toolkit = Version.parse(release)
+    found = CUDA.archs(asked.split() if asked else None, toolkit)
+    every = CUDA.archs(within.split(), toolkit) if within else found
+    return CUDA.grouped(CudaSection.model_validate(keys), found, every)
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        (None, "7.5 8.0 8.7 9.0 10.0 11.0 12.0+PTX"),
+        ("8.0 8.6 8.9", "8.0"),
+        ("8.6 8.9", "8.6"),
+        ("8.0 8.6+PTX 9.0", "8.0+PTX 9.0"),
+        ("8.0 8.7 8.8", "8.0 8.7 8.8"),  # Tegra's own code
+        ("9.0 9.0a", "9.0 9.0a"),
+        ("10.0 10.0a 10.0f 10.3a 10.3f", "10.0 10.0a 10.0f 10.3a 10.3f"),
+        ("12.0a 12.1", "12.0a 12.1"),
+    ],
+)
+def test_one_code_for_gpus_that_run_it(asked, names):
+    assert grouped(asked, "13.0").names == tuple(names.split())
+
+
+def test_groups_are_told_and_what_is_dropped_is_still_told():
+    found = grouped("7.0 8.0 8.6 8.9", "13.0")
+    assert found.shared == ("`8.6` and `8.9` run the code of `8.0` (`cuda-group-archs`)",)
+    assert len(found.dropped) == 1
+    assert grouped("9.0", "13.0").shared == ()
+
+
+def test_a_part_of_the_archs_runs_the_code_of_the_whole_build():
+    assert grouped("8.9", "13.0", "8.0 8.6 8.9").names == ("8.0",)
+    assert grouped("8.9", "13.0", "8.9 9.0").names == ("8.9",)
+
+
+@pytest.mark.parametrize("chain", chains("cuda"))
+def test_chains_stay_within_a_major_and_ascend(chain):
+    found = [Capability.parse(arch) for arch in chain]
+    assert found == sorted(set(found))
+    assert len({arch.major for arch in found}) == 1
+    assert not any(arch.feature or arch.ptx for arch in found)
+
+
+def test_nothing_is_grouped_unasked():
+    section = CudaSection.model_validate({"backend": "cuda", "depends": [], "src": ["a.cu"]})
+    found = CUDA.archs(["8.0", "8.6"], Version.parse("13.0"))
+    assert CUDA.grouped(section, found, found) is found
+
+
+@pytest.mark.parametrize(("release", "is_set"), [("12.6", False), ("12.8", True), ("13.0", True)])
+def test_code_is_compressed_for_size_where_nvcc_can(release, is_set):
+    assert ("--compress-mode=size" in flags(release, cuda_capabilities=["9.0"])["CUDA"]) is is_set

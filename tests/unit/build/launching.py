@@ -27,6 +27,7 @@ class Bench:
     deadline: float = 0.0
     tool: str = ""
     keeps: bool = True
+    jobs: int = 0
     compilers: str = ""
 
     @property
@@ -63,6 +64,7 @@ class Bench:
             tool=self.tool,
             variant=tree,
             root=str(self.project),
+            jobs=self.jobs,
             compilers=self.compilers,
         )
         starts = {"FAKE_STARTS": str(self.root / "starts")}

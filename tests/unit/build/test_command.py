@@ -32,12 +32,27 @@ def test_what_gcc_is_told() -> None:
 def test_what_nvcc_is_told() -> None:
     command = Command(NVCC, "CUDA", "/p/tree")
     assert command.folders == ["/p", "/t/include"]
-    assert command.threads == 1  # one architecture is all that there is
+    assert (command.archs, command.threads) == (1, 1)  # one architecture is all that there is
     archs = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 86, 89, 90, 100)]
     assert Command([*NVCC, *archs], "CUDA", "/p").threads == 4
     assert Command(["nvcc", *archs, "--threads", "3"], "CUDA", "/p").threads == 3
+    assert Command(["nvcc", *archs, "-t", "0"], "CUDA", "/p").threads == 5
+    assert Command(["nvcc", *archs], "CUDA", "/p").threads == 5
+    assert Command(["nvcc", *archs], "CUDA", "/p").archs == 5
     assert command.refusal == ""
     assert "-Xcompiler=-ffile-prefix-map=/kernel" in command.words
+
+
+def test_threads_are_neither_run_as_written_nor_looked_up_by() -> None:
+    bare = [word for word in NVCC if word != "--threads=4"]
+    written = (NVCC, [*bare, "-t", "2", "--jobserver"], [*bare, "--threads", "0"], [*bare, "-t=3"])
+    keys = set()
+    for argv in written:
+        command = Command(argv, "CUDA", "/p")
+        assert command.plain == bare
+        keys.add((object_key(command, {}, b"source"), unit_key(command)))
+    assert len(keys) == 1
+    assert Command(["c++", "-t", "2"], "CXX", "/p").plain == ["c++", "-t", "2"]
 
 
 def test_names_and_places_are_each_others_inverse() -> None:

@@ -59,10 +59,10 @@ def ledger(folder: Path, *others: tuple[str, int, float, int], own: str) -> Ledg
     now = time.time()
     living = (1, os.getppid())
     lines = [
-        f"{pid} {state} {weight} {now - age} {used}"
+        f"{pid} {state} {weight} {now - age} {used} 1"
         for pid, (state, weight, age, used) in zip(living, others, strict=False)
     ]
-    (folder / "ledger").write_text("\n".join([*lines, f"{os.getpid()} {own} 10 {now - 5} 0"]))
+    (folder / "ledger").write_text("\n".join([*lines, f"{os.getpid()} {own} 10 {now - 5} 0 1"]))
     return Ledger(str(folder / "ledger"), 100)
 
 
@@ -95,7 +95,7 @@ def test_who_pauses(
 
 
 def test_nothing_starts_beside_units_that_wait_in_mid_air(tmp_path: Path) -> None:
-    line = f"{os.getppid()} {{}} 10 1.0 10"
+    line = f"{os.getppid()} {{}} 10 1.0 10 1"
     for state, expected in (("r", True), ("p", False)):
         (tmp_path / "ledger").write_text(line.format(state))
         until = time.time() + 0.3
@@ -104,7 +104,7 @@ def test_nothing_starts_beside_units_that_wait_in_mid_air(tmp_path: Path) -> Non
 
 
 def test_what_a_unit_really_holds_keeps_others_out(tmp_path: Path) -> None:
-    (tmp_path / "ledger").write_text(f"{os.getppid()} r 10 1.0 80")
+    (tmp_path / "ledger").write_text(f"{os.getppid()} r 10 1.0 80 1")
     until = time.time() + 0.3
     assert Ledger(str(tmp_path / "ledger"), 100).take(9, lambda: time.time() > until) is None
 
@@ -118,7 +118,7 @@ def halted(bench: Bench) -> tuple[Process, int]:
         time.sleep(0.01)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     with path.open("a") as file:
-        file.write(f"\n{os.getpid()} r 1 1.0 {bench.memory}")
+        file.write(f"\n{os.getpid()} r 1 1.0 {bench.memory} 1")
     compiler = int(children.split()[0])
     until = time.time() + 10
     while state_of(compiler) != "T" and time.time() < until:

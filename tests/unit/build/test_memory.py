@@ -119,7 +119,7 @@ def test_the_dead_hold_nothing(tmp_path: Path) -> None:
     child = subprocess.run((sys.executable, "-c", ""), check=True)  # noqa: TID251
     assert child.returncode == 0
     gone = 2**22 - 1
-    (tmp_path / "ledger").write_text(f"{gone} r 100000 1.0 0")
+    (tmp_path / "ledger").write_text(f"{gone} r 100000 1.0 0 1")
     assert Ledger(str(tmp_path / "ledger"), 100).take(50, lambda: False) is not None
 
 
@@ -130,7 +130,7 @@ def test_a_unit_heavier_than_the_budget_runs_alone(tmp_path: Path) -> None:
 def test_a_light_unit_overtakes_but_not_forever(tmp_path: Path) -> None:
     path, now, me = tmp_path / "ledger", time.time(), os.getppid()
     for since, expected in ((now - 1, True), (now - 60, False)):
-        path.write_text(f"{me} r 60 {now - 90} 0\n1 w 90 {since} 0")
+        path.write_text(f"{me} r 60 {now - 90} 0 1\n1 w 90 {since} 0 1")
         until = time.time() + 0.4
         took = Ledger(str(path), 100).take(30, lambda until=until: time.time() > until)
         assert (took is not None) is expected
@@ -139,7 +139,7 @@ def test_a_light_unit_overtakes_but_not_forever(tmp_path: Path) -> None:
 def test_the_end_of_one_lets_the_next_in(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path / "ledger"), 100)
     holder = subprocess.Popen(("sleep", "0.4"))  # noqa: TID251
-    (tmp_path / "ledger").write_text(f"{holder.pid} r 80 1.0 0")
+    (tmp_path / "ledger").write_text(f"{holder.pid} r 80 1.0 0 1")
     threading.Thread(target=holder.wait).start()
     assert ledger.take(50, lambda: False) is not None
     assert holder.poll() == 0
@@ -147,13 +147,39 @@ def test_the_end_of_one_lets_the_next_in(tmp_path: Path) -> None:
     assert (tmp_path / "ledger").read_text() == ""
 
 
+@pytest.mark.parametrize(
+    ("budget", "jobs", "beside", "threads"),
+    [
+        (10000, 2, "", 2),  # two of 3000
+        (10000, 8, "", 3),  # a fourth would not fit
+        (5000, 8, "", 1),
+        (100, 8, "", 1),  # runs alone, and only once
+        (10000, 8, "r 4000 1.0 0 1", 2),  # 4000 + 2 x 3000
+        (10000, 2, "r 4000 1.0 0 4", 2),  # no more than two processes run: 4000 + 4000
+        (8000, 3, "r 3000 1.0 0 2", None),  # 3 x 3000
+        (9000, 3, "r 3000 1.0 0 2", 3),
+        (10000, 0, "r 3000 1.0 0 2", 1),  # nobody keeps count: all of them
+    ],
+)
+def test_each_thread_counts_up_to_the_number_of_processes(
+    tmp_path: Path, budget: int, jobs: int, beside: str, threads: int | None
+) -> None:
+    if beside:
+        (tmp_path / "ledger").write_text(f"{os.getppid()} {beside}")
+    ledger = Ledger(str(tmp_path / "ledger"), budget, jobs)
+    until = time.time() + 0.3
+    took = ledger.take(3000, lambda: time.time() > until, threads=min(10, jobs) or 1)
+    assert (took is None) == (threads is None)
+    if threads:
+        assert ledger.threads == threads
+
+
 def test_weights(tmp_path: Path) -> None:
     history = History(str(tmp_path))
-    assert weight("CUDA", 1, history.recall("ab12")) == DEFAULTS["CUDA"]
-    assert weight("CUDA", 4, None) == 4 * DEFAULTS["CUDA"]
+    assert weight("CUDA", history.recall("ab12")) == DEFAULTS["CUDA"]
     history.record(("ab12", "cd34"), 1000, 3.0)
     assert history.recall("ab12") == history.recall("ef56", "cd34") == (1000, 3.0)
-    assert weight("CUDA", 2, history.recall("ab12")) == 2200
+    assert weight("CUDA", history.recall("ab12")) == 1100
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:

@@ -9,6 +9,7 @@ import pytest
 from launching import Bench
 
 from kbuild.build import objectcache
+from kbuild.build.recorded import torch_headers
 
 
 @pytest.fixture
@@ -289,3 +290,17 @@ def test_sources_that_include_torch_wait_for_the_same_torch_and_toolkit(
         process.communicate(timeout=60)
     assert sorted(bench.outcomes) == outcomes
     assert bench.starts == outcomes.count("miss")
+
+
+def test_the_record_tells_what_a_unit_read_of_torch(bench: Bench) -> None:
+    bench.write("a.cpp", '#include "all.h"\n')
+    include, named = torch(bench, "213")
+    header(bench.root / "torch-213", "all.h", "x" * 3000)
+    for _ in range(2):
+        bench.compile("a.cpp", include, named)
+    made, found = bench.log.units
+    assert (made.cache, made.torch, made.kib) == ("miss", 1, 2)
+    assert (found.cache, found.torch) == ("hit", 1)
+    assert torch_headers([made, found]) == {made: ("all.h",), found: ("all.h",)}
+    Path(made.record).unlink()
+    assert torch_headers([made]) == {made: ()}

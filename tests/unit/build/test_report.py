@@ -6,10 +6,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from device_bench import MACHINE, PTX, elf, fatbin
 
 from kbuild.build.budget import Budget
 from kbuild.build.report import VariantOutcome, render
 from kbuild.build.timeline import timeline
+from kbuild.build.unit.key import FORMAT
 from kbuild.build.units import Unit, UnitLog, read_log
 
 CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux"
@@ -72,7 +74,7 @@ def test_the_page_says_what_happened(text: str) -> None:
     for part in (
         "my <kernel>", "4 processes and 20.0 GB", "1 of 5", "5.1 GB", "8.0, 9.0a", "2.0 kB",
         "it was retried alone", "d.cpp", "is never cached: it uses __DATE__", "disk full",
-        "1 unit sees more than 500 of Torch's headers", "c<1>.cpp", "at most 5.7 GB together",
+        "c<1>.cpp", "at most 5.7 GB together",
     ):  # fmt: skip
         assert part in shown, part
 
@@ -83,6 +85,33 @@ def test_every_unit_has_a_bar_and_a_row(text: str) -> None:
     assert len(bars) == 5
     assert [("hit" in bar["class"].split()) for bar in bars if bar["class"]].count(True) == 1
     assert sum(1 for tag, _ in page.tags if tag == "tr") == 2 + 2 + 5
+
+
+def test_it_says_what_would_make_it_cheaper_and_how_sure_that_is(tmp_path: Path) -> None:
+    record = tmp_path / "entry.d"
+    names = ("/torch/torch/csrc/api/include/torch/all.h", "/torch/ATen/ATen.h", "/kernel/a.h")
+    rows = [f"first\t\thash\t{name}" for name in names]
+    record.write_text("\n".join((FORMAT, "digest", *rows)))
+    read = {"torch": 4800, "kib": 40960, "record": str(record)}
+    units = (
+        unit("a.cu", 0, 100, variant=CUDA, language="CUDA", archs=4, **read),
+        unit("a.cu", 0, 90, variant=CPU, language="CUDA", archs=4, **read),
+        unit("b.cpp", 0, 20, **read),
+        unit("bare.cpp", 0, 5, torch=3, record=str(tmp_path / "pruned.d")),
+    )
+    outcomes = [VariantOutcome(name, "built", 7.0) for name in (CPU, CUDA)]
+    page = Page(render("relu", outcomes, UnitLog(units), Budget(4, 20480)))
+    assert page.text.count("<torch/all.h>") == 3 + 2  # units, and sources
+    assert page.text.index("Saves up to") < page.text.index("move what uses Torch")
+    assert "40.0 MB" in page.text
+    assert "no saving is larger than is said here" in page.text
+    saved = [attrs["data-value"] for tag, attrs in page.tags if "data-value" in attrs]
+    first, second = (float(value or "") for value in (saved[0], saved[3]))
+    assert 190 > first > second > 0
+
+
+def test_nothing_is_made_cheaper_where_nothing_was_compiled(text: str) -> None:
+    assert "What would make it cheaper" not in text
 
 
 def test_lanes_hold_one_unit_at_a_time(log: UnitLog) -> None:
@@ -110,3 +139,11 @@ def test_the_log_is_read_back(tmp_path: Path) -> None:
     assert log.warnings == ("w",)
     assert log.summary == "1 of 1 object from cache"
     assert read_log(tmp_path / "none").summary == ""
+
+
+def test_archs_have_the_sizes_that_the_library_says(log: UnitLog, tmp_path: Path) -> None:
+    code = fatbin((MACHINE, "80"), (MACHINE, "90a"), (PTX, "80")) + fatbin((MACHINE, "80"))
+    (tmp_path / "relu.so").write_bytes(elf({".nv_fatbin": code}))
+    outcome = VariantOutcome(CUDA, "built", 12.0, ("8.0+PTX", "9.0a"), tmp_path)
+    text = " ".join(Page(render("relu", [outcome], log, Budget(4, 20480))).text.split())
+    assert "8.0 0.2 kB, 9.0a 0.1 kB, PTX of 8.0 0.1 kB" in text

@@ -190,13 +190,12 @@ def test_budgets() -> None:
 def test_entries_for_cmake() -> None:
     entries = dict(launcher_entries(["CUDA", "CXX", "METAL"]))
     assert list(entries) == [
-        "CMAKE_CXX_COMPILER_LAUNCHER", "CMAKE_CUDA_COMPILER_LAUNCHER", "KBUILD_JOBSERVER",
+        "CMAKE_CXX_COMPILER_LAUNCHER", "CMAKE_CUDA_COMPILER_LAUNCHER",
     ]  # fmt: skip
     words = entries["CMAKE_CUDA_COMPILER_LAUNCHER"].split(";")
     assert words[1:3] == ["-I", "-S"]
     assert Path(words[3]).is_file()
     assert words[4] == "CUDA"
-    assert "KBUILD_JOBSERVER" not in dict(launcher_entries(["CXX"]))
 
 
 def test_another_launcher_must_be_there() -> None:

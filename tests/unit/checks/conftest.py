@@ -116,6 +116,17 @@ def compiled(make: Callable[..., Output], library: Callable[..., bytes]) -> Call
 
 
 @pytest.fixture
-def run() -> Callable[[Check, Output], list[Finding]]:
-    """What a check finds, after asking whether it applies."""
-    return lambda check, output: list(check.run(output)) if check.applies(output) else []
+def run() -> Callable[..., list[Finding]]:
+    """What a check finds, after asking whether it applies; notes only when they are asked for."""
+
+    def ran(check: Check, output: Output, *, notes: bool = False) -> list[Finding]:
+        found = list(check.run(output)) if check.applies(output) else []
+        return [finding for finding in found if notes or finding.severity != "info"]
+
+    return ran
+
+
+@pytest.fixture
+def metadata() -> Metadata:
+    """What variants are sealed with."""
+    return METADATA

@@ -14,10 +14,14 @@ from kbuild.checks.base import run_checks
 from kbuild.run import LocalRunner
 
 EXPECTED = (
+    "archs",
     "binary",
+    "clash",
+    "depends",
     "imports",
     "layout",
     "load",
+    "macos",
     "manylinux",
     "metadata",
     "metadata-client",
@@ -25,8 +29,12 @@ EXPECTED = (
     "ops",
     "python-abi",
     "rpath",
+    "size",
+    "static",
+    "torch-abi",
     "undefined",
     "unique",
+    "windows",
 )
 
 
@@ -37,6 +45,10 @@ def test_the_registry_finds_every_check() -> None:
 def test_every_check_says_what_it_proves() -> None:
     for check in CHECKS:
         assert check.summary.endswith(".")
+
+
+def test_every_check_has_a_column_of_its_own_kind() -> None:
+    assert [check.name for check in CHECKS if check.group == "other"] == []
 
 
 def test_only_the_slow_ones_start_processes() -> None:
@@ -55,7 +67,8 @@ def test_slow_checks_on_a_good_variant(noarch: Callable[..., Output]) -> None:
 
 @pytest.mark.compile
 def test_a_good_compiled_variant_has_no_findings(compiled: Callable[..., Output]) -> None:
-    assert run_checks(compiled(), slow=False) == ()
+    found = run_checks(compiled(), slow=False)
+    assert [finding for finding in found if finding.severity != "info"] == []
 
 
 PLUGIN = """

@@ -76,12 +76,6 @@ def test_wrong_values(make: Make, metadata: Metadata, what: str) -> None:
     assert what in found
 
 
-def test_compiled_gpu_variants_must_list_archs(make: Make) -> None:
-    metadata = replace(CUDA, archs=None)
-    output = make(variant="torch213-cxx11-cu130-x86_64-linux", metadata=metadata)
-    assert said(output) == ["`backend.archs` is missing for a compiled cuda variant"]
-
-
 def test_digest_missing(make: Make, seal: Callable[..., None]) -> None:
     output = make()
     seal(output.root, digest=False)

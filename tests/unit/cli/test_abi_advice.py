@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+
+from kbuild.advice.costs import costs
+from kbuild.advice.measurements import measurements
+from kbuild.build.unit.key import FORMAT
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RELU, STABLE, NOARCH = (EXAMPLES / f"relu{tail}" for tail in ("", "-stable-abi", "-noarch"))
@@ -60,7 +65,9 @@ def test_an_unknown_backend(kbuild):
 
 def test_json(kbuild):
     found = kbuild("abi-advice", RELU, "--backend", "cuda", "--json").json
-    assert set(found) == {"torch-headers", "seconds", "backends"}
+    assert set(found) == {"torch-headers", "seconds", "measured-with", "backends", "last-build"}
+    assert found["last-build"] == []
+    facts = measurements()
     (cuda,) = found["backends"]
     assert {key: cuda[key] for key in ("backend", "stable-abi", "stable", "replaceable")} == {
         "backend": "cuda",
@@ -86,9 +93,35 @@ def test_json(kbuild):
         "header": "torch/library.h",
         "included-by": "torch-ext/torch_binding.cpp",
         "class": "registration",
-        "seconds": 7.9,
-        "cheaper": "<torch/csrc/stable/library.h> takes 2.3 s",
+        "seconds": facts["torch/library.h"].host,
+        "cheaper": [
+            {
+                "advice": costs().stable[0],
+                "seconds": facts["torch/csrc/stable/library.h"].host,
+            }
+        ],
     }
+
+
+def test_what_the_last_build_paid(kbuild, migrated):
+    record = migrated / "record.d"
+    rows = ("first\t\th\t/torch/torch/csrc/api/include/torch/all.h", "first\t\th\t/kernel/a.h")
+    record.write_text("\n".join((FORMAT, "digest", *rows)))
+    unit = {
+        "unit": "relu_cuda/relu.cu", "variant": "torch213-cxx11-cu130-x86_64-linux",
+        "language": "CUDA", "start": 1.0, "end": 60.0, "status": 0, "cache": "miss", "user": 100.0,
+        "peak": 2800, "torch": 4800, "kib": 41000, "archs": 4, "record": str(record),
+    }  # fmt: skip
+    log = migrated / ".kbuild/report/units.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text(json.dumps(unit))
+    (paid,) = kbuild("abi-advice", migrated, "--json").json["last-build"]
+    assert (paid["header"], paid["share"], paid["peak-mib"]) == ("torch/all.h", 1.0, 2800)
+    assert paid["cheaper"][0]["advice"] in (costs().device[0], costs().stable[0])
+    assert 50 < paid["cheaper"][0]["saves"] < 100
+    out = kbuild("abi-advice", migrated).out
+    assert "4800 through <torch/all.h>" in out
+    assert "upper bounds" in out
 
 
 def test_praise(kbuild):

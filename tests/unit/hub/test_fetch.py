@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_hub import SHA, FakeHub, Repository, serve
 
+from kbuild.digest import digest_variant
 from kbuild.errors import UsageError
 from kbuild.hub.spec import HubSpec
+from kbuild.metadata import Metadata
 from kbuild.run import Done, LocalRunner
 
 pytest.importorskip("huggingface_hub")
@@ -56,18 +60,29 @@ def endpoint(hub: FakeHub) -> Iterator[str]:
 
 
 @pytest.fixture
-def fetch(endpoint: str, tmp_path: Path) -> Fetch:
+def python(endpoint: str, tmp_path: Path) -> Fetch:
+    """Another Python, which knows no Hub but this machine's."""
+
+    def ran(*argv: str, **environ: str) -> Done:
+        own = {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": endpoint, "TMPDIR": str(tmp_path)}
+        quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_TOKEN": ""}
+        return LocalRunner().run(
+            [sys.executable, *argv], env={**os.environ, **own, **quiet, **path, **environ}
+        )
+
+    return ran
+
+
+@pytest.fixture
+def fetch(python: Fetch, tmp_path: Path) -> Fetch:
     """`fetch("hub:org/relu@v1")` in another process."""
     number = iter(range(100))
 
     def asked(spec: str, *variants: str, **environ: str) -> Done:
         into = tmp_path / f"into{next(number)}"
         into.mkdir()
-        own = {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": endpoint}
-        quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_TOKEN": ""}
-        argv = [sys.executable, "-c", ASK, spec, str(into), *variants]
-        return LocalRunner().run(argv, env={**os.environ, **own, **quiet, **path, **environ})
+        return python("-c", ASK, spec, str(into), *variants, **environ)
 
     return asked
 
@@ -158,3 +173,25 @@ def test_not_a_kernel(text: str) -> None:
 def test_commits_are_known() -> None:
     assert HubSpec.parse(f"hub:org/relu@{SHA}").is_commit
     assert not HubSpec.parse("hub:org/relu@v1").is_commit
+
+
+def test_check(python: Fetch, hub: FakeHub, tmp_path: Path) -> None:
+    root = tmp_path / "torch-cpu"
+    root.mkdir()
+    for name in ("__init__.py", "_ops.py"):
+        (root / name).write_text("")
+    metadata = Metadata("relu", "_relu_cpu_0a1b2c3", 1, "Apache-2.0", "cpu")
+    sealed = replace(metadata, digest=digest_variant(root)).to_json_text()
+    files = {"build/torch-cpu/__init__.py": b"", "build/torch-cpu/_ops.py": b""}
+    hub.repositories["org/good"] = Repository(
+        {**files, "build/torch-cpu/metadata.json": sealed.encode()}
+    )
+    hub.repositories["org/bad"] = Repository(files)
+    check = ("-m", "kbuild", "check", "--no-load", "--json")
+    done = python(*check, "hub:org/good@v1")
+    assert done.returncode == 0, done.output
+    (target,) = json.loads(done.output.rpartition("}")[0] + "}")["targets"]
+    assert (target["kind"], target["target"]) == ("hub", "hub:org/good@v1")
+    assert target["outputs"][0]["checks"]["layout"] == "ok"
+    assert not Path(target["path"]).exists()
+    assert python(*check, "hub:org/bad@v1").returncode == 6

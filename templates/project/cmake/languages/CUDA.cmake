@@ -1,6 +1,6 @@
 # CUDA: nvcc. Architectures are flags of each component, so CMake adds none.
+# For builds by hand: under kbuild, the launcher decides from the tokens and the memory that there are.
 set(KBUILD_NVCC_THREADS "" CACHE STRING "Architectures that one nvcc compiles at a time")
-set(KBUILD_JOBSERVER OFF CACHE BOOL "ninja runs under a GNU jobserver, and nvcc asks it for threads")
 
 macro(kbuild_enable_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES OFF)
@@ -17,9 +17,6 @@ function(kbuild_component_CUDA target)
   list(APPEND flags --objdir-as-tempdir)
   if(KBUILD_NVCC_THREADS)
     list(APPEND flags "--threads=${KBUILD_NVCC_THREADS}")
-    if(KBUILD_JOBSERVER AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
-      list(APPEND flags --jobserver)
-    endif()
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${flags}>")
   set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared)

@@ -1,0 +1,70 @@
+"""A Mach-O library loads on the oldest macOS promised, and finds its libraries in the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.readers.libraries import has_libraries
+from kbuild.checks.readers.macho import MachSlice
+from kbuild.checks.readers.names import macho_libraries
+from kbuild.checks.readers.policies import load, matches
+from kbuild.version import Version
+
+_RELATIVE = ("@loader_path", "@executable_path", "@rpath")
+
+
+@CHECKS.add
+class MacOs(Check):
+    """Deployment target, run paths and needed libraries of each CPU's slice."""
+
+    name = "macos"
+    summary = "Mach-O libraries load on the oldest macOS promised, without run paths of the build."
+    group = "abi"
+
+    def applies(self, output: Output) -> bool:
+        """Libraries for macOS, or of an unknown system."""
+        system = output.system
+        return (system is None or system.os == "darwin") and has_libraries(output)
+
+    def run(self, output: Output) -> Iterator[Finding]:
+        """One finding per broken promise and slice."""
+        limit = output.limits.macos
+        for where, slices in macho_libraries(output):
+            for part in slices:
+                for what, hint in (*_target(part, limit), *_paths(part), *_needed(part, output)):
+                    cpu = f"{part.cpu}: " if len(slices) > 1 else ""
+                    yield Finding(self.name, "error", where, f"{cpu}{what}", hint)
+
+
+def _target(part: MachSlice, limit: Version | None) -> Iterator[tuple[str, str]]:
+    hint = f"compile and link with `-mmacosx-version-min={limit}`"
+    if not part.for_macos:
+        yield "made for another system than macOS (LC_BUILD_VERSION)", "build with macOS's SDK"
+    elif part.minos is None:
+        yield "does not say which macOS it needs (no LC_BUILD_VERSION)", hint
+    elif limit is not None and part.minos > limit:
+        yield f"needs macOS {part.minos}, after {limit}", hint
+
+
+def _paths(part: MachSlice) -> Iterator[tuple[str, str]]:
+    for path in part.rpaths:
+        yield f"LC_RPATH is `{path}`", "set `CMAKE_SKIP_RPATH` to ON, and drop `-Wl,-rpath`"
+
+
+def _needed(part: MachSlice, output: Output) -> Iterator[tuple[str, str]]:
+    tables = load("libraries")["macos"]
+    frameworks = [output.variant.framework] if output.variant else tables["frameworks"]
+    allowed = [*tables["system"], *(n for f in frameworks for n in tables["frameworks"].get(f, ()))]
+    own = {path.name for path in output.libraries()}
+    for library in part.needed:
+        name = library.rpartition("/")[2]
+        if library.startswith("/"):
+            fits = matches(library, tuple(tables["paths"]))
+        else:
+            fits = matches(name, tuple(allowed)) or name in own
+        if not fits:
+            hint = "link it statically, or take it out of the link line"
+            if library.startswith("/") and not library.startswith(_RELATIVE):
+                hint = "link by `@rpath/`, as Torch's libraries are; a path is only on this machine"
+            yield f"needs `{library}`, which neither the system nor Torch brings", hint

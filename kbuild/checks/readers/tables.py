@@ -1,0 +1,179 @@
+"""Symbols, relocations and strings of an ELF file, straight from its tables.
+
+pyelftools says where the tables are; their entries are unpacked here, because it takes some
+twenty microseconds for each and a kernel with templates has 200 000 of them.
+Layouts: System V ABI (gABI), symbol table and relocation; GNU symbol versioning (LSB 10.7).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+_HIDDEN_BIT = 0x7FFF
+_RESERVED_VERSIONS = (0, 1)  # VER_NDX_LOCAL, VER_NDX_GLOBAL
+_BINDINGS = {0: "STB_LOCAL", 1: "STB_GLOBAL", 2: "STB_WEAK", 10: "STB_GNU_UNIQUE"}
+_KINDS = {
+    0: "notype",
+    1: "object",
+    2: "function",
+    3: "section",
+    4: "file",
+    6: "tls",
+    10: "function",
+}
+_INFO = tuple(
+    (_BINDINGS.get(info >> 4, f"STB_{info >> 4}"), _KINDS.get(info & 0xF, "other"))
+    for info in range(256)
+)
+_OPEN = (0, 3)  # STV_DEFAULT, STV_PROTECTED
+_NO_VERSION = ("", "")
+_WIDE = 64
+
+
+class Symbol(NamedTuple):
+    """One entry of a symbol table."""
+
+    name: str
+    defined: bool
+    binding: str
+    """`STB_LOCAL`, `STB_GLOBAL`, `STB_WEAK` or `STB_GNU_UNIQUE`."""
+    version: str = ""
+    """`GLIBC_2.34`; empty for unversioned symbols."""
+    library: str = ""
+    """The library that the version is asked from; empty for defined and unversioned symbols."""
+    kind: str = "notype"
+    """`function`, `object`, `tls`, `notype`, ..."""
+    address: int = 0
+    size: int = 0
+    visible: bool = True
+    """False for hidden and internal symbols."""
+
+    @property
+    def unique(self) -> bool:
+        """True for STB_GNU_UNIQUE: one definition per process, whoever loads first."""
+        return self.binding == "STB_GNU_UNIQUE"
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one file; `elf` is pyelftools' view of it."""
+
+    elf: Any
+
+    def of_kind(self, kind: str) -> Iterator[Any]:
+        """Sections of a type such as `SHT_DYNSYM`; others, as hash tables, are not parsed."""
+        found: Iterator[Any] = self.elf.iter_sections(kind)
+        return found
+
+    def symbols(self, kind: str = "SHT_DYNSYM") -> Iterator[Symbol]:
+        """The named entries of the symbol table of that section type."""
+        table = next(self.of_kind(kind), None)
+        if table is None:
+            return
+        strings = self.elf.get_section(table["sh_link"]).data()
+        indices, versions = self._indices(kind), self.versions()
+        for number, (offset, info, other, section, address, size) in enumerate(self._raw(table)):
+            if not offset:
+                continue
+            name = strings[offset : strings.index(b"\0", offset)].decode("utf-8", "replace")
+            index = indices[number] & _HIDDEN_BIT if indices else 0
+            version, library = versions.get(index, _NO_VERSION)
+            if section:
+                library = ""
+            binding, sort = _INFO[info]
+            yield Symbol(
+                name,
+                section != 0,
+                binding,
+                version,
+                library,
+                sort,
+                address,
+                size,
+                other & 3 in _OPEN,
+            )
+
+    def defined(self, names: Collection[str], kind: str = "SHT_SYMTAB") -> set[str]:
+        """Which of the names the symbol table defines; quicker than to look at every symbol."""
+        table = next(self.of_kind(kind), None)
+        if table is None:
+            return set()
+        strings = self.elf.get_section(table["sh_link"]).data()
+        at = {place: name for name in names for place in _places(strings, name.encode() + b"\0")}
+        return {
+            at[offset]
+            for offset, _, _, section, _, _ in (self._raw(table) if at else ())
+            if section and offset in at
+        }
+
+    def has_prefix(self, prefix: str, kind: str = "SHT_SYMTAB") -> bool:
+        """True when a name of the symbol table begins so."""
+        table = next(self.of_kind(kind), None)
+        strings = self.elf.get_section(table["sh_link"]).data() if table else b""
+        return b"\0" + prefix.encode() in strings
+
+    def _raw(self, table: Any) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """(name, info, other, section, value, size) of each entry."""
+        data, order = table.data(), self._order
+        if self.elf.elfclass == _WIDE:
+            yield from struct.iter_unpack(f"{order}IBBHQQ", _whole(data, 24))
+            return
+        for name, value, size, info, other, section in struct.iter_unpack(
+            f"{order}IIIBBH", _whole(data, 16)
+        ):
+            yield name, info, other, section, value, size
+
+    @property
+    def _order(self) -> str:
+        return "<" if self.elf.little_endian else ">"
+
+    def _indices(self, kind: str) -> tuple[int, ...]:
+        section = next(self.of_kind("SHT_GNU_versym"), None) if kind == "SHT_DYNSYM" else None
+        data = b"" if section is None else _whole(section.data(), 2)
+        return struct.unpack(f"{self._order}{len(data) // 2}H", data)
+
+    def versions(self) -> dict[int, tuple[str, str]]:
+        """Version index -> (version, library that it is asked from)."""
+        found = self.needs() | self._definitions()
+        return {index: name for index, name in found.items() if index not in _RESERVED_VERSIONS}
+
+    def needs(self) -> dict[int, tuple[str, str]]:
+        """Version index -> (version, library), of what is asked from others."""
+        return {
+            version["vna_other"] & _HIDDEN_BIT: (version.name, need.name)
+            for section in self.of_kind("SHT_GNU_verneed")
+            for need, versions in section.iter_versions()
+            for version in versions
+        }
+
+    def _definitions(self) -> dict[int, tuple[str, str]]:
+        return {
+            definition["vd_ndx"] & _HIDDEN_BIT: (next(iter(names)).name, "")
+            for section in self.of_kind("SHT_GNU_verdef")
+            for definition, names in section.iter_versions()
+        }
+
+    def relocated(self) -> Iterator[int]:
+        """Addresses that the dynamic linker writes to when it loads the file."""
+        wide = self.elf.elfclass == _WIDE
+        for kind, entry in (("SHT_RELA", 24 if wide else 12), ("SHT_REL", 16 if wide else 8)):
+            layout = f"{self._order}{'Q' if wide else 'I'}{entry - (8 if wide else 4)}x"
+            for section in self.of_kind(kind):
+                if section["sh_flags"] & 0x2:  # SHF_ALLOC
+                    data = _whole(section.data(), entry)
+                    yield from (offset for (offset,) in struct.iter_unpack(layout, data))
+
+
+def _places(data: bytes, part: bytes) -> Iterator[int]:
+    at = data.find(part)
+    while at >= 0:
+        yield at
+        at = data.find(part, at + 1)
+
+
+def _whole(data: bytes, entry: int) -> bytes:
+    """Without a broken entry at the end."""
+    return data[: len(data) - len(data) % entry]

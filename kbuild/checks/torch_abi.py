@@ -1,0 +1,100 @@
+"""A kernel of Torch's stable ABI takes from Torch only what its oldest release has and keeps.
+
+That are the functions of the C shim, with the release that brought each (`data/torch_shims.json`,
+from the `TORCH_VERSION_2_x_0` sections of Torch's headers). Torch's C++ classes change with every
+release; `torch::stable` and `torch::headeronly` are compiled into the kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.readers.libraries import has_libraries, some
+from kbuild.checks.readers.mangled import entity
+from kbuild.checks.readers.names import Names, names_of
+from kbuild.checks.readers.objects import Objects, objects_of
+from kbuild.checks.readers.policies import load
+from kbuild.version import Version
+
+_DATA = "torch_shims"
+_SHIMS = ("aoti_torch_", "torch_")
+_PYTHON = "THP"
+_UNSTABLE = ("2at", "3c10", "5torch", "6caffe2")
+_STABLE = ("5torch6stable", "5torch10headeronly")
+_MICROSOFT = re.compile(r"@(?:at|c10|torch|caffe2)@@")
+_MICROSOFT_STABLE = re.compile(r"@(?:stable|headeronly)@torch@@")
+_HINT_CXX = "use `torch::stable` and `torch/headeronly`; `kbuild abi-advice` lists the places"
+
+
+@CHECKS.add
+class TorchAbi(Check):
+    """Undefined symbols of the dynamic table against the shim's releases."""
+
+    name = "torch-abi"
+    summary = "Stable-ABI kernels use only the C shim that their oldest Torch has."
+    group = "abi"
+
+    def applies(self, output: Output) -> bool:
+        """Stable-ABI variants, and whatever a stable ABI was asked for."""
+        return output.limits.torch_stable_abi is not None and has_libraries(output)
+
+    def run(self, output: Output) -> Iterator[Finding]:
+        """One finding per release that is too new, and one for what is not stable at all."""
+        floor = output.limits.torch_stable_abi
+        if floor is None:
+            return
+        for names in names_of(output):
+            objects = objects_of(output)
+            yield from self._too_new(names, floor, objects)
+            yield from self._unstable(names, objects)
+
+    def _too_new(self, library: Names, floor: Version, objects: Objects) -> Iterator[Finding]:
+        newer: dict[Version | None, list[str]] = defaultdict(list)
+        for name in (name for name in library.undefined if name.startswith(_SHIMS)):
+            since = shims().get(name)
+            if since is None or since > floor:
+                newer[since].append(name)
+        for since, names in sorted(newer.items(), key=lambda item: str(item[0])):
+            users = objects.users(names)
+            if since is None:
+                what = f"{some(names)}: not in the shim of any Torch up to {load(_DATA)['newest']}"
+                hint = "take a function that the headers of a release declare"
+                yield Finding(self.name, "warning", library.where, what, hint, tuple(names), users)
+                continue
+            what = f"{some(names)} came with Torch {since}, after {floor}"
+            hint = (
+                f"compile with `-DTORCH_TARGET_VERSION` of {floor}, which hides newer functions, "
+                f"or raise the oldest Torch to {since}"
+            )
+            yield Finding(self.name, "error", library.where, what, hint, tuple(names), users)
+
+    def _unstable(self, library: Names, objects: Objects) -> Iterator[Finding]:
+        names = [name for name in library.undefined if is_unstable(name)]
+        if names:
+            what = f"takes {some(names)} from Torch's C++, which has no stable ABI"
+            users = objects.users(names)
+            yield Finding(self.name, "error", library.where, what, _HINT_CXX, tuple(names), users)
+
+
+def is_unstable(name: str) -> bool:
+    """True for a symbol of Torch that the next release may change."""
+    if name.startswith("?"):  # Microsoft's mangling writes the outermost scope last
+        return bool(_MICROSOFT.search(name)) and not _MICROSOFT_STABLE.search(name)
+    begin = entity(name)
+    if begin is None:
+        return name.startswith(_PYTHON)
+    return begin.startswith(_UNSTABLE) and not begin.startswith(_STABLE)
+
+
+@lru_cache(maxsize=1)
+def shims() -> Mapping[str, Version]:
+    """Function of the C shim -> the release that brought it; 0 when it is older than the data."""
+    return {
+        name: Version((0,)) if release == "base" else Version.parse(release)
+        for release, names in load(_DATA)["since"].items()
+        for name in names
+    }

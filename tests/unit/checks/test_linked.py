@@ -1,0 +1,251 @@
+"""What was linked in by mistake, what is offered to others, and which source brings it in."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kbuild.checks import Finding, Limits, Output
+from kbuild.checks.base import run_checks
+from kbuild.checks.clash import Clash
+from kbuild.checks.manylinux import Manylinux
+from kbuild.checks.needed import Needed
+from kbuild.checks.python_abi import PythonAbi
+from kbuild.checks.rpath import Rpath
+from kbuild.checks.static import Static
+from kbuild.checks.torch_abi import TorchAbi
+
+pytestmark = pytest.mark.compile
+
+CPU = platform.machine()
+ID = "_relu_cpu_0a1b2c3"
+INIT = f'extern "C" void *PyInit_{ID}() {{ return 0; }}\n'
+STABLE = f"torch-stable-abi211-cpu-{CPU}-linux"
+Compiled = Callable[..., Output]
+Run = Callable[..., list[Finding]]
+stripped = pytest.mark.parametrize("strip", [False, True], ids=["unstripped", "stripped"])
+CXX = f"""
+#include <stdexcept>
+#include <string>
+{INIT}
+extern "C" void call(const char *why) {{ throw std::runtime_error(why); }}
+"""
+
+
+def static_libstdcxx(compiler: str) -> None:
+    done = subprocess.run(  # noqa: TID251
+        [compiler, "-print-file-name=libstdc++.a"], capture_output=True, text=True, check=True
+    )
+    if not Path(done.stdout.strip()).is_file():
+        pytest.skip("no libstdc++.a on this machine")
+
+
+@stripped
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_static_libstdcxx(
+    compiled: Compiled, run: Run, compiler: str, strip: bool, hidden: bool
+) -> None:
+    static_libstdcxx(compiler)
+    flags = ["-static-libstdc++", *(["-Wl,--exclude-libs,ALL"] if hidden else [])]
+    found = run(Static(), compiled(CXX, *flags, language="c++", strip=strip))
+    assert [f.severity for f in found] == ["error"]
+    assert found[0].what.startswith("has libstdc++ inside: it")
+    assert ("__cxa_throw" in found[0].symbols) is not (strip and hidden)
+
+
+@stripped
+def test_a_shared_libstdcxx_and_a_libgcc(compiled: Compiled, run: Run, strip: bool) -> None:
+    assert run(Static(), compiled(CXX, language="c++", strip=strip)) == []
+    found = run(Static(), compiled(CXX, "-static-libgcc", language="c++"))
+    assert [f.what.split(":")[0] for f in found] == ["has libgcc_eh inside"]
+
+
+@stripped
+@pytest.mark.parametrize(("framework", "found"), [("torch213-cxx11", 1), ("tvm-ffi01", 0)])
+def test_a_second_cuda_runtime(
+    compiled: Compiled, run: Run, strip: bool, framework: str, found: int
+) -> None:
+    """The text is in every release's `libcudart_static.a`; the symbols are gone when stripped."""
+    source = INIT + 'extern "C" const char *path = "/cudart.shm.%08llx%08llx";\n'
+    source += '__attribute__((visibility("hidden"), used)) int cudaMalloc() { return 0; }\n'
+    variant = f"{framework}-cu130-{CPU}-linux"
+    output = compiled(source, strip=strip, output={"variant": variant}, language="c++")
+    assert [f.severity for f in run(Static(), output)] == ["warning"] * found
+
+
+def test_a_shared_cuda_runtime_beside_the_static_one(
+    compiled: Compiled, library: Callable[..., bytes], run: Run, tmp_path: Path
+) -> None:
+    library("int cudaFree(void) { return 0; }", soname="libcudart.so.13")
+    source = INIT + 'extern "C" const char *path = "/cudart.shm.%x";\n'
+    flags = ["-Wl,--no-as-needed", str(tmp_path / "objects/libcudart.so.13")]
+    (found,) = run(Static(), compiled(source, *flags, language="c++"))
+    assert found.what.endswith("and it needs `libcudart.so.13` as well")
+
+
+@stripped
+def test_what_an_extension_exports(
+    compiled: Compiled, run: Run, tmp_path: Path, strip: bool
+) -> None:
+    source = (
+        "namespace c10 { struct Free {}; template <class T> T twice(T x) { return x + x; } }\n"
+        + INIT
+        + 'extern "C" int helper(int x) { return c10::twice(x) + c10::twice(2 * x); }\n'
+        + "namespace relu { int forward(int x) { return helper(x); } }\n"
+    )
+    found = run(Clash(), compiled(source, language="c++", strip=strip))
+    assert [(f.severity, f.what.split(":")[0]) for f in found] == [
+        ("warning", "exports `_ZN4relu7forwardEi`, `helper`"),
+        ("warning", "exports 1 weak symbols of headers (1 of `c10`)"),
+    ]
+    assert found[1].symbols == ("_ZN3c105twiceIiEET_S1_",)
+    script = tmp_path / "exports"
+    script.write_text("{ global: PyInit_*; local: *; };")
+    hidden = compiled(source, "-Wl,--version-script=" + str(script), language="c++", strip=strip)
+    assert run(Clash(), hidden) == []
+
+
+def test_a_library_brought_along_may_export(make: Compiled, library, run: Run) -> None:
+    files = {f"{ID}.abi3.so": library(INIT, language="c++"), "libown.so": library("void f() {}")}
+    assert run(Clash(), make(files)) == []
+
+
+def test_torch_symbols_without_torch_among_the_needed(compiled: Compiled, run: Run) -> None:
+    source = (
+        INIT
+        + 'extern "C" void aoti_torch_get_sizes();\nextern "C" void f() { aoti_torch_get_sizes(); }'
+    )
+    found = run(Needed(), compiled(source, language="c++"))
+    assert [(f.severity, f.symbols) for f in found] == [("error", ("aoti_torch_get_sizes",))]
+    assert "but does not need `libtorch*.so`" in found[0].what
+
+
+def test_torch_among_the_needed(compiled: Compiled, library, run: Run, tmp_path: Path) -> None:
+    library("void aoti_torch_get_sizes(void) {}", soname="libtorch_cpu.so")
+    source = (
+        INIT
+        + 'extern "C" void aoti_torch_get_sizes();\nextern "C" void f() { aoti_torch_get_sizes(); }'
+    )
+    output = compiled(source, str(tmp_path / "objects/libtorch_cpu.so"), language="c++")
+    assert run(Needed(), output) == []
+
+
+def test_a_needed_library_that_gives_nothing(compiled: Compiled, run: Run) -> None:
+    source = "extern void abort(void);\n" + f"void *PyInit_{ID}(void) {{ abort(); return 0; }}"
+    output = compiled(source, "-Wl,--no-as-needed", "-lm")
+    found = [f for f in run(Needed(), output, notes=True) if f.severity == "info"]
+    assert "`libm.so.6`" in found[0].what
+    assert run(Needed(), compiled(source, "-Wl,--as-needed", "-lm"), notes=True) == []
+
+
+def test_text_relocations_name_the_function(compiled: Compiled, run: Run) -> None:
+    source = INIT + (
+        '__asm__(".text\\n.globl here\\n.type here, @function\\nhere: .8byte there\\n'
+        '.size here, 8\\n");\n'
+    )
+    (found,) = run(Rpath(), compiled(source, "-Wl,-z,notext", language="c++"))
+    assert found.what == "has text relocations (DT_TEXTREL) in `here`"
+
+
+def test_no_relro_is_a_note(compiled: Compiled, run: Run) -> None:
+    found = run(Rpath(), compiled(INIT, "-Wl,-z,norelro", language="c++"), notes=True)
+    assert [(f.severity, "PT_GNU_RELRO" in f.what) for f in found] == [("info", True)]
+
+
+def calls(*names: str) -> str:
+    return INIT + "".join(
+        f'extern "C" void {name}();\nextern "C" void call_{name}() {{ {name}(); }}\n'
+        for name in names
+    )
+
+
+@stripped
+def test_the_stable_abi(compiled: Compiled, run: Run, strip: bool) -> None:
+    names = (
+        "torch_new_generator_handle",
+        "torch_call_dispatcher",
+        "torch_never",
+        "THPVariable_Wrap",
+    )
+    source = calls(*names) + 'namespace c10 { void f(); }\nextern "C" void g() { c10::f(); }\n'
+    output = compiled(source, language="c++", strip=strip, output={"variant": STABLE})
+    assert [(f.severity, f.what) for f in run(TorchAbi(), output)] == [
+        ("error", "`torch_new_generator_handle` came with Torch 2.13, after 2.11"),
+        ("warning", "`torch_never`: not in the shim of any Torch up to 2.15"),
+        (
+            "error",
+            "takes `THPVariable_Wrap`, `_ZN3c101fEv` from Torch's C++, which has no stable ABI",
+        ),
+    ]
+
+
+def test_the_stable_abi_is_checked_where_it_is_promised_or_asked_for(
+    compiled: Compiled, run: Run
+) -> None:
+    from kbuild.version import Version
+
+    source = calls("torch_new_generator_handle")
+    assert run(TorchAbi(), compiled(source, language="c++")) == []
+    asked = {"asked": Limits(torch_stable_abi=Version((2, 12)))}
+    assert len(run(TorchAbi(), compiled(source, language="c++", output=asked))) == 1
+    asked = {"asked": Limits(torch_stable_abi=Version((2, 13)))}
+    assert run(TorchAbi(), compiled(source, language="c++", output=asked)) == []
+
+
+def test_the_floor_of_python_can_be_chosen(compiled: Compiled, run: Run) -> None:
+    from kbuild.version import Version
+
+    source = calls("PyUnicode_AsUTF8AndSize")
+    (found,) = run(PythonAbi(), compiled(source, language="c++"))
+    assert "-DPy_LIMITED_API=0x03090000" in found.hint
+    asked = {"asked": Limits(python_abi=Version((3, 10)))}
+    assert run(PythonAbi(), compiled(source, language="c++", output=asked)) == []
+
+
+@pytest.mark.parametrize(("policy", "count"), [("manylinux_2_5", 1), ("manylinux_2_17", 0)])
+def test_the_policy_can_be_chosen(compiled: Compiled, run: Run, policy: str, count: int) -> None:
+    if CPU != "x86_64":
+        pytest.skip("the oldest policies are for x86_64")
+    source = "#include <string.h>\n" + INIT  # memcpy is of glibc 2.14
+    source += 'extern "C" void copy(void *a, void *b, long n) { memcpy(a, b, n); }\n'
+    output = compiled(source, language="c++", output={"asked": Limits(manylinux=policy)})
+    assert [f.severity for f in run(Manylinux(), output)] == ["error"] * count
+    assert "loads on manylinux_2_17 and newer" in [
+        f.what for f in run(Manylinux(), output, notes=True)
+    ]
+
+
+def test_the_source_that_brings_it_in(compiled: Compiled, run: Run, compiler: str) -> None:
+    """As after a build here: objects below `.kbuild/<variant>/tree`."""
+    text = calls("_PyNot")
+    output = compiled(text, language="c++")
+    project = output.root.parent.parent
+    inside = Path(*project.parts[1:]) / "relu_cpu"
+    folder = project / f".kbuild/{output.root.name}/tree/CMakeFiles/kbuild-relu.dir" / inside
+    folder.mkdir(parents=True)
+    for name, source in {"relu.cpp": text, "other.cpp": INIT}.items():
+        command = [compiler, "-c", "-x", "c++", "-", "-o", str(folder / f"{name}.o")]
+        subprocess.run(command, input=source, text=True, check=True)  # noqa: TID251
+    (folder / "broken.o").write_bytes(b"\x7fELF")
+    (found,) = run(PythonAbi(), output)
+    assert found.objects == ("relu_cpu/relu.cpp",)
+    shutil.rmtree(project / ".kbuild")
+    (found,) = run(PythonAbi(), output)
+    assert found.objects == ()
+
+
+def test_many_symbols_are_read_in_bulk(compiled: Compiled, compiler: str) -> None:
+    """20 000 symbols through pyelftools' own reader would take most of a second by themselves."""
+    names = (f"_ZN3c10{len(str(n)) + 1}f{n}Ev" for n in range(20_000))
+    text = "".join(f".weak {n}\\n.type {n},@function\\n{n}: ret\\n" for n in names)
+    output = compiled(INIT + f'__asm__(".text\\n{text}");\n', language="c++")
+    began = time.process_time()
+    found = run_checks(output, slow=False)
+    assert time.process_time() - began < 1
+    assert "20000 weak symbols" in next(f.what for f in found if f.check == "clash")

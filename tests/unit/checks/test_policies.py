@@ -1,0 +1,151 @@
+"""Limits, policies and shims as data: what they hold, and what is made of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbuild.checks import Finding, Limits
+from kbuild.checks.manylinux import best_policy
+from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.mangled import namespace
+from kbuild.checks.readers.policies import load, policies, policy_of, symbol_versions
+from kbuild.checks.readers.tables import Symbol
+from kbuild.checks.torch_abi import is_unstable, shims
+from kbuild.variant import Variant
+from kbuild.version import Version
+
+
+def asking(
+    *versions: str, cpu: str = "x86_64", needed: tuple[str, ...] = ("libc.so.6",)
+) -> ElfFile:
+    symbols = tuple(Symbol(f"f{n}", False, "STB_GLOBAL", v) for n, v in enumerate(versions))
+    needs = tuple(("libc.so.6", version) for version in versions)
+    return ElfFile("EM_ANY", cpu, True, needed, (), False, False, symbols, needs)
+
+
+def test_every_policy_of_auditwheel_is_there() -> None:
+    names = [policy.name for policy in policies()]
+    assert names[:2] == ["manylinux_2_5", "manylinux_2_12"]
+    assert names[-2:] == ["musllinux_1_1", "musllinux_1_2"]
+    assert {"manylinux_2_28", "manylinux_2_34", "manylinux_2_39"} <= set(names)
+    cpus = {cpu for policy in policies() for cpu in policy.versions}
+    assert {"x86_64", "i686", "aarch64", "armv7l", "ppc64le", "s390x", "riscv64"} <= cpus
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("manylinux1", "manylinux_2_5"),
+        ("manylinux2010", "manylinux_2_12"),
+        ("manylinux2014", "manylinux_2_17"),
+        ("manylinux_2_28", "manylinux_2_28"),
+    ],
+)
+def test_a_policy_has_its_aliases(alias: str, name: str) -> None:
+    assert policy_of(alias).name == name
+    assert Limits(manylinux=alias).manylinux == name
+
+
+def test_an_unknown_policy_is_refused_with_the_one_that_is_meant() -> None:
+    with pytest.raises(ValueError, match=r"no policy `manylinux_2_82`.*did you mean `manylinux_2_"):
+        Limits(manylinux="manylinux_2_82")
+
+
+@pytest.mark.parametrize("cpu", ["x86_64", "aarch64", "s390x"])
+def test_a_newer_policy_allows_whatever_an_older_one_does(cpu: str) -> None:
+    older = symbol_versions(cpu, "manylinux_2_17")
+    newer = symbol_versions(cpu, "manylinux_2_28")
+    assert all(set(older[family]) <= set(newer[family]) for family in older)
+
+
+@pytest.mark.parametrize(
+    ("elf", "best"),
+    [
+        (asking("GLIBC_2.2.5"), "manylinux_2_5"),
+        (asking("GLIBC_2.14"), "manylinux_2_17"),
+        (asking("GLIBC_2.28", "GLIBCXX_3.4.24"), "manylinux_2_28"),
+        (asking("GLIBC_2.34"), "manylinux_2_34"),
+        (asking("GLIBC_2.17", cpu="aarch64"), "manylinux_2_17"),
+        (asking("GLIBC_2.27", cpu="riscv64"), "manylinux_2_31"),
+        (asking("GLIBC_2.99"), None),
+        (asking("GLIBC_PRIVATE"), None),
+        (asking(cpu="avr"), None),
+        (asking(needed=("libc.musl-x86_64.so.1",)), "musllinux_1_1"),
+        (asking("GLIBC_2.2.5", needed=("libc.so",)), None),
+    ],
+)
+def test_the_oldest_policy_that_holds(elf: ElfFile, best: str | None) -> None:
+    assert best_policy(elf) == best
+
+
+def test_limits_come_from_the_variant_unless_somebody_chose() -> None:
+    stable = Variant.parse("torch-stable-abi211-cpu-x86_64-linux")
+    filled = Limits().filled(stable)
+    assert filled.manylinux == "manylinux_2_28"
+    assert filled.python_abi == Version((3, 9))
+    assert filled.torch_stable_abi == Version((2, 11))
+    assert Limits().filled(None).torch_stable_abi is None
+    assert Limits().filled(Variant.parse("torch213-metal-aarch64-darwin")).macos == Version((26,))
+    asked = Limits(python_abi=Version((3, 10)), torch_stable_abi=Version((2, 12)))
+    assert asked.filled(stable).python_abi == Version((3, 10))
+    assert asked.filled(stable).torch_stable_abi == Version((2, 12))
+
+
+@pytest.mark.parametrize(
+    ("name", "since"),
+    [
+        ("aoti_torch_get_sizes", "0"),
+        ("aoti_torch_dtype_float8_e8m0fnu", "2.12"),
+        ("torch_call_dispatcher", "2.10"),
+        ("torch_new_generator_handle", "2.13"),
+    ],
+)
+def test_the_release_of_a_shim(name: str, since: str) -> None:
+    assert shims()[name] == Version.parse(since)
+
+
+def test_shims_are_listed_once() -> None:
+    names = [name for listed in load("torch_shims")["since"].values() for name in listed]
+    assert len(names) == len(set(names)) > 800
+
+
+@pytest.mark.parametrize(
+    ("name", "unstable"),
+    [
+        ("_ZN2at4_ops4relu4callERKNS_6TensorE", True),
+        ("_ZTIN3c105ErrorE", True),
+        ("_ZN5torch7LibraryD1Ev", True),
+        ("_ZN5torch6stable6TensorD1Ev", False),
+        ("_ZN5torch10headeronly4sizeEv", False),
+        ("_ZNSt6vectorIN2at6TensorEE4sizeEv", False),
+        ("THPVariable_Wrap", True),
+        ("aoti_torch_get_sizes", False),
+        ("?relu@at@@YAXXZ", True),
+        ("?from_blob@stable@torch@@YAXXZ", False),
+        ("?mine@@YAXXZ", False),
+    ],
+)
+def test_what_the_next_torch_may_change(name: str, unstable: bool) -> None:
+    assert is_unstable(name) is unstable
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        ("_ZN3c105ErrorD1Ev", "c10"),
+        ("_ZTIN2at6TensorE", "at"),
+        ("_ZNKSt6vectorIiSaIiEE4sizeEv", "std"),
+        ("_ZZNSt8__detail18__to_chars_10_implIjEEvPcjT_E8__digits", "std"),
+        ("_Z4reluPf", "relu"),
+        ("_ZTIFN2at6TensorERKS0_E", ""),
+        ("PyInit_x", ""),
+    ],
+)
+def test_the_outermost_scope(name: str, space: str) -> None:
+    assert namespace(name) == space
+
+
+def test_a_finding_says_who_brings_it_in() -> None:
+    found = Finding("c", "error", "x.so", "bad", "mend", ("f",), ("a.cpp", "b.cu"))
+    assert str(found) == "x.so: bad (brought in by a.cpp, b.cu) [c]\n  hint: mend"
+    assert found.to_json()["symbols"] == ("f",)

@@ -1,0 +1,88 @@
+"""Device code for tests: containers written byte by byte, and libraries that carry them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+REAL = Path(__file__).parent / "checks" / "devicecode"
+"""Containers that real compilers wrote, see `make.sh` there."""
+PTX, MACHINE, LTO = 1, 2, 8
+FEATURES = {"": 0, "a": 0x100000, "f": 0x200000}
+HIP = "hipv4-amdgcn-amd-amdhsa--"
+HOST = "host-x86_64-unknown-linux-gnu-"
+Entry = tuple[int, str]
+Library = Callable[..., bytes]
+
+
+def cubin(number: int) -> bytes:
+    """An ELF header as ptxas of CUDA 13 writes it."""
+    ident = b"\x7fELF\x02\x01\x01\x41\x08".ljust(16, b"\0")
+    return ident + struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 0, number << 8, 64, 0, 0, 0, 0, 0)
+
+
+def fatbin(*entries: Entry, inside: int | None = None) -> bytes:
+    """A container with one entry per (kind, `90a`); `inside`: the number that the cubins say."""
+    parts = [_entry(kind, arch, inside) for kind, arch in entries]
+    body = b"".join(parts)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
+def _entry(kind: int, arch: str, inside: int | None) -> bytes:
+    number = int(arch.rstrip("af"))
+    code = cubin(inside or number) if kind == MACHINE else b".version 9.0\n\0\0\0"
+    flags = 0x11 | FEATURES[arch.lstrip("0123456789")]
+    head = struct.pack("<HHIQ", kind, 0x101, 64, len(code))
+    return (head + struct.pack("<IIHHIIIQ", 0, 0, 8, 1, number, 0, 0, flags)).ljust(
+        64, b"\0"
+    ) + code
+
+
+def bundle(*targets: str, size: int = 64) -> bytes:
+    """A plain offload bundle with code of `size` bytes for each of `gfx942`, ..."""
+    names = [HOST, *(f"{HIP}{target}" for target in targets)]
+    table, at = b"", 4096
+    for name in names:
+        bytes_ = 0 if name == HOST else size
+        table += struct.pack("<QQQ", at, bytes_, len(name)) + name.encode()
+        at += bytes_
+    head = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(names)) + table
+    return head.ljust(4096, b"\0") + b"\x7f" * (size * len(targets))
+
+
+def carrying(
+    library: Library, folder: Path, sections: dict[str, bytes], *flags: str, source: str = ""
+) -> bytes:
+    """A shared library with these sections; `library` is the fixture that compiles."""
+    text = "".join(_section(folder, name, data) for name, data in sections.items())
+    return library(f"{source}\nvoid here(void) {{}}\n{text}", *flags)
+
+
+def _section(folder: Path, name: str, data: bytes) -> str:
+    path = folder / f"{name.strip('._')}.bin"
+    path.write_bytes(data)
+    lines: Iterable[str] = (
+        f'.section {name}, \\"a\\", @progbits',
+        ".balign 8",
+        f'.incbin \\"{path}\\"',
+        ".previous",
+    )
+    return f'__asm__("{chr(92)}n{(chr(92) + "n").join(lines)}{chr(92)}n");\n'
+
+
+def elf(sections: dict[str, bytes]) -> bytes:
+    """A library made of these sections alone, where no compiler is needed."""
+    names, table, body = b"\0", b"", b""
+    named = "".join(f"{name}\0" for name in ("", *sections, ".shstrtab")).encode()
+    for name, data in (*sections.items(), (".shstrtab", named)):
+        at, names = len(names), names + name.encode() + b"\0"
+        kind = 3 if name == ".shstrtab" else 1
+        place = struct.pack("<QQQQ", 0, 0, 64 + len(body), len(data))
+        table += struct.pack("<II", at, kind) + place + struct.pack("<IIQQ", 0, 0, 8, 0)
+        body += data.ljust(-(-len(data) // 8) * 8, b"\0")
+    count = len(sections) + 2
+    head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    head += struct.pack("<HHIQQQI", 3, 62, 1, 0, 0, 64 + len(body), 0)
+    head += struct.pack("<HHHHHH", 64, 56, 0, 64, count, count - 1)
+    return head + body + bytes(64) + table
