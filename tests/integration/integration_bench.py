@@ -29,16 +29,15 @@ def run(
     )
 
 
-def mutant(folder: Path, file: str, *texts: str) -> Path:
-    """A copy of kbuild that lacks some texts in one file; goes in front in PYTHONPATH."""
+def mutant(folder: Path, *cuts: tuple[str, str]) -> Path:
+    """A copy of kbuild that lacks a text in each of some files; goes in front in PYTHONPATH."""
     root = folder / "mutant"
     for name in ("kbuild", "templates"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    content = (root / file).read_text()
-    for text in texts:
+    for file, text in cuts:
+        content = (root / file).read_text()
         assert text in content, f"{file} does not say {text}"
-        content = content.replace(text, "")
-    (root / file).write_text(content)
+        (root / file).write_text(content.replace(text, ""))
     return root
 
 

@@ -96,7 +96,7 @@ def test_a_changed_library_is_found_and_explained(tiny: Bench) -> None:
 )
 def test_each_flag_is_needed(tiny: Bench, tmp_path: Path, file: str, flag: str, leak: str) -> None:
     """A kbuild without it does not reproduce, and `kbuild reproduce` shows what leaked."""
-    env = {"PYTHONPATH": str(mutant(tmp_path, file, flag))}
+    env = {"PYTHONPATH": str(mutant(tmp_path, (file, flag)))}
     tiny.kbuild("build", "--backend", "cpu", env=env)
     done = tiny.kbuild("reproduce", "--json", expect=6, env=env)
     places = [one for diff in json.loads(done.stdout)[0]["differences"] for one in diff["places"]]
@@ -108,7 +108,7 @@ def test_each_flag_is_needed(tiny: Bench, tmp_path: Path, file: str, flag: str, 
 def test_objects_need_the_seed(tiny: Bench, tmp_path: Path) -> None:
     """It is in no library, but the object cache would give what it does not get."""
     env = {
-        "PYTHONPATH": str(mutant(tmp_path, "templates/project/cmake/kbuild.cmake", SEED)),
+        "PYTHONPATH": str(mutant(tmp_path, ("templates/project/cmake/kbuild.cmake", SEED))),
         "KBUILD_CACHE": "off",
     }
     tiny.kbuild("build", "--backend", "cpu", env=env)
