@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Generic, TypeVar
 
 from kbuild.build.budget import Run
@@ -15,6 +15,8 @@ T = TypeVar("T")
 _POLL = 0.2
 _AHEAD = 2
 """Variants that are prepared while others have all tokens."""
+_PREPARATIONS = BoundedSemaphore(2)
+"""How many are prepared at a time."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ def _perform(task: Task[T], run: Run) -> T | None:
     """Prepare, then do the work while holding the token that is its ninja's own."""
     if run.is_ending:
         return None
-    task.prepare()
+    with _PREPARATIONS:  # what is unpacked takes memory
+        task.prepare()
     if run.server is None:
         return _unless_ending(task, run)
     if not run.server.acquire(lambda: run.is_ending):

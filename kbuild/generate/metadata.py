@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import cast
 
 from kbuild import __version__
-from kbuild.metadata import Builder, GitState, KernelDependency, Metadata, Provenance
+from kbuild.metadata import (
+    Builder,
+    GitState,
+    KernelDependency,
+    Metadata,
+    Provenance,
+    UsedToolchain,
+)
 from kbuild.plan import VariantPlan
 
+_PLACE = re.compile(r"\(/.*, sha256")
 
-def metadata_of(plan: VariantPlan) -> Metadata:
-    """Everything that `metadata.json` says but the digest, which needs the built files."""
+
+def metadata_of(plan: VariantPlan, builder: Builder | None = None) -> Metadata:
+    """Everything that `metadata.json` says but the digest, which needs the built files.
+
+    Args:
+        plan: the variant's.
+        builder: the kbuild that builds it, with its commit; its release alone when None.
+    """
     kernel = plan.kernel
     return Metadata(
         name=kernel.name,
@@ -24,7 +40,8 @@ def metadata_of(plan: VariantPlan) -> Metadata:
         upstream=kernel.upstream,
         source=kernel.source,
         provenance=Provenance(
-            Builder(__version__), GitState(plan.commit, plan.dirty) if plan.commit else None
+            replace(builder or Builder(__version__), toolchain=_toolchain(plan)),
+            GitState(plan.commit, plan.dirty) if plan.commit else None,
         ),
     )
 
@@ -32,6 +49,15 @@ def metadata_of(plan: VariantPlan) -> Metadata:
 def metadata_text(plan: VariantPlan) -> str:
     """The file's text as it is known before the build."""
     return metadata_of(plan).to_json_text()
+
+
+def _toolchain(plan: VariantPlan) -> UsedToolchain | None:
+    """What compiled it. A folder of headers is known by its content: its place is nobody's."""
+    used = plan.toolchain
+    if used is None or not plan.is_compiled:
+        return None
+    versions = {name: _PLACE.sub("(sha256", version) for name, version in used.versions}
+    return UsedToolchain(used.source, dict(sorted(versions.items())))
 
 
 def _dependency(entry: object) -> KernelDependency:

@@ -100,6 +100,22 @@ def test_what_is_prepared_takes_no_token(tmp_path: Path) -> None:
         assert run_all(tasks, run, lambda: None) == [True] * 3
 
 
+def test_two_are_prepared_at_a_time(tmp_path: Path) -> None:
+    now, most, lock, pair = [0], [0], threading.Lock(), threading.Barrier(2)
+
+    def prepare() -> None:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        pair.wait(10)
+        with lock:
+            now[0] -= 1
+
+    with run_of(tmp_path, 8) as run:
+        run_all([Task(str(n), lambda: None, prepare) for n in range(8)], run, lambda: None)
+    assert most == [2]
+
+
 def test_nothing_is_prepared_when_time_is_over(tmp_path: Path) -> None:
     with run_of(tmp_path, 1, time.time() - 1) as run:
         assert run_all([Task("a", lambda: 1 / 0, lambda: 1 / 0)], run, lambda: None) == [None]
@@ -218,3 +234,11 @@ def test_progress_is_one_for_all() -> None:
     second(1, 4, "b.cpp")
     first(2, 3, "c.cpp")
     assert seen == [(1, 3, "a.cpp"), (2, 7, "two: b.cpp"), (3, 7, "one: c.cpp")]
+
+
+def test_a_run_that_keeps_nothing(tmp_path: Path) -> None:
+    environ = {"KBUILD_COMPILER_LAUNCHER": sys.executable}
+    with opened(Budget(1, 1000), tmp_path, environ, keeps=False) as run:
+        assert not run.keeps
+        assert not run.tool  # another cache is a cache
+        assert str(tmp_path) not in run.environment("v", tmp_path / "p").values()
