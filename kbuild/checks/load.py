@@ -89,11 +89,12 @@ class Load(Check):
             yield Finding(self.name, "error", "__init__.py", what, hint)
 
     def _crash(self, answer: Answer) -> Finding:
+        """A warning: what an op may assume of its arguments is its author's to say."""
         hangs = answer.state == "hung"
         how = "did not return" if hangs else f"crashed: the process {end_of(answer.returncode)}"
         hint = "check sizes, dtypes and devices before using pointers: any caller can do the same"
         what = f"{answer.doing} {how}\n{answer.reason.partition(chr(10))[2]}".rstrip()
-        return Finding(self.name, "error", "_ops.py", what, hint)
+        return Finding(self.name, "warning", "_ops.py", what, hint)
 
     def _findings(self, remarks: Iterator[Remark]) -> Iterator[Finding]:
         for remark in remarks:

@@ -275,7 +275,7 @@ def test_ops_that_work_are_not_spoken_of(noarch: Make) -> None:
 def test_an_op_that_ends_the_process_is_named(noarch: Make, body: str, end: str) -> None:
     source = f'{GOOD_OPS}\ndef bad(x):\n    {body}\nadd("zap(Tensor x) -> Tensor", bad)\n'
     (finding,) = load_ops(noarch, source)
-    assert finding.severity == "error"
+    assert finding.severity == "warning"
     assert finding.what.startswith("`zap` crashed: the process ")
     assert end in finding.what
 
@@ -284,7 +284,7 @@ def test_an_op_that_ends_the_process_is_named(noarch: Make, body: str, end: str)
 def test_an_op_that_hangs_is_named(noarch: Make) -> None:
     source = 'add("wait(Tensor x) -> Tensor", lambda x: time.sleep(1000))\n'
     (finding,) = load_ops(noarch, source, limit_s=2)
-    assert finding.severity == "error"
+    assert finding.severity == "warning"
     assert finding.what.startswith("`wait` did not return")
 
 
