@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from kbuild.errors import ConfigError, KbuildError, Problem
@@ -114,11 +116,28 @@ class Ui:
         """What was asked for, for programs."""
         self.data(json.dumps(value, indent=2, ensure_ascii=False))
 
-    def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """What was asked for, in aligned columns."""
+    def table(
+        self,
+        headers: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        styles: Mapping[str, Paint] = MappingProxyType({}),
+    ) -> None:
+        """What was asked for, in aligned columns; `styles` says how cells of some words look."""
         widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-        head, *body = (_aligned(row, widths) for row in (headers, *rows))
-        self.data("\n".join([paint(head, "bold", on=self._color_out), *body]))
+        head = self.painted(_aligned(headers, widths, {}), "bold")
+        chosen = styles if self._color_out else {}
+        self.data("\n".join([head, *(_aligned(row, widths, chosen) for row in rows)]))
+
+    def painted(self, text: str, style: Paint) -> str:
+        """The text as it should look among data."""
+        return paint(text, style, on=self._color_out)
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal that data goes to; None for a pipe or a file."""
+        if not self._out.isatty():
+            return None
+        return shutil.get_terminal_size().columns
 
     def _paint(self, text: str, style: Paint) -> str:
         return paint(text, style, on=self._color_err)
@@ -138,6 +157,15 @@ class Ui:
         self._err.flush()
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+def _aligned(row: Sequence[str], widths: Sequence[int], styles: Mapping[str, Paint]) -> str:
+    last = len(row) - 1
+    cells = (
+        _cell(cell, "" if at == last else " " * (width - len(cell)), styles)
+        for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+    )
     return "  ".join(cells).rstrip()
+
+
+def _cell(text: str, padding: str, styles: Mapping[str, Paint]) -> str:
+    style = styles.get(text)
+    return (paint(text, style, on=True) if style else text) + padding

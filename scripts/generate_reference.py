@@ -1,7 +1,9 @@
-"""Write docs/reference/build-toml.md from the models, or check that it is up to date.
+"""Write the generated pages of docs/reference, or check that they are up to date.
+
+`build-toml.md` comes from the models, `checks.md` from the registry of checks.
 
 python scripts/generate_reference.py            write
-python scripts/generate_reference.py --check    fail when the page is stale
+python scripts/generate_reference.py --check    fail when a page is stale
 """
 
 from __future__ import annotations
@@ -13,26 +15,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from kbuild.cli.checks_page import checks_markdown  # noqa: E402
 from kbuild.config.reference import reference_markdown  # noqa: E402
 from kbuild.fileset import replace_atomically  # noqa: E402
 from kbuild.project import catalog  # noqa: E402
 
-PAGE = ROOT / "docs" / "reference" / "build-toml.md"
+REFERENCE = ROOT / "docs" / "reference"
 
 
 def main() -> int:
-    """Exit code 1 with `--check` when the page differs from what would be written."""
+    """Exit code 1 with `--check` when a page differs from what would be written."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail when stale")
     arguments = parser.parse_args()
-    text = reference_markdown(catalog()).encode()
-    if PAGE.is_file() and PAGE.read_bytes() == text:
-        return 0
-    if arguments.check:
-        print(f"{PAGE.relative_to(ROOT)} is stale: run {Path(__file__).name}", file=sys.stderr)
-        return 1
-    replace_atomically(PAGE, text)
-    return 0
+    pages = {"build-toml.md": reference_markdown(catalog()), "checks.md": checks_markdown()}
+    stale = [name for name, text in pages.items() if not _holds(REFERENCE / name, text)]
+    for name in stale:
+        if arguments.check:
+            print(f"docs/reference/{name} is stale: run {Path(__file__).name}", file=sys.stderr)
+        else:
+            replace_atomically(REFERENCE / name, pages[name].encode())
+    return 1 if stale and arguments.check else 0
+
+
+def _holds(page: Path, text: str) -> bool:
+    return page.is_file() and page.read_bytes() == text.encode()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,19 @@ def parse_memory(text: str, option: str = "--memory") -> int:
     return amount
 
 
+def parse_size(text: str, option: str) -> int:
+    """Bytes of `500K`, `1.5M` or `2 GiB`; units are powers of 1024.
+
+    Raises:
+        UsageError: the text is no size, or none at all.
+    """
+    match = _MEMORY.fullmatch(text.strip())
+    size = int(float(match[1]) * _MIB[match[2].upper()] * 1024 * 1024) if match else 0
+    if size < 1:
+        raise UsageError(f"{option}: `{text}` is not a size", hint="write it like 500K or 1.5M")
+    return size
+
+
 def parse_duration(text: str, option: str = "--time-budget") -> int:
     """Seconds of `5h45m`, `90m`, `1d` or `30s`.
 

@@ -47,6 +47,7 @@ class Archs(Check):
 
     name = "archs"
     summary = f"Device code is there for exactly the archs that `{METADATA_FILE}` names."
+    group = "archs"
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""
@@ -169,6 +170,8 @@ def _claim(output: Output) -> _Claim | None:
     metadata = metadata_of(output)
     if metadata is None or not metadata.archs or metadata.backend not in ARCH_FORMS:
         return None
+    if output.alone is not None and base_name(output.alone) != metadata.id:
+        return None  # what a library beside the extension has is not what the variant has
     names = [output.name_of(path) for path in output.libraries()]
     own = [name for name in names if base_name(name.rpartition("/")[2]) == metadata.id]
     return _Claim(metadata.backend, metadata.archs, (own or names)[0])

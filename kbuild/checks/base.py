@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -12,12 +12,13 @@ from kbuild.checks.limits import Limits
 from kbuild.registry import Registry
 from kbuild.variant import System, Variant
 
-__all__ = ["CHECKS", "Check", "Finding", "Limits", "Output", "Severity", "run_checks"]
+__all__ = ["CHECKS", "Check", "Finding", "Group", "Limits", "Output", "Severity", "run_checks"]
 
 # By name, as linkers do: `x.so`, `libx.so.1`, `x.pyd`, `x.dylib`, `x.dll`.
 _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")
 
 Severity = Literal["error", "warning", "info"]
+Group = Literal["files", "meta", "code", "abi", "archs", "load", "other"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class Output:
     """The limits that somebody chose; checks read `limits`, where the others are filled in."""
     tree: Path | None = None
     """Folder with the object files that the libraries were linked from, where it is known."""
+    alone: Path | None = None
+    """The one library that is looked at; what lies around it is then none of its business."""
 
     @property
     def limits(self) -> Limits:
@@ -75,8 +78,10 @@ class Output:
         return self.variant.system if self.variant else None
 
     def libraries(self) -> Iterator[Path]:
-        """Shared libraries in the folder, in path order."""
-        return (path for path in sorted(self.root.rglob("*")) if _is_library(path))
+        """Shared libraries of the folder in path order, or the one that is looked at alone."""
+        if self.alone is not None:
+            return iter((self.alone,))
+        return (path for path in sorted(self.root.rglob("*")) if is_library(path))
 
     def python_files(self) -> Iterator[Path]:
         """Python sources in the folder, in path order."""
@@ -87,7 +92,8 @@ class Output:
         return path.relative_to(self.root).as_posix()
 
 
-def _is_library(path: Path) -> bool:
+def is_library(path: Path) -> bool:
+    """True for a file that is named as linkers name shared libraries."""
     return _LIBRARY.search(path.name) is not None and path.is_file()
 
 
@@ -97,6 +103,9 @@ class Check:
     name: ClassVar[str]
     summary: ClassVar[str]
     """One sentence: the promise that the check proves."""
+    group: ClassVar[Group] = "other"
+    """The column of tables that it counts in. `abi` and `archs` look at libraries and at nothing
+    else: they are what `check-abi` runs, and what a library on its own is judged by."""
     slow: ClassVar[bool] = False
     """True for checks that start processes."""
 
@@ -107,6 +116,10 @@ class Check:
     def run(self, output: Output) -> Iterable[Finding]:
         """Yield what was found; nothing when the promise holds."""
         raise NotImplementedError
+
+    def facts(self, output: Output) -> Mapping[str, Any]:
+        """What was measured on the way, as a JSON object; most checks measure nothing."""
+        return {}
 
 
 CHECKS: Registry[Check] = Registry("kbuild.checks")

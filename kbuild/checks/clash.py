@@ -28,6 +28,7 @@ class Clash(Check):
 
     name = "clash"
     summary = "The extension exports its entry point, and no symbols that two kernels may share."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""

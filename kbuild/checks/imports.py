@@ -10,14 +10,14 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
+from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.readers.floor import FLOOR_TEXT, newer_syntax
 from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.source import parse_source
+from kbuild.checks.readers.statements import imported, statements
 
-FLOOR = (3, 9)
 _SYNTAX_HINT = "correct it; a kernel is written for the Python that kbuild runs on, or older"
 GENERATED = "_ops"
-_FLOOR_TEXT = ".".join(str(part) for part in FLOOR)
 
 
 @CHECKS.add
@@ -25,7 +25,8 @@ class Imports(Check):
     """Syntax, absolute self-imports, and relative imports that lead nowhere."""
 
     name = "imports"
-    summary = f"Python files parse on Python {_FLOOR_TEXT} and import each other relatively."
+    summary = f"Python files parse on Python {FLOOR_TEXT} and import each other relatively."
+    group = "code"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """Findings of every Python file, in path order."""
@@ -50,62 +51,31 @@ def _file_findings(path: Path, root: Path, own: str | None) -> Iterator[Finding]
     try:
         tree = parse_source(source)
     except (SyntaxError, ValueError) as error:
-        yield _at(where, error, "error", "does not parse", _SYNTAX_HINT)
+        yield _unparsed(where, error)
         return
-    try:
-        parse_source(source, feature_version=FLOOR)
-    except SyntaxError as error:
-        hint = f"kernels promise Python {_FLOOR_TEXT}: write it with older syntax"
-        yield _at(where, error, "warning", f"needs a newer Python than {_FLOOR_TEXT}", hint)
-    for node, guarded in _statements(tree):
+    for line, used, remedy in newer_syntax(source, tree):
+        what = f"needs a newer Python than {FLOOR_TEXT}: {used}"
+        yield Finding("imports", "warning", f"{where}:{line}", what, remedy)
+    for node, guarded in statements(tree):
         yield from _absolute(node, where, own)
         if not guarded:
             yield from _relative(node, where, path, root)
 
 
-def _at(where: str, error: Exception, severity: Severity, what: str, hint: str) -> Finding:
+def _unparsed(where: str, error: Exception) -> Finding:
     line = getattr(error, "lineno", None)
     reason = getattr(error, "msg", None) or str(error)
     place = f"{where}:{line}" if line else where
-    return Finding("imports", severity, place, f"{what}: {reason}", hint)
-
-
-def _statements(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
-    """Every node, and whether a `try` with handlers stands around it."""
-    waiting = [(tree, False)]
-    while waiting:
-        node, guarded = waiting.pop()
-        yield node, guarded
-        inside = guarded or (isinstance(node, ast.Try) and bool(node.handlers))
-        children = list(ast.iter_child_nodes(node))
-        waiting.extend((child, inside) for child in reversed(children))
+    return Finding("imports", "error", place, f"does not parse: {reason}", _SYNTAX_HINT)
 
 
 def _absolute(node: ast.AST, where: str, own: str | None) -> Iterator[Finding]:
-    for module in _imported(node):
+    for module in imported(node):
         if own is not None and module.partition(".")[0] == own:
             line = getattr(node, "lineno", 0)
             hint = f"import relatively: `from .{module[len(own) + 1 :]} import ...`"
             what = f"imports its own package by name (`{module}`), which users do not have"
             yield Finding("imports", "error", f"{where}:{line}", what, hint)
-
-
-def _imported(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-        yield node.module
-    elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
-        yield from (_literal(argument) for argument in node.args[:1])
-
-
-def _called(node: ast.Call) -> str:
-    function = node.func
-    return str(getattr(function, "attr", None) or getattr(function, "id", ""))
-
-
-def _literal(node: ast.expr) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _relative(node: ast.AST, where: str, path: Path, root: Path) -> Iterator[Finding]:

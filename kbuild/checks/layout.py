@@ -12,8 +12,6 @@ from kbuild.metadata import METADATA_FILE
 from kbuild.variant import Variant
 
 REQUIRED = ("__init__.py", "_ops.py", METADATA_FILE)
-MANY_FILES = 200
-"""More files than this make every download of the kernel slow."""
 
 
 @CHECKS.add
@@ -22,6 +20,7 @@ class Layout(Check):
 
     name = "layout"
     summary = "The variant folder has the files, and only the files, that the client expects."
+    group = "files"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """Findings on the folder's name, then on its files."""
@@ -76,9 +75,7 @@ class Layout(Check):
             yield self._error(libraries[0], what, "build again: name and id come from one plan")
 
     def _stray(self, output: Output) -> Iterator[Finding]:
-        count = 0
         for path in _files(output.root):
-            count += 1
             where = output.name_of(path)
             if path.suffix in {".pyc", ".pyo"}:
                 hint = "delete `__pycache__`; the client never downloads it"
@@ -86,10 +83,6 @@ class Layout(Check):
             elif path.is_symlink() and not _resolves_inside(path, output.root):
                 hint = "copy the file: links out of the folder do not survive an upload"
                 yield self._error(where, "is a link that leads out of the folder", hint)
-        if count > MANY_FILES:
-            what = f"{count} files; more than {MANY_FILES} make downloads slow"
-            hint = "join small files, or leave out what is not needed at run time"
-            yield Finding(self.name, "warning", ".", what, hint)
 
 
 def _variant_named(name: str) -> Variant | None:

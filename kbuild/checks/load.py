@@ -18,6 +18,7 @@ class Load(Check):
 
     name = "load"
     summary = "The variant is imported in a fresh process."
+    group = "load"
     slow = True
     runner: Runner = LocalRunner()
 

@@ -20,6 +20,7 @@ class MacOs(Check):
 
     name = "macos"
     summary = "Mach-O libraries load on the oldest macOS promised, without run paths of the build."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Libraries for macOS, or of an unknown system."""

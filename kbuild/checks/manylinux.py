@@ -24,6 +24,7 @@ class Manylinux(Check):
 
     name = "manylinux"
     summary = "Symbol versions stay below the ceilings of manylinux_2_28, or the policy asked for."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Linux libraries, also those of an unknown variant."""

@@ -25,6 +25,7 @@ class MetadataCheck(Check):
 
     name = "metadata"
     summary = f"`{METADATA_FILE}` is complete, agrees with the variant, and its digest is right."
+    group = "meta"
 
     def applies(self, output: Output) -> bool:
         """Where there is something to read; `layout` reports a missing file."""

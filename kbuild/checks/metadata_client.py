@@ -16,6 +16,7 @@ class MetadataClient(Check):
 
     name = "metadata-client"
     summary = f"The `kernels` client reads `{METADATA_FILE}`."
+    group = "meta"
     slow = True
     runner: Runner = LocalRunner()
 

@@ -29,6 +29,7 @@ class Needed(Check):
     summary = (
         "Needed libraries are the system's, Torch's, or the backend's runtime; none is missing."
     )
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Where there are libraries for Linux."""

@@ -53,6 +53,7 @@ class Ops(Check):
 
     name = "ops"
     summary = "Ops are registered through `add_op_namespace_prefix`."
+    group = "code"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per registration under a name that is not visibly the kernel's own."""

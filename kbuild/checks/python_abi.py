@@ -14,6 +14,7 @@ from kbuild.checks.readers.libraries import (
     base_name,
     has_libraries,
     is_extension,
+    metadata_of,
 )
 from kbuild.checks.readers.names import Names, names_of
 from kbuild.checks.readers.objects import objects_of
@@ -28,6 +29,7 @@ class PythonAbi(Check):
 
     name = "python-abi"
     summary = f"Extensions use CPython's stable ABI of {PYTHON} and export their `PyInit_`."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""
@@ -37,7 +39,7 @@ class PythonAbi(Check):
         """One finding per symbol, and per file with a wrong name."""
         for names in names_of(output):
             yield from self._symbols(names, output)
-            if is_extension(names.where, output):
+            if is_extension(names.where, output) and _claims(names, output):
                 yield from self._naming(names)
 
     def _symbols(self, names: Names, output: Output) -> Iterator[Finding]:
@@ -63,6 +65,14 @@ class PythonAbi(Check):
             hint = f"name it `{base_name(where)}{ABI3_SUFFIX}`"
             what = f"is not named `*{ABI3_SUFFIX}`"
             yield Finding(self.name, "error", where, what, hint)
+
+
+def _claims(names: Names, output: Output) -> bool:
+    """False for a library on its own that neither its name nor a symbol makes an extension."""
+    if output.alone is None or metadata_of(output) is not None:
+        return True
+    named = names.where.endswith((ABI3_SUFFIX, ".pyd"))
+    return named or any(name.startswith("PyInit_") for name in names.exported)
 
 
 def fault_of(name: str, floor: Version) -> str | None:

@@ -16,6 +16,7 @@ class Rpath(Check):
 
     name = "rpath"
     summary = "No RPATH or RUNPATH, no text relocations, no executable stack."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""

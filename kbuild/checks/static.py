@@ -21,6 +21,7 @@ class Static(Check):
 
     name = "static"
     summary = "No statically linked libstdc++, libgcc, CUDA runtime or Python."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""

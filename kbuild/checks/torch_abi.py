@@ -36,6 +36,7 @@ class TorchAbi(Check):
 
     name = "torch-abi"
     summary = "Stable-ABI kernels use only the C shim that their oldest Torch has."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Stable-ABI variants, and whatever a stable ABI was asked for."""

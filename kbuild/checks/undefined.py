@@ -33,6 +33,7 @@ class Undefined(Check):
 
     name = "undefined"
     summary = "Every undefined symbol is a library's, Torch's, Python's or the backend's."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Linux variants with libraries."""

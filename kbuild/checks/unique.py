@@ -14,6 +14,7 @@ class Unique(Check):
 
     name = "unique"
     summary = "No process-wide unique symbols (STB_GNU_UNIQUE) are exported."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""

@@ -20,6 +20,7 @@ class Windows(Check):
 
     name = "windows"
     summary = "PE libraries import from Windows, Torch, the backend's runtime and `python3.dll`."
+    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Libraries for Windows, or of an unknown system."""

@@ -1,109 +1,125 @@
-"""`kbuild check`: what can be proved of sources for which this machine has no compiler.
+"""`kbuild check`: everything that can be proved of a kernel, its sources and what was built.
 
-C++ for XPU is type-checked by the host's C++ compiler with the SYCL headers and Torch's, which are
-fetched when they are not there (1.3 and 13 MB). The includes of Metal's sources are resolved. Both
-are less than a build; the answer says what was left open.
+Of a project, the sources are looked at as well. C++ for XPU is type-checked by the host's C++
+compiler with the SYCL headers and Torch's, which are fetched when they are not there (1.3 and
+13 MB). The includes of Metal's sources are resolved. Both are less than a build; the answer says
+what was left open.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kbuild.cli.answer import Answer, Sources, respond
+from kbuild.cli.built import variant_of
+from kbuild.cli.checking import (
+    SOURCE_CHECKS,
+    add_checks,
+    add_limits,
+    add_no_load,
+    list_checks,
+    wanted_of,
+    wants_sizes,
+)
 from kbuild.cli.context import Context
-from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.errors import CheckError, ToolchainError, UsageError
+from kbuild.cli.outputs import Terms, examinations, terms_of
+from kbuild.cli.parser import add_json
+from kbuild.cli.targets import Target, add_targets, targets_of
+from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from kbuild.checks.base import Finding
+    from pathlib import Path
+
+    from kbuild.checks.examination import Wanted
+    from kbuild.matrix.selection import Selection
     from kbuild.project import Project
     from kbuild.static.verdict import Verdict
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from kbuild.cli.built import add_python
     from kbuild.cli.selection import add_selection
     from kbuild.cli.sources import add_sources
 
-    add_kernel_dir(parser)
+    add_targets(parser)
     add_selection(parser)
     add_sources(parser)
-    parser.add_argument(
-        "--python",
-        type=Path,
-        metavar="PROGRAM",
-        help="interpreter whose headers are used (default: the one that builds use)",
-    )
+    add_python(parser, "loads the kernels, and whose headers types are checked with")
+    add_no_load(parser)
     parser.add_argument(
         "-j", "--jobs", type=int, metavar="N", help="compiler processes to run at once"
     )
+    add_limits(parser)
+    add_checks(parser)
     add_json(parser)
 
 
 def execute(args: Namespace, ctx: Context) -> int:
-    """Exit code 6 with an error in the sources, 4 when something could not be checked."""
+    """Exit code 6 when a promise is broken, 4 when something could not be checked."""
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError("--jobs takes a number of processes, 1 or more")
+    wanted = wanted_of(args, slow=not args.no_load, sources=True)
+    if args.list:
+        return list_checks(wanted, ctx, as_json=args.json, sources=True)
+    terms = terms_of(args, wanted, ctx)
+    with targets_of(args, ctx, unbuilt=True) as targets:
+        answers = [_answer(target, terms, args, ctx) for target in targets]
+        return respond(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
+
+
+def _answer(target: Target, terms: Terms, args: Namespace, ctx: Context) -> Answer:
+    from kbuild.cli.selection import selection_of
+
+    selection = selection_of(args)
+    sources = _sources(target, terms.wanted, args, ctx) if target.kind == "project" else None
+    built = tuple(path for path in target.variants if _is_selected(path, selection))
+    if target.variants and not built and sources is None:
+        raise UsageError(f"`{target.given}` has no built variant that the options select")
+    return Answer(target, examinations(replace(target, variants=built), terms), sources)
+
+
+def _sources(target: Target, wanted: Wanted, args: Namespace, ctx: Context) -> Sources:
+    from kbuild.pipeline.check import compiled_only
+    from kbuild.pipeline.sources import python_findings
+    from kbuild.project import open_project
+
+    project = open_project(target.path)
+    for warning in project.warnings:
+        ctx.ui.warn(warning)
+    verdicts = [
+        replace(verdict, findings=wanted.judged(verdict.findings))
+        for verdict in _verdicts(project, wanted, args, ctx)
+    ]
+    findings = wanted.judged(python_findings(project))
+    return Sources(project.name, findings, tuple(verdicts), compiled_only(project))
+
+
+def _verdicts(
+    project: Project, wanted: Wanted, args: Namespace, ctx: Context
+) -> tuple[Verdict, ...]:
     from kbuild.cli.selection import selection_of
     from kbuild.cli.sources import sources_of
     from kbuild.pipeline import Doors
     from kbuild.pipeline.check import check
     from kbuild.pipeline.typecheck import CheckOptions
-    from kbuild.project import open_project
 
-    if args.jobs is not None and args.jobs < 1:
-        raise UsageError("--jobs takes a number of processes, 1 or more")
-    project = open_project(ctx.folder(args.kernel_dir))
-    for warning in project.warnings:
-        ctx.ui.warn(warning)
-    options = CheckOptions(
-        selection_of(args), sources_of(args, ctx, project), args.python, args.jobs
+    if not any(wanted.wants(name) for name in SOURCE_CHECKS):
+        return ()
+    folders = sources_of(args, ctx, project)
+    options = CheckOptions(selection_of(args), folders, args.python, args.jobs)
+    return check(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
+
+
+def _is_selected(folder: Path, selection: Selection) -> bool:
+    """Whether a built variant is what `--backend`, `--torch` and `--system` ask for."""
+    variant = variant_of(folder)
+    if variant is None:
+        return not (selection.backends or selection.torch or selection.systems)
+    return (
+        (not selection.backends or variant.backend in selection.backends)
+        and (not selection.torch or variant.framework_version in (None, *selection.torch))
+        and (not selection.systems or variant.system in (None, *selection.systems))
     )
-    verdicts = check(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
-    if args.json:
-        ctx.ui.data_json({"project": project.name, "variants": [v.to_json() for v in verdicts]})
-    else:
-        _say(project, verdicts, ctx)
-    return _conclude(verdicts, ctx)
-
-
-def _say(project: Project, verdicts: Sequence[Verdict], ctx: Context) -> None:
-    from kbuild.pipeline.check import compiled_only
-
-    if verdicts:
-        rows = [(v.variant, v.state, _proved(v), v.unproved) for v in verdicts]
-        ctx.ui.table(("variant", "state", "proved", "not proved"), rows)
-    for finding in dict.fromkeys(found for verdict in verdicts for found in verdict.findings):
-        _tell(finding, ctx)
-    others = compiled_only(project)
-    if others:
-        ctx.ui.say(f"not looked at: {', '.join(others)}; `kbuild build` compiles what it can")
-    elif not verdicts:
-        ctx.ui.say(f"{project.name}: nothing to check without a compiler")
-
-
-def _proved(verdict: Verdict) -> str:
-    """What was proved; a broken variant's types were looked at, not proved."""
-    if verdict.state == "broken":
-        errors = sum(1 for finding in verdict.findings if finding.severity == "error")
-        return f"{errors} error{'s' if errors != 1 else ''}"
-    known = f" ({verdict.remembered} remembered)" if verdict.remembered else ""
-    return f"{verdict.proved or 'nothing'}{known}"
-
-
-def _tell(finding: Finding, ctx: Context) -> None:
-    if finding.severity == "error":
-        ctx.ui.error(CheckError(str(finding), ()))
-    else:
-        ctx.ui.warn(str(finding))
-
-
-def _conclude(verdicts: Sequence[Verdict], ctx: Context) -> int:
-    broken = [verdict for verdict in verdicts if verdict.state == "broken"]
-    if broken:
-        ctx.ui.error(CheckError(f"{len(broken)} of {len(verdicts)} variants have errors", ()))
-        return CheckError.code
-    for verdict in verdicts:
-        if verdict.error:
-            ctx.ui.error(verdict.error)
-    return ToolchainError.code if any(verdict.error for verdict in verdicts) else 0

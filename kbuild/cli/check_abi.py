@@ -1,34 +1,40 @@
-"""`kbuild check-abi`: what the binaries of built variants ask of the machine that loads them.
+"""`kbuild check-abi`: what libraries ask of the machine that loads them.
 
-The part of `check-builds` that looks at bytes: no Python is started and nothing is loaded.
+The part of `check-builds` that looks at bytes: no Python is started and nothing is loaded. A
+library that needs a newer Linux than the policy allows is an error here, whoever built it.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from kbuild.cli.built import add_variant, discover, variant_of
+from kbuild.cli.answer import Answer, respond
+from kbuild.cli.built import add_variant
+from kbuild.cli.checking import add_checks, add_limits, list_checks, wanted_of
 from kbuild.cli.context import Context
-from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.cli.outputs import examinations, terms_of
+from kbuild.cli.parser import add_json
+from kbuild.cli.targets import add_targets, targets_of
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    add_kernel_dir(parser)
+    add_targets(parser)
     add_variant(parser)
+    add_limits(parser)
+    add_checks(parser)
     add_json(parser)
+    parser.set_defaults(python=None)
 
 
 def execute(args: Namespace, ctx: Context) -> int:
-    """Report the findings that are about a library."""
-    from kbuild.checks.base import Output, run_checks
-    from kbuild.cli.check_builds import report
+    """Exit code 6 when a library breaks a promise."""
+    from kbuild.checks.examination import LIBRARY_GROUPS
 
-    findings = {}
-    for folder in discover(ctx.folder(args.kernel_dir), args.variant):
-        output = Output(folder, variant_of(folder))
-        libraries = {output.name_of(path) for path in output.libraries()}
-        findings[folder] = [
-            finding for finding in run_checks(output, slow=False) if finding.where in libraries
-        ]
-    return report(findings, ctx, as_json=args.json)
+    wanted = wanted_of(args, groups=LIBRARY_GROUPS, slow=False)
+    if args.list:
+        return list_checks(wanted, ctx, as_json=args.json)
+    terms = terms_of(args, wanted, ctx, portable=True)
+    with targets_of(args, ctx) as targets:
+        answers = [Answer(target, examinations(target, terms)) for target in targets]
+        return respond(answers, ctx, as_json=args.json)

@@ -14,10 +14,10 @@ from kbuild.build.workspace import Workspace
 from kbuild.checks import Finding, Output
 from kbuild.checks.base import run_checks
 from kbuild.errors import BuildError, CheckError, IncompleteError, ToolchainError
-from kbuild.frameworks import FRAMEWORKS
 from kbuild.package import finish, place, recover
 from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.outcome import Built
+from kbuild.pipeline.sources import python_findings
 from kbuild.plan import VariantPlan
 from kbuild.project import Project
 from kbuild.toolchains import Toolchain, ToolchainSource
@@ -114,16 +114,7 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
 
 def _check_sources(project: Project, made: VariantPlan) -> None:
     """What can be judged on the Python sources is judged before anything is compiled."""
-    from kbuild.checks.imports import check_imports_source
-    from kbuild.checks.ops import check_ops_source
-
-    folder = f"{FRAMEWORKS.get(made.framework).package_root}/{project.python_name}"
-    package = project.root / folder
-    findings = [
-        replace(finding, where=f"{folder}/{finding.where}")
-        for check in (check_ops_source, check_imports_source)
-        for finding in check(package, project.python_name)
-    ]
+    findings = python_findings(project, (made.framework,))
     _refuse(findings, f"{project.name} would break its promises")
 
 

@@ -49,9 +49,10 @@ def fresh(relu: Bench, tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def check(bench: Bench, expect: int = 0) -> dict[str, Any]:
     """Verdicts by backend."""
     answer = json.loads(bench.kbuild("check", "--json", expect=expect).stdout)
+    (target,) = answer["targets"]
     return {
         "xpu" if "-xpu" in verdict["variant"] else "metal": verdict
-        for verdict in answer["variants"]
+        for verdict in target["sources"]["variants"]
     }
 
 

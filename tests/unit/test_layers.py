@@ -71,7 +71,7 @@ def test_no_arrow_turns_back(path):
     assert not above, f"{part_of(path)} is below {', '.join(sorted(above))}"
 
 
-@pytest.mark.parametrize("heavy", ["torch", "huggingface_hub", "kernels"])
+@pytest.mark.parametrize("heavy", ["torch", "kernels"])
 def test_heavy_packages_are_never_imported(heavy):
     """Not by kbuild itself: they are located, and run in other processes."""
     for path in MODULES:
@@ -82,6 +82,26 @@ def test_heavy_packages_are_never_imported(heavy):
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
             assert heavy not in {name.split(".")[0] for name in names}, path
+
+
+def test_only_the_hub_imports_its_client():
+    """And only when it is used: the extra need not be installed, and the import takes a second."""
+    for path in MODULES:
+        tree = ast.parse(path.read_text("utf-8"))
+        late = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef)
+            or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+            for inner in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            if "huggingface_hub" in {name.split(".")[0] for name in names}:
+                assert part_of(path) == "hub", path
+                assert id(node) in late, path
 
 
 CORE = ("pipeline.py", "planning.py", "plan.py", "package.py", "cli", "build")

@@ -54,13 +54,13 @@ def read_device_code(path: Path) -> DeviceCode:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _size: int, _mtime: int) -> DeviceCode:
-    from elftools.elf.elffile import ELFFile
+    from kbuild.checks.readers.lean import LeanElf
 
     try:
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             sections = {
                 section.name: (section["sh_offset"], section["sh_offset"] + section["sh_size"])
-                for section in ELFFile(file).iter_sections()
+                for section in LeanElf(file).iter_sections()
                 if section["sh_type"] != _NO_BITS
             }
             return _view(data, sections)

@@ -105,11 +105,11 @@ def read_elf(path: Path) -> ElfFile:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
-    from elftools.elf.elffile import ELFFile
+    from kbuild.checks.readers.lean import LeanElf
 
     try:
         with path.open("rb") as file:
-            return _view(ELFFile(file))
+            return _view(LeanElf(file))
     except UnreadableBinaryError:
         raise
     except Exception as error:

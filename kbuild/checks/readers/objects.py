@@ -66,13 +66,12 @@ def _index(files: tuple[tuple[Path, int, int], ...], tree: Path) -> Objects:
 
 def _symbols(path: Path) -> Iterator[tuple[str, bool]]:
     """(name, defined) of an object's global symbols; none of a file that is no ELF object."""
-    from elftools.elf.elffile import ELFFile
-
+    from kbuild.checks.readers.lean import LeanElf
     from kbuild.checks.readers.tables import Tables
 
     with path.open("rb") as file:
         try:
-            symbols = list(Tables(ELFFile(file)).symbols("SHT_SYMTAB"))
+            symbols = list(Tables(LeanElf(file)).symbols("SHT_SYMTAB"))
         except Exception:  # noqa: BLE001 - of many kinds; who brings it in is an extra
             return
     yield from ((s.name, s.defined) for s in symbols if s.binding != "STB_LOCAL")

@@ -33,10 +33,10 @@ def traces(path: Path) -> tuple[Trace, ...]:
 
 @lru_cache(maxsize=64)
 def _traces(path: Path, _size: int, _mtime: int) -> tuple[Trace, ...]:
-    from elftools.elf.elffile import ELFFile
+    from kbuild.checks.readers.lean import LeanElf
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        elf = ELFFile(file)
+        elf = LeanElf(file)
         loaded = [_extent(segment) for segment in elf.iter_segments("PT_LOAD")]
         return tuple(_found(Tables(elf), content, loaded))
 

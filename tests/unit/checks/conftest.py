@@ -124,3 +124,9 @@ def run() -> Callable[..., list[Finding]]:
         return [finding for finding in found if notes or finding.severity != "info"]
 
     return ran
+
+
+@pytest.fixture
+def metadata() -> Metadata:
+    """What variants are sealed with."""
+    return METADATA

@@ -17,6 +17,7 @@ EXPECTED = (
     "archs",
     "binary",
     "clash",
+    "depends",
     "imports",
     "layout",
     "load",
@@ -28,6 +29,7 @@ EXPECTED = (
     "ops",
     "python-abi",
     "rpath",
+    "size",
     "static",
     "torch-abi",
     "undefined",
@@ -43,6 +45,10 @@ def test_the_registry_finds_every_check() -> None:
 def test_every_check_says_what_it_proves() -> None:
     for check in CHECKS:
         assert check.summary.endswith(".")
+
+
+def test_every_check_has_a_column_of_its_own_kind() -> None:
+    assert [check.name for check in CHECKS if check.group == "other"] == []
 
 
 def test_only_the_slow_ones_start_processes() -> None:

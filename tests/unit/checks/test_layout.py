@@ -84,16 +84,6 @@ def test_bytecode(noarch: Make) -> None:
     ]
 
 
-def test_many_files(noarch: Make) -> None:
-    output = noarch({f"data/{n}.txt": "" for n in range(200)})
-    ((severity, where, what),) = said(output)
-    assert (severity, where) == ("warning", ".")
-    assert what.startswith("203 files")
-    for n in range(3):
-        (output.root / f"data/{n}.txt").unlink()
-    assert said(output) == []
-
-
 def test_links(noarch: Make, tmp_path: Path) -> None:
     output = noarch({"real.txt": ""})
     (tmp_path / "outside").write_text("")

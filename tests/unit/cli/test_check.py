@@ -51,18 +51,18 @@ def test_what_is_proved_and_what_is_not(kbuild, metal):
     assert answer.code == 0
     assert "torch215-metal-aarch64-darwin  ok" in answer.out
     assert "includes of 1 file resolved" in answer.out
-    assert "not looked at: cpu" in answer.err
+    assert "sources of cpu not looked at" in answer.err
 
 
 def test_findings_are_an_exit_code(kbuild, metal):
     (metal / "demo.metal").write_text('\n#include "gone.h"\n')
     answer = kbuild("check")
     assert answer.code == 6
-    assert "error: demo.metal:2: `gone.h` is not found [includes]" in answer.err
-    assert "1 of 1 variants have errors" in answer.err
+    assert "error: demo.metal:2: `gone.h` is not found" in answer.out
+    assert answer.err.endswith("error: the sources of demo have errors\n")
     answer = kbuild("check", "--json")
     assert answer.code == 6
-    (verdict,) = answer.json["variants"]
+    (verdict,) = answer.json["targets"][0]["sources"]["variants"]
     assert verdict["state"] == "broken"
     assert verdict["findings"][0]["where"] == "demo.metal:2"
 
@@ -71,11 +71,13 @@ def test_a_warning_is_none(kbuild, metal):
     (metal / "demo.metal").write_text('#if X\n#include "gone.h"\n#endif\n')
     answer = kbuild("check")
     assert answer.code == 0
-    assert "warning: demo.metal:2: `gone.h` is not found" in answer.err
+    assert "warning: demo.metal:2: `gone.h` is not found" in answer.out
+    assert kbuild("check", "--strict").code == 6
 
 
 def test_every_system_when_variants_are_named(kbuild, metal):
-    names = [v["variant"] for v in kbuild("check", "--variant", "*", "--json").json["variants"]]
+    (target,) = kbuild("check", "--variant", "*", "--json").json["targets"]
+    names = [verdict["variant"] for verdict in target["sources"]["variants"]]
     assert len(names) > 2
     assert all("-metal-" in name for name in names)
 
@@ -83,13 +85,14 @@ def test_every_system_when_variants_are_named(kbuild, metal):
 def test_nothing_to_look_at(kbuild, metal):
     answer = kbuild("check", "--backend", "cpu")
     assert (answer.code, answer.out) == (0, "")
-    assert "not looked at: cpu" in answer.err
+    assert "sources of cpu not looked at" in answer.err
 
 
 def test_python_only_projects_have_nothing(kbuild, demo):
     answer = kbuild("check", str(demo), "--json")
-    assert (answer.code, answer.json["variants"]) == (0, [])
-    assert "nothing to check" in kbuild("check", str(demo)).err
+    (target,) = answer.json["targets"]
+    assert (answer.code, target["sources"]["variants"], target["outputs"]) == (0, [], [])
+    assert "no built variants" in kbuild("check", str(demo)).err
 
 
 def test_jobs_is_a_number_of_processes(kbuild, metal):

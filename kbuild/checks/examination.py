@@ -1,0 +1,125 @@
+"""Several checks on one output: what each answered, beside what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from kbuild.checks.base import CHECKS, Check, Finding, Group, Output
+from kbuild.errors import UsageError
+
+State = Literal["ok", "note", "warn", "fail", "-"]
+"""Of a check, or of a group of them; `-` when nothing applied."""
+WORST: tuple[State, ...] = ("fail", "warn", "note", "ok", "-")
+_STATE_OF: Mapping[str, State] = {"error": "fail", "warning": "warn", "info": "note"}
+LIBRARY_GROUPS: tuple[Group, ...] = ("abi", "archs")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which checks somebody wants; empty fields want all."""
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    groups: tuple[Group, ...] = ()
+    slow: bool = True
+    strict: bool = False
+    """Warnings are errors."""
+
+    def wants(self, name: str) -> bool:
+        """True for a check of that name."""
+        return (not self.only or name in self.only) and name not in self.skip
+
+    def checks(self) -> tuple[Check, ...]:
+        """Those checks of outputs, plug-ins included, in name order."""
+        return tuple(
+            check
+            for check in CHECKS.load(plugins=True)
+            if self.wants(check.name)
+            and (not self.groups or check.group in self.groups)
+            and (self.slow or not check.slow)
+        )
+
+    def judged(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """The findings that are wanted, as severe as they are wanted."""
+        wanted = (finding for finding in findings if self.wants(finding.check))
+        if not self.strict:
+            return tuple(wanted)
+        return tuple(replace(f, severity="error") if f.severity == "warning" else f for f in wanted)
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What the checks say of one output."""
+
+    output: Output
+    states: Mapping[str, State]
+    """By check, for those that were asked."""
+    findings: tuple[Finding, ...] = ()
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What checks measured, by check."""
+
+    @property
+    def name(self) -> str:
+        """The variant's folder, or the library's file."""
+        return (self.output.alone or self.output.root).name
+
+    @property
+    def ok(self) -> bool:
+        """True without errors."""
+        return "fail" not in self.states.values()
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as a JSON object."""
+        return {
+            "name": self.name,
+            "variant": str(self.output.variant) if self.output.variant else None,
+            "path": str(self.output.alone or self.output.root),
+            "ok": self.ok,
+            "checks": dict(self.states),
+            "facts": {check: dict(facts) for check, facts in self.facts.items()},
+            "findings": [finding.to_json() for finding in self.findings],
+        }
+
+
+def examine(output: Output, checks: Iterable[Check], wanted: Wanted) -> Examination:
+    """Ask every check that applies."""
+    states: dict[str, State] = {}
+    findings: list[Finding] = []
+    facts: dict[str, Mapping[str, Any]] = {}
+    for check in checks:
+        if not _concerns(check, output):
+            states[check.name] = "-"
+            continue
+        found = wanted.judged(check.run(output))
+        states[check.name] = worst([_STATE_OF[finding.severity] for finding in found] or ["ok"])
+        findings += found
+        if measured := check.facts(output):
+            facts[check.name] = measured
+    return Examination(output, states, tuple(findings), facts)
+
+
+def worst(states: Iterable[State]) -> State:
+    """The state of all together."""
+    return min(states, key=WORST.index, default="-")
+
+
+def refuse_unknown(names: Iterable[str], known: Iterable[str], option: str) -> None:
+    """Stop at a name that no check has.
+
+    Raises:
+        UsageError: with the name that may be meant.
+    """
+    from kbuild.config.suggest import one_of
+
+    choices = sorted(known)
+    for name in names:
+        if name not in choices:
+            raise UsageError(f"{option}: there is no check `{name}`", hint=one_of(name, choices))
+
+
+def _concerns(check: Check, output: Output) -> bool:
+    if output.alone is not None and check.group not in LIBRARY_GROUPS:
+        return False
+    return check.applies(output)

@@ -1,0 +1,149 @@
+"""The options of `check`, `check-builds` and `check-abi`: which checks, and how much is allowed."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from kbuild.cli.context import Context
+from kbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from kbuild.checks.base import Group
+    from kbuild.checks.examination import Wanted
+    from kbuild.checks.limits import Limits
+    from kbuild.version import Version
+
+SOURCE_CHECKS: Mapping[str, str] = {
+    "types": "C++ for XPU passes the host compiler's type check with the SYCL and Torch headers.",
+    "includes": "Every `#include` of Metal's sources leads to a file.",
+}
+"""Checks of a project's sources that no check of outputs is named like."""
+
+
+def add_checks(parser: ArgumentParser) -> None:
+    """Declare `--only`, `--skip`, `--list` and `--strict`."""
+    group = parser.add_argument_group("which checks")
+    group.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="CHECK",
+        help="this check and no other (repeatable)",
+    )
+    group.add_argument(
+        "--skip", action="append", default=[], metavar="CHECK", help="not this check (repeatable)"
+    )
+    group.add_argument("--strict", action="store_true", help="take warnings for errors")
+    group.add_argument("--list", action="store_true", help="list the checks, and check nothing")
+
+
+def add_limits(parser: ArgumentParser) -> None:
+    """Declare the ceilings."""
+    group = parser.add_argument_group("how much is allowed")
+    group.add_argument(
+        "-m",
+        "--manylinux",
+        metavar="POLICY",
+        help="refuse what needs a newer Linux, e.g. manylinux_2_34 (default: manylinux_2_28)",
+    )
+    for flags, what in (
+        (("--macos",), "the oldest macOS that must load the libraries, e.g. 15.0"),
+        (("-p", "--python-abi"), "the oldest CPython that must load the extension (default: 3.9)"),
+        (("--torch-stable-abi",), "the oldest Torch that must load the library, e.g. 2.11"),
+    ):
+        group.add_argument(*flags, metavar="VERSION", help=what)
+    group.add_argument(
+        "--max-size", metavar="SIZE", help="the most that a variant's files may take, e.g. 200M"
+    )
+
+
+def add_no_load(parser: ArgumentParser) -> None:
+    """Declare `--no-load`."""
+    parser.add_argument("--no-load", action="store_true", help="leave out checks that run Python")
+
+
+def wants_sizes(args: Namespace) -> bool:
+    """Whether somebody asks for the size of each file."""
+    return bool(args.max_size) or "size" in args.only or args.verbose > 0
+
+
+def wanted_of(
+    args: Namespace, *, groups: tuple[Group, ...] = (), slow: bool, sources: bool = False
+) -> Wanted:
+    """Which checks the options ask for.
+
+    Raises:
+        UsageError: a check that there is not, or options that leave none.
+    """
+    from kbuild.checks.examination import Wanted, refuse_unknown
+
+    everything = Wanted(groups=groups)
+    extra = tuple(SOURCE_CHECKS) if sources else ()
+    known = (*(check.name for check in everything.checks()), *extra)
+    refuse_unknown(args.only, known, "--only")
+    refuse_unknown(args.skip, known, "--skip")
+    wanted = Wanted(tuple(args.only), tuple(args.skip), groups, slow, args.strict)
+    if not wanted.checks() and not any(wanted.wants(name) for name in extra):
+        raise UsageError("the options leave no check", hint="`--list` lists them")
+    return wanted
+
+
+def limits_of(args: Namespace) -> Limits:
+    """The ceilings that were given.
+
+    Raises:
+        UsageError: no such policy, or not a version or a size.
+    """
+    from kbuild.build.quantity import parse_size
+    from kbuild.checks.limits import Limits
+
+    size = parse_size(args.max_size, "--max-size") if args.max_size else None
+    try:
+        return Limits(
+            manylinux=args.manylinux,
+            macos=_version(args, "macos"),
+            python_abi=_version(args, "python_abi"),
+            torch_stable_abi=_version(args, "torch_stable_abi"),
+            max_size=size,
+        )
+    except ValueError as error:
+        raise UsageError(f"--manylinux: {error}") from None
+
+
+def list_checks(wanted: Wanted, ctx: Context, *, as_json: bool, sources: bool = False) -> int:
+    """Print each check with the promise that it proves."""
+    rows: list[tuple[str, str, str]] = [
+        (check.name, check.group, check.summary) for check in wanted.checks()
+    ]
+    if sources:
+        rows += [(n, "source", said) for n, said in SOURCE_CHECKS.items() if wanted.wants(n)]
+    if as_json:
+        keys = ("check", "group", "summary")
+        ctx.ui.data_json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        ctx.ui.table(("check", "group", "what it proves"), list(_folded(rows, ctx.ui.width)))
+    return 0
+
+
+def _folded(rows: Sequence[tuple[str, str, str]], width: int | None) -> Iterator[tuple[str, ...]]:
+    """The rows with the last cell folded at the terminal's width."""
+    taken = sum(max(len(row[column]) for row in rows) + 2 for column in (0, 1))
+    for check, group, summary in rows:
+        text = summary.replace("`", "")
+        first, *rest = wrap(text, width - taken) if width else [text]
+        yield check, group, first
+        yield from (("", "", line) for line in rest)
+
+
+def _version(args: Namespace, name: str) -> Version | None:
+    from kbuild.version import Version
+
+    text = getattr(args, name)
+    try:
+        return Version.parse(text) if text else None
+    except ValueError as error:
+        option = f"--{name.replace('_', '-')}"
+        raise UsageError(f"{option}: {error}", hint="write it like 3.9") from None

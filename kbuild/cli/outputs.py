@@ -1,0 +1,74 @@
+"""From a target to what checks are given: its variants or its library, limits and interpreter."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.cli.built import chosen_python, variant_of
+from kbuild.cli.checking import limits_of
+from kbuild.cli.context import Context
+from kbuild.cli.targets import Target
+
+if TYPE_CHECKING:
+    from kbuild.checks.base import Output
+    from kbuild.checks.examination import Examination, Wanted
+    from kbuild.checks.limits import Limits
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What every output of one command is held against."""
+
+    wanted: Wanted
+    limits: Limits
+    python: Path | None = None
+    portable: bool = False
+    """True when kbuild's own policy is asked for where no other is: breaking it is an error."""
+
+
+def terms_of(args: Namespace, wanted: Wanted, ctx: Context, *, portable: bool = False) -> Terms:
+    """The terms that the options set; an interpreter is looked for when a check needs one.
+
+    Raises:
+        UsageError: an option has no sense.
+        ToolchainError: `--python` names no Python.
+    """
+    slow = any(check.slow for check in wanted.checks())
+    limits = limits_of(args)
+    python = chosen_python(args.python, ctx) if slow else None
+    return Terms(wanted, limits, python, portable)
+
+
+def examinations(target: Target, terms: Terms) -> tuple[Examination, ...]:
+    """Every output of the target, examined."""
+    from kbuild.checks.examination import examine
+
+    checks = terms.wanted.checks()
+    return tuple(examine(output, checks, terms.wanted) for output in _outputs(target, terms))
+
+
+def _outputs(target: Target, terms: Terms) -> Iterator[Output]:
+    from kbuild.build.workspace import Workspace
+    from kbuild.checks.base import Output
+
+    limits = _limits(target, terms)
+    if target.kind == "library":
+        folder = target.path.parent
+        yield Output(folder, variant_of(folder), asked=limits, alone=target.path)
+    for folder in target.variants:
+        tree = Workspace(target.path, folder.name).tree
+        known = tree if target.kind == "project" and tree.is_dir() else None
+        yield Output(folder, variant_of(folder), terms.python, asked=limits, tree=known)
+
+
+def _limits(target: Target, terms: Terms) -> Limits:
+    """What is on the Hub is there for everybody: it promises to load everywhere."""
+    from kbuild.checks.limits import POLICY
+
+    if terms.limits.manylinux is None and (terms.portable or target.kind == "hub"):
+        return replace(terms.limits, manylinux=POLICY)
+    return terms.limits

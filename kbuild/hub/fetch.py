@@ -1,0 +1,180 @@
+"""A revision of a kernel on the Hub, as a folder.
+
+Downloads go through `huggingface_hub` into its own cache (`HF_HOME`), so that what was fetched once
+is there again offline. Endpoint, token, proxies and `HF_HUB_OFFLINE` are its business; a token is
+never read here, and nothing of a request is repeated in a message.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.errors import KbuildError, ToolchainError, UsageError
+from kbuild.hub.spec import HubSpec
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+# Kernels have a type of repository of their own; the first ones were pushed as models.
+REPO_TYPES = ("kernel", "model")
+BUILD = "build"
+_LOGIN = "is the name right? A private kernel needs `hf auth login`, or `HF_TOKEN`"
+
+
+def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()) -> Path:
+    """Put the revision's `build/` into a folder, which may be removed at will; returns the folder.
+
+    Args:
+        spec: `hub:org/kernel@v1`.
+        into: an existing folder. Files may share their bytes with the cache: do not write to them.
+        variants: globs; only variants that match one are downloaded, all without any.
+
+    Raises:
+        UsageError: there is no such repository, revision or variant, or no access to it.
+        ToolchainError: `huggingface_hub` is not installed.
+        KbuildError: the Hub cannot be reached, and the cache does not have it.
+    """
+    spec = HubSpec.parse(spec) if isinstance(spec, str) else spec
+    with _explained(spec):
+        snapshot = _offline(spec, variants) if _is_offline() else _online(spec, variants)
+    _materialise(snapshot, into)
+    return into
+
+
+def _online(spec: HubSpec, variants: Sequence[str]) -> Path:
+    from huggingface_hub import HfApi
+
+    api = HfApi(library_name="kbuild")
+    kind = _kind(api, spec)
+    _refuse_unknown(spec, _names(api, spec, kind), variants)
+    return _download(spec, kind, variants)
+
+
+def _kind(api: HfApi, spec: HubSpec) -> str:
+    """The type of the repository; the revision is known to be there afterwards."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    *first, last = REPO_TYPES
+    for kind in first:
+        try:
+            api.repo_info(spec.repo, revision=spec.revision, repo_type=kind)
+        except RepositoryNotFoundError:
+            continue
+        return kind
+    api.repo_info(spec.repo, revision=spec.revision, repo_type=last)
+    return last
+
+
+def _names(api: HfApi, spec: HubSpec, kind: str) -> list[str]:
+    """The variants of the revision."""
+    from huggingface_hub import RepoFolder
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        entries = api.list_repo_tree(spec.repo, BUILD, revision=spec.revision, repo_type=kind)
+        folders = [entry.path for entry in entries if isinstance(entry, RepoFolder)]
+    except EntryNotFoundError:
+        return []
+    return sorted(path.removeprefix(f"{BUILD}/") for path in folders)
+
+
+def _offline(spec: HubSpec, variants: Sequence[str]) -> Path:
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    for kind in REPO_TYPES:
+        try:
+            return _download(spec, kind, variants, local=True)
+        except LocalEntryNotFoundError:
+            continue
+    raise KbuildError(
+        f"{spec} is not in the cache of huggingface_hub, and `HF_HUB_OFFLINE` is set",
+        hint="unset `HF_HUB_OFFLINE`, or fetch it once where there is a network",
+    )
+
+
+def _download(spec: HubSpec, kind: str, variants: Sequence[str], *, local: bool = False) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(
+            spec.repo,
+            repo_type=kind,
+            revision=spec.revision,
+            library_name="kbuild",
+            allow_patterns=[f"{BUILD}/{glob}/*" for glob in variants] or [f"{BUILD}/*"],
+            local_files_only=local,
+        )
+    )
+
+
+def _refuse_unknown(spec: HubSpec, names: Sequence[str], globs: Sequence[str]) -> None:
+    if not names:
+        raise UsageError(
+            f"{spec} has no built variants", hint="kernels are on branches such as `v1`"
+        )
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in names):
+            raise UsageError(
+                f"{spec} has no variant that matches {glob}", hint=f"there are: {', '.join(names)}"
+            )
+
+
+def _is_offline() -> bool:
+    try:
+        from huggingface_hub import constants
+    except ImportError as error:
+        raise ToolchainError(
+            "reading the Hub needs huggingface_hub", hint="pip install 'kbuild[hub]'"
+        ) from error
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+@contextmanager
+def _explained(spec: HubSpec) -> Iterator[None]:
+    """What `huggingface_hub` raises, in words, without anything of the request."""
+    try:
+        yield
+    except (KbuildError, AttributeError, NameError, TypeError):
+        raise  # said already, or a mistake of ours
+    except Exception as error:
+        raise _in_words(spec, error) from error
+
+
+def _in_words(spec: HubSpec, error: Exception) -> KbuildError:
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        hint = "ask for access on its page, then `hf auth login`"
+        return UsageError(f"the Hub keeps {spec.repo} for those who were given access", hint=hint)
+    if isinstance(error, errors.RevisionNotFoundError):
+        hint = "kernels are on branches such as `v1`; a commit is written in full"
+        return UsageError(f"{spec.repo} has no revision `{spec.revision}`", hint=hint)
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return UsageError(f"the Hub shows no kernel `{spec.repo}`", hint=_LOGIN)
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        hint = "try again later" if status >= 500 else _LOGIN  # noqa: PLR2004
+        return KbuildError(f"the Hub answered {status} when asked for {spec}", hint=hint)
+    hint = "is there a network? `HF_HUB_OFFLINE=1` takes what was fetched before"
+    return KbuildError(f"{spec} cannot be fetched: {type(error).__name__}", hint=hint)
+
+
+def _materialise(snapshot: Path, into: Path) -> None:
+    """Files in place of the cache's links: a link that leads away is a fault in a variant."""
+    for source in _files(snapshot / BUILD):
+        target = into / source.relative_to(snapshot)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source.resolve(), target)
+        except OSError:  # another file system
+            shutil.copyfile(source, target)
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())

@@ -1,0 +1,71 @@
+"""The depends check: what a kernel imports, and what it says it needs."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kbuild.checks.base import Finding, Output
+from kbuild.checks.depends import Depends
+from kbuild.metadata import Metadata
+
+Make = Callable[..., Output]
+Run = Callable[..., list[Finding]]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os, torch.nn\nimport typing_extensions\n",
+        "from . import sub\nfrom ._ops import ops\nfrom .numpy import x\n",
+        "try:\n    import numpy\nexcept ImportError:\n    numpy = None\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import numpy\n",
+        "import typing\nif typing.TYPE_CHECKING:\n    from jaxtyping import Float\n",
+        "import triton\nimport triton.language as tl\n",
+    ],
+)
+def test_allowed(noarch: Make, run: Run, source: str) -> None:
+    assert run(Depends(), noarch({"x.py": source})) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "module", "line"),
+    [
+        ("import os\nimport numpy as np\n", "numpy", 2),
+        ("from scipy.special import erf\n", "scipy", 1),
+        ("def f():\n    import pandas\n    import pandas.io\n", "pandas", 2),
+        ('import importlib\nm = importlib.import_module("cupy.cuda")\n', "cupy", 2),
+        (
+            "import typing\nif typing.TYPE_CHECKING:\n    pass\nelse:\n    import attrs\n",
+            "attrs",
+            5,
+        ),
+        ("import tvm_ffi\n", "tvm_ffi", 1),
+    ],
+)
+def test_what_nobody_has(noarch: Make, run: Run, source: str, module: str, line: int) -> None:
+    (found,) = run(Depends(), noarch({"sub/x.py": source}))
+    assert (found.severity, found.where) == ("warning", f"sub/x.py:{line}")
+    assert f"imports `{module}`" in found.what
+
+
+def test_what_metadata_names_is_there(noarch: Make, run: Run, metadata: Metadata) -> None:
+    files = {"x.py": "import einops\n"}
+    (found,) = run(Depends(), noarch(files))
+    assert "name `einops` in `python-depends`" in found.hint
+    told = replace(metadata, python_depends=("einops",))
+    assert run(Depends(), noarch(files, metadata=told)) == []
+
+
+def test_a_framework_may_import_itself(make: Make, run: Run) -> None:
+    output = make({"x.py": "import tvm_ffi\n"}, variant=f"tvm-ffi01-cpu-{platform.machine()}-linux")
+    assert run(Depends(), output) == []
+
+
+def test_nothing_is_said_without_metadata(noarch: Make, run: Run) -> None:
+    output = noarch({"x.py": "import numpy\n"})
+    (output.root / "metadata.json").unlink()
+    assert run(Depends(), output) == []
