@@ -16,35 +16,24 @@ from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.meaning import (
     LIBRARY,
-    LIBRARY_MAKERS,
     OPS_MODULE,
-    TORCH_MODULES,
     UNKNOWN,
     Package,
 )
 from kbuild.checks.readers.opname import OpNames
-from kbuild.checks.readers.scopes import Scope
-
-# The op is the first argument of each; `impl` and `define` also take a Library there.
-REGISTRARS = (
-    "custom_op",
-    "triton_op",
-    "register_kernel",
-    "register_fake",
-    "register_autograd",
-    "register_vmap",
-    "register_torch_dispatch",
-    "register_autocast",
-    "_register_effectful_op",
-    "impl",
-    "impl_abstract",
-    "define",
+from kbuild.checks.readers.registrars import (
+    JAX_TARGET,
+    LIBRARY_METHODS,
+    LOADERS,
+    MAKE_PARTIALS,
+    OPENERS,
+    TAKE_LIBRARY,
+    is_torchs,
+    named,
+    only_looks,
+    registers,
 )
-TAKE_LIBRARY = ("impl", "define")
-DISTINCT = frozenset(REGISTRARS) - frozenset(TAKE_LIBRARY)
-"""Names so much Torch's own that another package's function of that name is a wrapper of it."""
-OTHERS = {"jax.ffi.register_ffi_target": "jax_add_ffi_target_name_prefix"}
-NAME_KEYWORDS = ("name", "qualname", "op", "op_name", "ns")
+from kbuild.checks.readers.scopes import Scope
 
 
 @CHECKS.add
@@ -107,22 +96,56 @@ class _Judge:
 
     def findings(self) -> list[Finding]:
         found = [self._finding(fault) for fault in self._registrations() if self._is_wrong(fault)]
-        return sorted([*found, *self._uses()], key=lambda finding: _line_of(finding.where))
+        others = (*self._uses(), *self._loads())
+        return sorted([*found, *others], key=lambda finding: _line_of(finding.where))
 
     def _registrations(self) -> Iterator[_Registration]:
         """At most one for each call."""
         for call, scope in self.source.calls:
             meanings = self._functions(call.func, scope)
-            if registrars := [m for m in meanings if _registers(m, call)]:
-                yield _Registration(call, scope, registrars[0], _named(call, 0))
-            elif "functools.partial" in meanings and len(call.args) > 1:
+            if registrars := [m for m in meanings if registers(m, call)]:
+                expression = named(registrars[0], call)
+                yield _Registration(call, scope, registrars[0], expression)
+            elif method := next((m for m in meanings if m in LIBRARY_METHODS), None):
+                yield from self._through_library(method, call, scope)
+            elif any(m in MAKE_PARTIALS for m in meanings):
                 yield from self._partial(call, scope)
+            elif not any(only_looks(m) for m in meanings):
+                yield from self._handed_on(call, scope)
+
+    def _through_library(
+        self, method: str, call: ast.Call, scope: Scope
+    ) -> Iterator[_Registration]:
+        """`lib.impl("aten::relu", f)`: a name that brings a namespace of its own."""
+        expression = named(method, call)
+        if expression is None:
+            return
+        texts = self.package.contents.texts(expression, scope) or ()
+        meanings = self.package.denote(expression, scope)
+        is_op = any(meaning.startswith("torch.ops.") for meaning in meanings)
+        if is_op or any("::" in text.partition("(")[0] for text in texts):
+            yield _Registration(call, scope, method.replace(LIBRARY, "Library"), expression)
 
     def _partial(self, call: ast.Call, scope: Scope) -> Iterator[_Registration]:
         """`partial(custom_op, "ns::op")`: the name is given where the partial is made."""
-        for function in self._functions(call.args[0], scope):
-            if _registers(function, call):
-                yield _Registration(call, scope, function, _named(call, 1))
+        for function in self._functions(call.args[0], scope) if call.args else ():
+            if registers(function, call):
+                expression = named(function, call, after=1)
+                if expression is not None:
+                    yield _Registration(call, scope, function, expression)
+                return
+
+    def _handed_on(self, call: ast.Call, scope: Scope) -> Iterator[_Registration]:
+        """`apply(custom_op, ...)`: fine when a name in the namespace is handed on with it."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        for argument in given:
+            if not isinstance(argument, ast.Name | ast.Attribute):
+                continue
+            function = next(filter(is_torchs, self.package.denote(argument, scope)), None)
+            if function is not None:
+                others = [other for other in given if other is not argument]
+                if not any(self.names.is_namespaced(other, scope) for other in others):
+                    yield _Registration(call, scope, function, None)
                 return
 
     def _functions(self, node: ast.expr, scope: Scope) -> list[str]:
@@ -145,10 +168,20 @@ class _Judge:
 
     def _hint(self, registration: _Registration) -> str:
         dots = "." * (self.file.count("/") + 1)
-        if registration.function in LIBRARY_MAKERS:
+        if registration.function in OPENERS:
             return f"open `ops.name`, with `ops` imported from `{dots}_ops`"
-        prefix = OTHERS.get(registration.function, "add_op_namespace_prefix")
+        is_jax = registration.function == JAX_TARGET
+        prefix = "jax_add_ffi_target_name_prefix" if is_jax else "add_op_namespace_prefix"
         return f"write `{prefix}({_op_of(registration.named)})`, imported from `{dots}_ops`"
+
+    def _loads(self) -> Iterator[Finding]:
+        """Libraries that the kernel loads itself: nobody knows what they register."""
+        for call, scope in self.source.calls:
+            loaders = [m for m in self._functions(call.func, scope) if m in LOADERS]
+            if loaders:
+                what = f"`{loaders[0]}` loads a library that registers ops under names of its own"
+                hint = "importing `_ops` loads the extension that kbuild builds"
+                yield Finding("ops", "warning", f"{self.file}:{call.lineno}", what, hint)
 
     def _uses(self) -> Iterator[Finding]:
         """Ops of a namespace that is the kernel's bare name: it has no such namespace."""
@@ -162,34 +195,11 @@ class _Judge:
                 yield Finding("ops", "warning", where, what, hint)
 
 
-def _registers(function: str, call: ast.Call) -> bool:
-    """True when a call of that function names an op, or opens a namespace."""
-    if function in LIBRARY_MAKERS or function in OTHERS:
-        return True
-    module, _, name = function.rpartition(".")
-    if name not in REGISTRARS or function.startswith("@"):
-        return False
-    is_torch = module in TORCH_MODULES or module.endswith(".torch.library")
-    return is_torch or (name in DISTINCT and _is_qualified(call))
-
-
-def _named(call: ast.Call, position: int) -> ast.expr | None:
-    if len(call.args) > position:
-        return call.args[position]
-    return next((k.value for k in call.keywords if k.arg in NAME_KEYWORDS), None)
-
-
-def _is_qualified(call: ast.Call) -> bool:
-    """True when the call names an op as text with a namespace."""
-    named = _named(call, 0)
-    return isinstance(named, ast.Constant | ast.JoinedStr) and "::" in _text(named)
-
-
 def _fault(registration: _Registration) -> str:
     if registration.named is None:
         return "does not show which op it names"
     text = _text(registration.named)
-    if registration.function in LIBRARY_MAKERS:
+    if registration.function in OPENERS:
         return f"opens the namespace {text}, which is not visibly the kernel's own"
     return f"takes the op's name from {text}, which is not visibly in the kernel's own namespace"
 

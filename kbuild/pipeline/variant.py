@@ -15,11 +15,13 @@ from kbuild.checks import Finding, Output
 from kbuild.checks.base import run_checks
 from kbuild.errors import BuildError, CheckError, IncompleteError, ToolchainError
 from kbuild.package import finish, place, recover
+from kbuild.pipeline.bindings import binding_findings
 from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.outcome import Built
 from kbuild.pipeline.sources import python_findings
 from kbuild.plan import VariantPlan
 from kbuild.project import Project
+from kbuild.sourcetree import SourceTree
 from kbuild.toolchains import Toolchain, ToolchainSource
 
 if TYPE_CHECKING:  # what only a build that has something to do needs
@@ -113,8 +115,11 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
 
 
 def _check_sources(project: Project, made: VariantPlan) -> None:
-    """What can be judged on the Python sources is judged before anything is compiled."""
-    findings = python_findings(project, (made.framework,))
+    """What can be judged on the sources is judged before anything is compiled."""
+    findings = [
+        *python_findings(project, (made.framework,)),
+        *binding_findings(made, SourceTree(project.root)),
+    ]
     _refuse(findings, f"{project.name} would break its promises")
 
 

@@ -171,6 +171,19 @@ def test_a_broken_promise_keeps_the_good_build(relu: Bench) -> None:
         relu.built("--backend", "cpu")
 
 
+def test_a_literal_namespace_in_c_plus_plus_stops_before_the_compiler(relu: Bench) -> None:
+    source = relu.root / "torch-ext" / "torch_binding.cpp"
+    text = source.read_text()
+    source.write_text(text + "\nTORCH_LIBRARY_FRAGMENT(relu, m) {}\n")
+    try:
+        done = relu.kbuild("build", "--backend", "cpu", expect=6)
+        line = text.count("\n") + 2
+        assert f"torch-ext/torch_binding.cpp:{line}: `TORCH_LIBRARY_FRAGMENT` opens" in done.stderr
+    finally:
+        source.write_text(text)
+        relu.built("--backend", "cpu")
+
+
 def test_its_own_tests_pass_against_the_built_variant(relu: Bench) -> None:
     done = relu.kbuild("test", "--", "-q", "-k", "float32 or autograd or compile")
     assert "passed" in done.stdout + done.stderr

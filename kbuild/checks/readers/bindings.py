@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from kbuild.checks.readers.scopes import (
+    Comprehension,
     Defined,
+    Element,
     External,
     Function,
     Internal,
@@ -17,7 +19,7 @@ from kbuild.checks.readers.scopes import (
     Value,
 )
 
-_Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+_GROWS = {"append": "one", "add": "one", "insert": "one", "extend": "all", "update": "all"}
 
 
 def names_of(tree: ast.Module, package: Path, own: str) -> Names:
@@ -30,7 +32,7 @@ def names_of(tree: ast.Module, package: Path, own: str) -> Names:
     """
     binder = _Binder(package, own)
     binder.visit(tree)
-    return Names(binder.scope, binder.calls, binder.attributes)
+    return Names(binder.scope, binder.calls, binder.bodies, binder.attributes)
 
 
 class _Binder(ast.NodeVisitor):
@@ -39,14 +41,20 @@ class _Binder(ast.NodeVisitor):
     def __init__(self, package: Path, own: str) -> None:
         self.package = package
         self.own = own
-        self.scope = Scope()
+        self.scope = Scope(package=package)
+        self.functions: list[Defined] = []
         self.calls: list[tuple[ast.Call, Scope]] = []
+        self.bodies: dict[int, Scope] = {}
         self.attributes: list[tuple[ast.Attribute, Scope]] = []
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            top = alias.name.partition(".")[0]
-            self.scope.bind(alias.asname or top, External(alias.name if alias.asname else top))
+            top, *rest = alias.name.split(".")
+            imported = alias.name if alias.asname else top
+            origin: External | Internal = External(imported)
+            if top == self.own:
+                origin = Internal(tuple(rest) if alias.asname else (), "")
+            self.scope.bind(alias.asname or top, origin)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
@@ -77,7 +85,10 @@ class _Binder(ast.NodeVisitor):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.generic_visit(node)
-        self._assign(node.target, None)
+        name = node.target
+        if isinstance(name, ast.Name):
+            before = ast.Name(name.id, ast.Load())
+            self._assign(name, ast.BinOp(before, node.op, node.value))
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self.generic_visit(node)
@@ -102,6 +113,25 @@ class _Binder(ast.NodeVisitor):
             self.scope.bind(node.name, None)
         self.generic_visit(node)
 
+    def visit_Match(self, node: ast.Match) -> None:
+        for case in node.cases:
+            match case.pattern:
+                case ast.MatchAs(pattern=None, name=str(name)):
+                    self.scope.bind(name, Value(node.subject, self.scope))
+        self.generic_visit(node)
+
+    def visit_MatchAs(self, node: ast.MatchAs | ast.MatchStar) -> None:
+        if node.name:
+            self.scope.bind(node.name, None)
+        self.generic_visit(node)
+
+    visit_MatchStar = visit_MatchAs  # noqa: N815
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if node.value is not None and self.functions:
+            self.functions[-1].returns.append(node.value)
+        self.generic_visit(node)
+
     def visit_Global(self, node: ast.Global) -> None:
         self.scope.elsewhere |= dict.fromkeys(node.names, self.scope.module)
 
@@ -112,6 +142,10 @@ class _Binder(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.calls.append((node, self.scope))
+        match node:
+            case ast.Call(func=ast.Attribute(ast.Name(name), method), args=[*_, given]):
+                if how := _GROWS.get(method):
+                    self._grow(name, ast.List([given], ast.Load()) if how == "one" else given)
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
@@ -120,9 +154,12 @@ class _Binder(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: Function) -> None:
         body = Scope(self.scope)
-        self.scope.bind(node.name, Defined(node, self.scope, body))
+        function = Defined(node, self.scope, body)
+        self.scope.bind(node.name, function)
         self._visit_all([*node.decorator_list, node.returns])
+        self.functions.append(function)
         self._function(node.args, node.body, body)
+        self.functions.pop()
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
@@ -130,14 +167,15 @@ class _Binder(ast.NodeVisitor):
         self._function(node.args, [node.body], Scope(self.scope))
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        body = Scope(self.scope, is_class=True)
-        self.scope.bind(node.name, Defined(node, self.scope, body))
+        body = Scope(self.scope)
+        body.owner = Defined(node, self.scope, body)
+        self.scope.bind(node.name, body.owner)
         self._visit_all([*node.decorator_list, *node.bases, *(k.value for k in node.keywords)])
         with self._within(body):
             self._visit_all(node.body)
 
-    def _comprehension(self, node: _Comprehension) -> None:
-        body = Scope(self.scope)
+    def _comprehension(self, node: Comprehension) -> None:
+        self.bodies[id(node)] = body = Scope(self.scope)
         for generator in node.generators:
             self.visit(generator.iter)
             with self._within(body):
@@ -156,10 +194,13 @@ class _Binder(ast.NodeVisitor):
     def _function(self, args: ast.arguments, body: Iterable[ast.AST], scope: Scope) -> None:
         self._visit_all([*args.defaults, *args.kw_defaults])
         positional = [*args.posonlyargs, *args.args]
+        instance = positional[0] if self.scope.owner and positional else None
         defaults = dict(zip(reversed(positional), reversed(args.defaults), strict=False))
         defaults |= {a: d for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d}
         for arg in [*positional, *args.kwonlyargs, args.vararg, args.kwarg]:
-            if arg is not None:
+            if arg is not None and arg is instance:
+                scope.bind(arg.arg, self.scope.owner)
+            elif arg is not None:
                 self._parameter(arg, defaults.get(arg), scope)
         with self._within(scope):
             self._visit_all(body)
@@ -189,20 +230,42 @@ class _Binder(ast.NodeVisitor):
             for element in iterated.elts:
                 self._assign(target, element)
         else:
-            self._assign(target, None)
+            self._assign(target, Element(of=iterated))
 
     def _assign(self, target: ast.expr, value: ast.expr | None) -> None:
         if isinstance(target, ast.Name):
             self.scope.bind(target.id, None if value is None else Value(value, self.scope))
+        elif isinstance(target, ast.Attribute) and value is not None:
+            self._assign_attribute(target, value)
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            held = ast.Name("object", ast.Load()) if value is None else value
+            self._grow(target.value.id, ast.Dict([target.slice], [held]))
         elif isinstance(target, ast.Starred):
             self._assign(target.value, None)
         elif isinstance(target, ast.Tuple | ast.List):
             for element, part in zip(target.elts, _parts(value, len(target.elts)), strict=True):
                 self._assign(element, part)
 
+    def _grow(self, name: str, value: ast.expr) -> None:
+        """What is put into a container of that name is one more value of the name."""
+        homes = [scope for scope in self.scope.outward() if name in scope.names]
+        if homes:
+            homes[0].bind(name, Value(value, self.scope))
+
+    def _assign_attribute(self, target: ast.Attribute, value: ast.expr) -> None:
+        """`self.name = value`, or the same on a class of this file."""
+        if not isinstance(target.value, ast.Name):
+            return
+        for scope in self.scope.outward():
+            for binding in scope.names.get(target.value.id, ()):
+                if isinstance(binding, Defined) and binding.body.owner is binding:
+                    binding.body.bind(target.attr, Value(value, self.scope))
+
 
 def _parts(value: ast.expr | None, count: int) -> list[ast.expr | None]:
-    """The elements of a literal tuple or list of that length; as many None when it is not one."""
+    """The elements of a literal tuple or list of that length, else subscripts of the value."""
     if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == count:
         return [None if isinstance(e, ast.Starred) else e for e in value.elts]
-    return [None] * count
+    if value is None:
+        return [None] * count
+    return [ast.Subscript(value, ast.Constant(at), ast.Load()) for at in range(count)]

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
 
 from kbuild.checks.readers.bindings import names_of
+from kbuild.checks.readers.contents import Contents, Found
 from kbuild.checks.readers.scopes import (
     Binding,
+    Comprehension,
     Defined,
+    Element,
     External,
     Internal,
     Names,
@@ -34,6 +37,9 @@ UNKNOWN = "@unknown"
 """Something that the source does not say: a parameter, a literal, a call's result."""
 _MODULE = "@module:"
 _CLASS = "@class:"
+_FUNCTION = f"{UNKNOWN}:"
+SOME = "*"
+"""Stands for an attribute whose name the source does not say."""
 
 LIBRARY_MAKERS = ("torch.library.Library", "torch.library._scoped_library")
 OP_MAKERS = ("custom_op", "triton_op")
@@ -44,6 +50,7 @@ TORCH_MODULES = (
     "torch._library.triton",
     "torch._custom_ops",
     "torch._custom_op.impl",
+    "torch._higher_order_ops.effects",
 )
 Meanings = frozenset[str]
 NOTHING: Meanings = frozenset()
@@ -61,7 +68,8 @@ class Package:
         """Files that could not be understood, and why."""
         for file in sorted(root.rglob("*.py")):
             self._read(file)
-        self._scopes: dict[str, Scope] = {}
+        self._defined: dict[str, Defined] = {}
+        self.contents = Contents(self)
 
     def _read(self, file: FilePath) -> None:
         relative = file.relative_to(self.root)
@@ -94,14 +102,33 @@ class Package:
                 return found
         return [_through(star, name) for star in scope.module.stars]
 
+    def body_of(self, node: Comprehension) -> Scope:
+        """The scope inside a comprehension of the package."""
+        return next(m.bodies[id(node)] for m in self.modules.values() if id(node) in m.bodies)
+
     def class_scope(self, mark: str) -> Scope:
         """The body behind a class's mark."""
-        return self._scopes[mark]
+        return self._defined[mark].body
+
+    def is_class(self, mark: str) -> bool:
+        """True for a mark of a class."""
+        return mark.startswith(_CLASS)
+
+    def function(self, mark: str) -> Defined | None:
+        """The function behind a mark; None when it is a mark of something else."""
+        return self._defined.get(mark) if mark.startswith(_FUNCTION) else None
 
     def mark_class(self, defined: Defined) -> str:
         """A mark by which a class's attributes can be found again."""
-        mark = f"{_CLASS}{id(defined.node)}"
-        self._scopes[mark] = defined.body
+        return self._mark(_CLASS, defined)
+
+    def mark_function(self, defined: Defined) -> str:
+        """A mark by which what a function returns can be found again."""
+        return self._mark(_FUNCTION, defined)
+
+    def _mark(self, kind: str, defined: Defined) -> str:
+        mark = f"{kind}{id(defined.node)}"
+        self._defined[mark] = defined
         return mark
 
 
@@ -124,6 +151,8 @@ class _Reading:
             ast.IfExp: lambda n, s: self.denote(n.body, s) | self.denote(n.orelse, s),
             ast.BoolOp: lambda n, s: (m for v in n.values for m in self.denote(v, s)),
             ast.NamedExpr: lambda n, s: self.denote(n.value, s),
+            ast.Subscript: self._subscript,
+            Element: lambda n, s: self._any(package.contents.elements(n.of, s)),
         }
 
     def denote(self, node: ast.AST, scope: Scope) -> Meanings:
@@ -161,20 +190,23 @@ class _Reading:
                 yield from self.denote(base, binding.scope) & set(LIBRARY_MAKERS)
         decorators = binding.node.decorator_list
         made = any(CUSTOM_OP in self.denote(node, binding.scope) for node in decorators)
-        yield CUSTOM_OP if made else UNKNOWN
+        if made:
+            yield CUSTOM_OP
+        elif not isinstance(binding.node, ast.ClassDef):
+            yield self.package.mark_function(binding)
 
     def _internal(self, origin: Internal) -> Iterator[str]:
-        module = (*origin.module, origin.name)
-        if origin.module == OPS_MODULE:
-            yield f"{OPS}.{origin.name}"
-        elif module == OPS_MODULE:
+        module = (*origin.module, origin.name) if origin.name else origin.module
+        if module == OPS_MODULE:
             yield OPS
+        elif origin.module == OPS_MODULE:
+            yield f"{OPS}.{origin.name}"
         elif origin not in self.open:
             self.open.add(origin)
             for binding in self.package.bindings_of(origin):
                 yield from self._binding(binding)
             self.open.discard(origin)
-            if module in self.package.modules:
+            if module in self.package.modules or not module:
                 yield _MODULE + ".".join(module)
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[str]:
@@ -183,13 +215,26 @@ class _Reading:
 
     def _member(self, base: str, name: str) -> Iterator[str]:
         if base.startswith(_MODULE):
-            module = tuple(base.removeprefix(_MODULE).split("."))
-            yield from self._internal(Internal(module, name))
+            dotted = base.removeprefix(_MODULE)
+            yield from self._internal(Internal(tuple(dotted.split(".")) if dotted else (), name))
         elif base.startswith(_CLASS):
             for binding in self.package.class_scope(base).names.get(name, ()):
                 yield from self._binding(binding)
         else:
             yield f"{base}.{name}"
+
+    def _any(self, found: Found | None) -> Iterator[str]:
+        for node, scope in found or ():
+            yield from self.denote(node, scope)
+
+    def _subscript(self, node: ast.Subscript, scope: Scope) -> Iterator[str]:
+        yield from self._any(self.package.contents.chosen(node, scope))
+        for base in self.denote(node.value, scope):
+            for key in self.package.contents.texts(node.slice, scope) or ():
+                if base == "sys.modules":
+                    yield key
+                elif base.endswith(".__dict__"):
+                    yield from self._member(base.removesuffix(".__dict__"), key)
 
     def _call(self, node: ast.Call, scope: Scope) -> Iterator[str]:
         for function in self.denote(node.func, scope):
@@ -201,21 +246,38 @@ class _Reading:
                 yield from self._passed_on(function, node, scope)
             elif function == "getattr" and len(node.args) > 1:
                 yield from self._getattr(node, scope)
+            elif function == "vars" and node.args:
+                yield from (f"{base}.__dict__" for base in self.denote(node.args[0], scope))
+            elif defined := self.package.function(function):
+                for value in defined.returns:
+                    yield from self.denote(value, defined.body)
 
     def _passed_on(self, function: str, node: ast.Call, scope: Scope) -> Iterator[str]:
         first = node.args[0] if node.args else None
         if function == "functools.partial" and first is not None and len(node.args) == 1:
             yield from self.denote(first, scope)
         elif isinstance(first, ast.Constant) and isinstance(first.value, str):
-            yield first.value
+            yield from self._module_named(first.value, scope.module.package)
+
+    def _module_named(self, text: str, package: Path) -> Iterator[str]:
+        """What `import_module(text, __package__)` is."""
+        bare = text.lstrip(".")
+        if bare == text:
+            yield text
+        else:
+            *between, last = bare.split(".")
+            kept = len(package) - (len(text) - len(bare)) + 1
+            yield from self._internal(Internal((*package[: max(kept, 0)], *between), last))
 
     def _getattr(self, node: ast.Call, scope: Scope) -> Iterator[str]:
-        name = node.args[1]
+        names = self.package.contents.texts(node.args[1], scope)
         for base in self.denote(node.args[0], scope):
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                yield from self._member(base, name.value)
+            if names is not None:
+                yield from (meaning for name in names for meaning in self._member(base, name))
             elif base.startswith(NAMESPACE):
                 yield base
+            else:
+                yield f"{base}.{SOME}"
 
 
 def _nothing(_node: ast.AST, _scope: Scope) -> Meanings:

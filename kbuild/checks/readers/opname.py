@@ -7,9 +7,11 @@ It does when it is `add_op_namespace_prefix(...)` imported from the kernel's `_o
 from __future__ import annotations
 
 import ast
+import re
 
+from kbuild.checks.readers.contents import Found
 from kbuild.checks.readers.meaning import CUSTOM_OP, NAMESPACE, OPS, Package
-from kbuild.checks.readers.scopes import Binding, Internal, Scope, Value
+from kbuild.checks.readers.scopes import Binding, Element, Internal, Scope, Value
 
 PREFIXERS = frozenset(
     f"{OPS}.{name}"
@@ -19,7 +21,11 @@ PREFIXERS = frozenset(
         "jax_add_ffi_target_name_prefix",
     )
 )
-_FIRST_FIELD = ("{}", "{0}", "%s")
+_FIRST_FIELD = re.compile(r"\{(?P<brace>\w*)\}|%(?:\((?P<percent>\w+)\))?s")
+_KEEP_START = frozenset(
+    ("strip", "rstrip", "split", "rsplit", "partition", "rpartition", "removesuffix", "__str__")
+)
+"""Methods of text after which it, or its first part, begins as before."""
 
 
 class OpNames:
@@ -50,8 +56,31 @@ class OpNames:
     def _is_made_of_own(self, node: ast.expr, scope: Scope) -> bool:
         if isinstance(node, ast.Name):
             return self._all_bound(self.package.lookup(node.id, scope))
-        parts = self._parts_that_decide(node, scope)
-        return bool(parts) and all(self.is_namespaced(part, scope) for part in parts)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node, scope)
+        if isinstance(node, Element | ast.List | ast.Tuple | ast.Set | ast.ListComp):
+            held = node.of if isinstance(node, Element) else node
+            return self._all(self.package.contents.elements(held, scope))
+        chosen = self._chosen(node, scope)
+        if chosen is not None:
+            return self._all(chosen)
+        return self._all([(part, scope) for part in self._parts_that_decide(node, scope)])
+
+    def _all(self, found: Found | None) -> bool:
+        return bool(found) and all(self.is_namespaced(*one) for one in found or ())
+
+    def _chosen(self, node: ast.expr, scope: Scope) -> Found | None:
+        """What a subscript of a known container may be; None for all else."""
+        if not isinstance(node, ast.Subscript):
+            return None
+        return self.package.contents.chosen(node, scope)
+
+    def _attribute(self, node: ast.Attribute, scope: Scope) -> bool:
+        """Of a class of the package: what it is bound to there; else as the object."""
+        for base in self.package.denote(node.value, scope):
+            if self.package.is_class(base):
+                return self._all_bound(self.package.class_scope(base).names.get(node.attr, []))
+        return self.is_namespaced(node.value, scope)
 
     def _all_bound(self, bindings: list[Binding]) -> bool:
         return bool(bindings) and all(self._is_bound(binding) for binding in bindings)
@@ -66,12 +95,12 @@ class OpNames:
         match node:
             case ast.Call():
                 return self._call(node, scope)
-            case ast.Attribute(value=part) | ast.Subscript(value=part) | ast.NamedExpr(value=part):
+            case ast.NamedExpr(value=part) | ast.FormattedValue(value=part):
                 return [part]
-            case ast.FormattedValue(value=part) | ast.JoinedStr(values=[part, *_]):
+            case ast.JoinedStr(values=parts):
+                return [part for part in parts if not _is_empty(part)][:1]
+            case ast.Subscript(value=part) if _starts_at_0(node):
                 return [part]
-            case ast.IfExp(body=part, orelse=other):
-                return [part, other]
             case ast.BoolOp(values=parts):
                 return parts
         return _operands(node)
@@ -82,21 +111,56 @@ class OpNames:
             return node.args[:1]
         match node.func:
             case ast.Attribute(value=ast.Constant(value=str(text)), attr="format"):
-                return node.args[:1] if text.startswith(_FIRST_FIELD) else []
+                return _formatted(text, node)
             case ast.Attribute(value=ast.Constant(value=str()), attr="join"):
                 return _first_element(node.args[0]) if node.args else []
-            case ast.Attribute(value=value):
+            case ast.Attribute(value=value, attr=method) if method in _KEEP_START:
                 return [value]
         return []
 
 
 def _operands(node: ast.expr) -> list[ast.expr]:
     match node:
-        case ast.BinOp(left=left, op=ast.Add()):
-            return [left]
+        case ast.IfExp(body=part, orelse=other):
+            return [part, other]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return [right if _is_empty(left) else left]
         case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod(), right=right):
-            return (_first_element(right) or [right]) if text.startswith(_FIRST_FIELD) else []
+            return _interpolated(text, right)
     return []
+
+
+def _formatted(text: str, call: ast.Call) -> list[ast.expr]:
+    """The argument that `text.format(...)` begins with."""
+    field = _FIRST_FIELD.match(text)
+    if field is None or field["brace"] is None:
+        return []
+    name = field["brace"] or "0"
+    if name.isdigit():
+        return call.args[int(name) : int(name) + 1]
+    return [keyword.value for keyword in call.keywords if keyword.arg == name]
+
+
+def _interpolated(text: str, given: ast.expr) -> list[ast.expr]:
+    """The operand that `text % given` begins with."""
+    field = _FIRST_FIELD.match(text)
+    if field is None or field["brace"] is not None:
+        return []
+    if field["percent"] is None:
+        return _first_element(given) or [given]
+    subscript = ast.Subscript(given, ast.Constant(field["percent"]), ast.Load())
+    return [subscript]
+
+
+def _is_empty(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == ""
+
+
+def _starts_at_0(node: ast.Subscript) -> bool:
+    match node.slice:
+        case ast.Constant(value=0) | ast.Slice(lower=None | ast.Constant(value=0), step=None):
+            return True
+    return False
 
 
 def _first_element(node: ast.expr) -> list[ast.expr]:

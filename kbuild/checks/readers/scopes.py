@@ -1,7 +1,7 @@
 """The names of a Python file, scope by scope, and what each is bound to.
 
 A name may be bound several times (`try: ... except ImportError: ...`); every binding is kept. Names
-whose value cannot be read off the source (parameters, loop variables) are bound to None.
+whose value cannot be read off the source (parameters, caught exceptions) are bound to None.
 """
 
 from __future__ import annotations
@@ -14,6 +14,17 @@ Path = tuple[str, ...]
 """A module of the package as its parts: `()` is the package, `("layers", "act")` a module."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+class Element(ast.expr):
+    """Any element of what `of` yields; stands for a loop variable, and in no source."""
+
+    _fields = ("of",)
+
+    def __init__(self, of: ast.expr) -> None:
+        super().__init__()
+        self.of = of
 
 
 @dataclass(frozen=True)
@@ -25,7 +36,10 @@ class External:
 
 @dataclass(frozen=True)
 class Internal:
-    """A relative import of `name` from a module of the same package; `*` stands for all of it."""
+    """A relative import of `name` from a module of the same package.
+
+    `*` stands for all of it, an empty name for the module itself.
+    """
 
     module: Path
     name: str
@@ -43,11 +57,16 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Defined:
-    """A function or a class of this file, and the scope of its body."""
+    """A function or a class of this file, and the scope of its body.
+
+    A class stands for its instances as well: what `self` is given belongs to its body.
+    """
 
     node: Function | ast.ClassDef
     scope: Scope
     body: Scope
+    returns: list[ast.expr] = field(default_factory=list)
+    """What a function may return."""
 
 
 Binding = External | Internal | Value | Defined | None
@@ -58,11 +77,19 @@ class Scope:
     """One block of names."""
 
     parent: Scope | None = None
-    is_class: bool = False
+    owner: Defined | None = None
+    """The class whose body this is."""
+    package: Path = ()
+    """Where relative imports start from; of the outermost scope."""
     names: dict[str, list[Binding]] = field(default_factory=dict)
     stars: list[External | Internal] = field(default_factory=list)
     elsewhere: dict[str, Scope] = field(default_factory=dict)
     """Names declared `global` or `nonlocal`."""
+
+    @property
+    def is_class(self) -> bool:
+        """True for the body of a class."""
+        return self.owner is not None
 
     def bind(self, name: str, binding: Binding) -> None:
         """Add one binding of a name."""
@@ -89,4 +116,6 @@ class Names:
 
     scope: Scope
     calls: list[tuple[ast.Call, Scope]]
+    bodies: dict[int, Scope]
+    """The scopes of comprehensions, by the id of their nodes."""
     attributes: list[tuple[ast.Attribute, Scope]]

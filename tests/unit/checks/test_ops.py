@@ -9,7 +9,8 @@ from textwrap import dedent
 import pytest
 
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.ops import REGISTRARS, check_ops_source
+from kbuild.checks.ops import check_ops_source
+from kbuild.checks.readers.registrars import REGISTRARS
 
 HEAD = "import torch\nfrom ._ops import add_op_namespace_prefix, ops\n"
 

@@ -1,0 +1,32 @@
+"""What can be judged on a variant's C++ sources before they are compiled."""
+
+from __future__ import annotations
+
+import posixpath
+
+from kbuild.checks import Finding
+from kbuild.frameworks import FRAMEWORKS
+from kbuild.includes import reachable
+from kbuild.plan import VariantPlan
+from kbuild.sourcetree import SourceTree
+
+
+def binding_findings(made: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
+    """Findings on the namespaces that ops are registered under; `where` is relative to the project.
+
+    Args:
+        made: the variant, of which every listed source is read, and what it includes.
+        tree: the project's files.
+    """
+    from kbuild.checks.ops_cxx import check_ops_cxx
+
+    framework = FRAMEWORKS.get(made.framework)
+    paths = dict.fromkeys(
+        path
+        for component in made.components
+        for source in component.sources
+        for path in reachable(tree, source.path, component.include)
+        if posixpath.basename(path) not in framework.support_files
+    )
+    files = {path: tree.read_text(path) for path in paths}
+    return tuple(check_ops_cxx(files, framework.name_macro)) if files else ()
