@@ -56,16 +56,26 @@ OP_NAMES = (
     ),
     op(
         "define",
-        '`torch.library.define("relu::relu", ...)`, and `impl`',
+        '`torch.library.define("relu::relu", ...)`',
         "`torch.library.define` takes the op's name from 'relu::relu'",
-        'torch.library.define("relu::relu", "(Tensor x) -> Tensor")\n'
+        'torch.library.define("relu::relu", "(Tensor x) -> Tensor")\n',
+    ),
+    op(
+        "impl",
+        '`@torch.library.impl("relu::relu", "cpu")`',
+        "`torch.library.impl` takes the op's name from 'relu::relu'",
         f'@torch.library.impl("relu::relu", "cpu")\n{RELU}',
     ),
     op(
-        "autograd",
-        "`register_autograd` and `register_fake`",
         "register_autograd",
-        'torch.library.register_autograd("relu::relu", lambda ctx, grad: grad)\n'
+        '`register_autograd("relu::relu", ...)`',
+        "`torch.library.register_autograd` takes",
+        'torch.library.register_autograd("relu::relu", lambda ctx, grad: grad)\n',
+    ),
+    op(
+        "register_fake",
+        '`@register_fake("relu::relu")`',
+        "`torch.library.register_fake` takes",
         f'@torch.library.register_fake("relu::relu")\n{RELU}',
     ),
     op(
@@ -87,7 +97,7 @@ CXX_OPS = (
         "op: C++",
         "`TORCH_LIBRARY(relu, ops)` in a project",
         "ops",
-        "relu",
+        "torch_binding.cpp",
         None,
         sources={
             "torch-ext/torch_binding.cpp": (
