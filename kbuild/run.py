@@ -20,6 +20,17 @@ NOT_STARTED = 127
 """Exit code of a program that could not be started, as shells count."""
 
 
+def interpreter_name(python: Path) -> Path:
+    """One name for an interpreter that has several beside each other.
+
+    `python`, `python3` and `python3.11` are one program: what is built must not depend on which of
+    them started kbuild.
+    """
+    names = ("python3", "python") if python.exists() else ()
+    others = (python.with_name(name) for name in names)
+    return next((other for other in others if other.exists() and other.samefile(python)), python)
+
+
 @dataclass(frozen=True)
 class Done:
     """A finished process."""

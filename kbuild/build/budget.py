@@ -18,6 +18,7 @@ from kbuild.build.jobserver import JobServer, serve
 from kbuild.build.memory import memory_budget
 from kbuild.build.unit.settings import Settings
 from kbuild.errors import UsageError
+from kbuild.run import interpreter_name
 
 LAUNCHED = ("CXX", "CUDA", "HIP", "OBJCXX")
 """CMake languages whose compilers get the launcher."""
@@ -151,6 +152,6 @@ def launcher_entries(languages: Iterable[str]) -> tuple[tuple[str, str], ...]:
     if sys.platform == "win32":
         return ()
     script = Path(__file__).with_name("launcher.py")
-    command = f"{sys.executable};-I;-S;{script}"
+    command = f"{interpreter_name(Path(sys.executable))};-I;-S;{script}"
     wanted = [language for language in LAUNCHED if language in set(languages)]
     return tuple((f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted)

@@ -13,7 +13,7 @@ from pathlib import Path
 from kbuild.errors import ToolchainError
 from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements
-from kbuild.run import Runner
+from kbuild.run import Runner, interpreter_name
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchSupply
 from kbuild.toolchains.devices import FINDERS, DeviceCompiler, Finder
@@ -171,14 +171,14 @@ def _pythons() -> list[Path]:
     on_path = shutil.which("python3")
     if on_path:
         found.append(Path(on_path))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(interpreter_name(python) for python in found))
 
 
 def _absolute(python: Path) -> Path:
     found = shutil.which(str(python))
     if found is None:
         raise ToolchainError(f"`{python}` is not a program", hint="--python takes an interpreter")
-    return Path(found).absolute()
+    return interpreter_name(Path(found).absolute())
 
 
 def cmake_facts(facts: Facts, requires: Requirements) -> tuple[tuple[str, str], ...]:

@@ -33,12 +33,12 @@ def _static_libraries(path: Path, _size: int, _mtime: int) -> tuple[str, ...]:
 
 
 def _found(path: Path, needed: tuple[str, ...]) -> Iterator[str]:
-    from elftools.elf.elffile import ELFFile
+    from kbuild.checks.readers.lean import LeanElf
 
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         places = [
             (section["sh_offset"], section["sh_offset"] + section["sh_size"])
-            for section in ELFFile(file).iter_sections()
+            for section in LeanElf(file).iter_sections()
             if section["sh_type"] == "SHT_STRTAB" or section.name.startswith(_CONSTANTS)
         ]
         for title, library in load("device_libraries")["libraries"].items():
