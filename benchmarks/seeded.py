@@ -9,7 +9,8 @@ checks on the case, in this process; cases that start another Python take longer
 that was built, all of whose variants are compared as well: on a good library neither may find
 anything, and where both judge, they have to name the same symbols.
 
-Needs g++, `pip install 'kbuild[test]'`; exit code 1 when a fault is missed or a finding is false.
+Needs g++, `pip install 'kbuild[test]'`; exit code 1 when a fault is missed, a finding is
+false, or `kernel_abi_check` names something that kbuild does not.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from kbuild.checks import Finding, Limits  # noqa: E402
 from kbuild.checks.base import is_library  # noqa: E402
 
 JUDGED_BY_BOTH = {"manylinux", "python-abi", "macos"}
+REFUSED = "refused: "
 LIMITS = Limits().filled(None)
 
 
@@ -57,6 +59,8 @@ class Row:
     """Findings of other checks than those that it concerns."""
     other: str
     """What `kernel_abi_check` says; empty when it finds nothing."""
+    only_other: tuple[str, ...]
+    """What it names, and no finding of kbuild's does."""
     seconds: float
 
 
@@ -87,11 +91,23 @@ def _row(case: Case, made: Path) -> Row:
     began = time.perf_counter()
     found = findings_in(made, case.limits, load=case.loads)
     seconds = time.perf_counter() - began
-    said = ", ".join(word for path in libraries(made) for word in by_other(path))
-    outsiders = len(strangers(case, found))
+    other = [word for path in libraries(made) for word in by_other(path)]
     return Row(
-        case.name, case.wrong, case.check, is_found(case, found), outsiders, said, round(seconds, 3)
+        case=case.name,
+        wrong=case.wrong,
+        check=case.check,
+        found=is_found(case, found),
+        strangers=len(strangers(case, found)),
+        other=", ".join(other),
+        only_other=tuple(word for word in other if not _is_named(word, found)),
+        seconds=round(seconds, 3),
     )
+
+
+def _is_named(word: str, findings: Iterable[Finding]) -> bool:
+    if word.startswith(REFUSED):
+        return any(finding.check == "binary" for finding in findings)
+    return any(word in finding.symbols or word in finding.what for finding in findings)
 
 
 def by_other(path: Path) -> Iterator[str]:
@@ -105,7 +121,7 @@ def by_other(path: Path) -> Iterator[str]:
         if kind == kernel_abi_check.BinaryFormat.MACH_O:
             faults += file.check_macos(str(LIMITS.macos))
     except (OSError, ValueError) as error:
-        yield f"refused: {str(error).splitlines()[0]}"
+        yield f"{REFUSED}{type(error).__name__}"
         return
     for fault in faults:
         yield getattr(fault, "name", None) or getattr(fault, "version", None) or str(fault)
@@ -146,14 +162,13 @@ def result_of(folder: Path, built: Sequence[Path]) -> dict[str, Any]:
         "cases": len(table),
         "found": sum(row.found for row in table),
         "found_by_kernel_abi_check": len(table) - len(missed),
+        "named_by_kernel_abi_check_alone": [row.case for row in table if row.only_other],
         "strangers": sum(row.strangers for row in table),
         "good": len(good),
         "false_findings": sum(len(entry.kbuild) for entry in good),
         "agree_on_good": sum(entry.agree for entry in good),
         "missed_by_kernel_abi_check": [row.case for row in missed],
-        "missed_though_its_question": [
-            row.case for row in missed if row.check in JUDGED_BY_BOTH
-        ],
+        "missed_though_its_question": [row.case for row in missed if row.check in JUDGED_BY_BOTH],
         "rows": [asdict(row) for row in table],
         "comparisons": [asdict(entry) for entry in good],
     }
@@ -165,7 +180,7 @@ def markdown(result: Mapping[str, Any]) -> str:
     for row in result["rows"]:
         found = f"`{row['check']}`" if row["found"] else "**missed**"
         other = f"`{row['other'].split(', ')[0]}`" if row["other"] else ""
-        other = "refuses the file" if row["other"].startswith("refused") else other
+        other = "refuses the file" if row["other"].startswith(REFUSED) else other
         lines.append(f"| {row['case']} | {row['wrong']} | {found} | {other} |")
     return "\n".join(lines)
 
@@ -183,6 +198,7 @@ def plain(result: Mapping[str, Any]) -> str:
         lines.append(f"good: {entry['name']}: {len(entry['kbuild'])} findings, {words}")
     lines.append(
         f"{result['found']} of {result['cases']} found, "
+        f"{len(result['named_by_kernel_abi_check_alone'])} where kernel_abi_check names more, "
         f"{result['found_by_kernel_abi_check']} by kernel_abi_check "
         f"{result['kernel_abi_check']}; {result['false_findings']} false findings on "
         f"{result['good']} good variants, of which {result['agree_on_good']} agree"
@@ -191,7 +207,7 @@ def plain(result: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    """Exit code 1 when something was missed, or found where nothing is."""
+    """Exit code 1 when something was missed, found where nothing is, or the two disagree."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/seeded.json")
     parser.add_argument("--json", action="store_true")
@@ -205,6 +221,8 @@ def main() -> int:
     text = json.dumps(result, indent=1) if args.json else plain(result)
     print(markdown(result) if args.markdown else text)
     wrong = result["strangers"] + result["false_findings"]
+    wrong += len(result["named_by_kernel_abi_check_alone"])
+    wrong += result["good"] - result["agree_on_good"]
     return int(bool(wrong) or result["found"] < result["cases"])
 
 

@@ -82,6 +82,7 @@ def _answer(target: Target, terms: Terms, args: Namespace, ctx: Context) -> Answ
 
 
 def _sources(target: Target, wanted: Wanted, args: Namespace, ctx: Context) -> Sources:
+    from kbuild.pipeline.bindings import cxx_findings
     from kbuild.pipeline.check import compiled_only
     from kbuild.pipeline.sources import python_findings
     from kbuild.project import open_project
@@ -93,7 +94,7 @@ def _sources(target: Target, wanted: Wanted, args: Namespace, ctx: Context) -> S
         replace(verdict, findings=wanted.judged(verdict.findings))
         for verdict in _verdicts(project, wanted, args, ctx)
     ]
-    findings = wanted.judged(python_findings(project))
+    findings = wanted.judged([*python_findings(project), *cxx_findings(project, ctx.runner)])
     return Sources(project.name, findings, tuple(verdicts), compiled_only(project))
 
 

@@ -22,9 +22,7 @@ from seeded_variants import make_case  # noqa: E402
 
 def good_cases() -> list[Case]:
     """The good variants, made as the bad ones are."""
-    return [
-        Case(f"good {name}", "nothing", "", "", recipe) for name, recipe in GOOD_ONES.items()
-    ]
+    return [Case(f"good {name}", "nothing", "", "", recipe) for name, recipe in GOOD_ONES.items()]
 
 
 def main() -> int:

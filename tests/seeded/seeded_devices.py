@@ -33,9 +33,7 @@ def macos(**how: object) -> Recipe:
 def windows(*libraries: str) -> Recipe:
     """A variant for Windows that imports from these."""
     imports = {name: ["PyModule_Create2"] for name in libraries}
-    return Recipe(
-        variant=WINDOWS, library=pe(exported=INIT, imports=imports), file=f"{ID}.pyd"
-    )
+    return Recipe(variant=WINDOWS, library=pe(exported=INIT, imports=imports), file=f"{ID}.pyd")
 
 
 GOOD_DEVICES: Mapping[str, Recipe] = {
@@ -82,7 +80,9 @@ DEVICES = (
     ),
 )
 FOREIGN = (
-    Case("newer macOS", "`minos` 26.0", "macos", "needs macOS 26.0, after 15.0", macos(minos="26.0")),
+    Case(
+        "newer macOS", "`minos` 26.0", "macos", "needs macOS 26.0, after 15.0", macos(minos="26.0")
+    ),
     Case(
         "run path, macOS",
         "LC_RPATH of the build",

@@ -62,7 +62,13 @@ FILES = (
         "is bytecode",
         on(PLAIN, spoil=_leftover),
     ),
-    Case("link out", "a symbolic link out of the folder", "layout", "leads out", on(PLAIN, spoil=_link)),
+    Case(
+        "link out",
+        "a symbolic link out of the folder",
+        "layout",
+        "leads out",
+        on(PLAIN, spoil=_link),
+    ),
     Case(
         "too big",
         "more than `--max-size 4K`",

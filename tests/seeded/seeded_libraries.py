@@ -24,7 +24,8 @@ template <class T> int Counter<T>::value = 0;
 template struct __attribute__((visibility("default"))) Counter<int>;
 """
 WRITTEN_CODE = """
-__asm__(".text\\n.globl here\\n.hidden here\\nhere: .8byte there\\n.data\\nthere: .8byte 0\\n.text\\n");
+__asm__(".text\\n.globl here\\n.hidden here\\nhere: .8byte there\\n"
+        ".data\\nthere: .8byte 0\\n.text\\n");
 """
 SHOWN = '__attribute__((visibility("default")))'
 

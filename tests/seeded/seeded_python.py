@@ -52,7 +52,8 @@ OP_NAMES = (
         "Library",
         '`Library("relu", "DEF")`',
         "opens the namespace 'relu'",
-        'library = torch.library.Library("relu", "DEF")\nlibrary.define("relu(Tensor x) -> Tensor")\n',
+        'library = torch.library.Library("relu", "DEF")\n'
+        'library.define("relu(Tensor x) -> Tensor")\n',
     ),
     op(
         "define",

@@ -87,7 +87,7 @@ class Case:
     """None for a project's sources, see `sources`."""
     also: tuple[str, ...] = ()
     """Other checks that rightly report the same thing."""
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     sources: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """File of the example `relu` -> text in it, and what it is replaced by."""
 

@@ -122,9 +122,7 @@ def _linked(stub: Stub, folder: Path) -> Iterator[str]:
         script = folder / f"{stub.soname}.map"
         script.write_text(f"{stub.version} {{ global: {'; '.join(stub.symbols)}; local: *; }};\n")
         options.append(f"-Wl,--version-script={script}")
-    _run(
-        "gcc", "-shared", "-fPIC", "-nostdlib", "-w", str(source), "-o", str(target), *options
-    )
+    _run("gcc", "-shared", "-fPIC", "-nostdlib", "-w", str(source), "-o", str(target), *options)
     yield from (["-Wl,--no-as-needed"] if stub.unused else [])
     yield str(target)
     yield "-Wl,--as-needed"

@@ -8,22 +8,14 @@ from pathlib import Path
 from seeded_recipe import Case
 
 from kbuild.checks import CHECKS, Finding, Limits, Output
-from kbuild.identity import Identity
-from kbuild.matrix.selection import Selection
-from kbuild.pipeline import plan
-from kbuild.pipeline.bindings import binding_findings
+from kbuild.pipeline.bindings import cxx_findings
 from kbuild.pipeline.sources import python_findings
 from kbuild.project import open_project
 from kbuild.run import LocalRunner
-from kbuild.sourcetree import SourceTree
 from kbuild.variant import Variant
 
-ANY = Identity("0a1b2c3", "f" * 40)
 
-
-def findings_in(
-    folder: Path, limits: Limits | None = None, *, load: bool = False
-) -> list[Finding]:
+def findings_in(folder: Path, limits: Limits | None = None, *, load: bool = False) -> list[Finding]:
     """Errors and warnings on a variant's folder or on a project's sources.
 
     Args:
@@ -57,6 +49,4 @@ def strangers(case: Case, findings: list[Finding]) -> list[Finding]:
 
 def _of_sources(folder: Path) -> list[Finding]:
     project = open_project(folder)
-    tree, plans = SourceTree(folder), plan(project, Selection(), LocalRunner(), identity=ANY)
-    of_cxx = (finding for made in plans for finding in binding_findings(made, tree))
-    return [*python_findings(project), *dict.fromkeys(of_cxx)]
+    return [*python_findings(project), *cxx_findings(project, LocalRunner())]
