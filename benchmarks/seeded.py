@@ -7,7 +7,7 @@ Makes every variant of `tests/seeded` in a folder of its own and examines it: kb
 functions that is for the file's format, with the same limits. The seconds are those of kbuild's
 checks on the case, in this process; cases that start another Python take longer. DIR is a kernel
 that was built, all of whose variants are compared as well: on a good library neither may find
-anything, and where both judge, they have to name the same symbols.
+anything, and they have to name the same symbols when asked for the oldest policy and CPython 3.2.
 
 Needs g++, `pip install 'kbuild[test]'`; exit code 1 when a fault is missed, a finding is
 false, or `kernel_abi_check` names something that kbuild does not.
@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,13 @@ from seeded_verdict import findings_in, is_found, strangers  # noqa: E402
 
 from kbuild.checks import Finding, Limits  # noqa: E402
 from kbuild.checks.base import is_library  # noqa: E402
+from kbuild.version import Version  # noqa: E402
 
 JUDGED_BY_BOTH = {"manylinux", "python-abi", "macos"}
 REFUSED = "refused: "
-LIMITS = Limits().filled(None)
+USUAL = Limits().filled(None)
+OLDEST = "manylinux_2_5" if platform.machine() == "x86_64" else "manylinux_2_17"
+STRICT = replace(USUAL, manylinux=OLDEST, python_abi=Version((3, 2)))
 
 
 @dataclass(frozen=True)
@@ -66,20 +70,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A good library, judged by both."""
+    """A good variant, judged by both."""
 
     name: str
+    findings: tuple[str, ...]
+    """kbuild's errors and warnings, from all checks."""
     kbuild: tuple[str, ...]
-    """Errors and warnings on the whole variant."""
-    symbols: tuple[str, ...]
-    """What kbuild's checks of the same questions name."""
+    """What kbuild names in answer to the questions of both, under the usual limits."""
     other: tuple[str, ...]
     """What `kernel_abi_check` names."""
+    strict_kbuild: tuple[str, ...]
+    """The same under limits so old that there is a lot to name."""
+    strict_other: tuple[str, ...]
 
     @property
     def agree(self) -> bool:
-        """Whether both name the same."""
-        return set(self.symbols) == set(self.other)
+        """Whether both name the same, under either limits."""
+        return self.kbuild == self.other and self.strict_kbuild == self.strict_other
 
 
 def rows(folder: Path) -> list[Row]:
@@ -110,16 +117,16 @@ def _is_named(word: str, findings: Iterable[Finding]) -> bool:
     return any(word in finding.symbols or word in finding.what for finding in findings)
 
 
-def by_other(path: Path) -> Iterator[str]:
+def by_other(path: Path, limits: Limits = USUAL) -> Iterator[str]:
     """What `kernel_abi_check` names: symbols, versions of macOS, or why it stops."""
     try:
         file = kernel_abi_check.ObjectFile(path)
         kind = file.format()
-        faults: list[Any] = [*file.check_python_abi(str(LIMITS.python_abi))]
+        faults: list[Any] = [*file.check_python_abi(str(limits.python_abi))]
         if kind == kernel_abi_check.BinaryFormat.ELF:
-            faults += file.check_manylinux(LIMITS.manylinux)
+            faults += file.check_manylinux(limits.manylinux)
         if kind == kernel_abi_check.BinaryFormat.MACH_O:
-            faults += file.check_macos(str(LIMITS.macos))
+            faults += file.check_macos(str(limits.macos))
     except (OSError, ValueError) as error:
         yield f"{REFUSED}{type(error).__name__}"
         return
@@ -143,13 +150,26 @@ def comparisons(folder: Path, built: Sequence[Path]) -> list[Comparison]:
 
 def _comparison(name: str, root: Path) -> Comparison:
     found = findings_in(root)
-    other = tuple(word for path in libraries(root) for word in by_other(path))
-    return Comparison(name, tuple(map(str, found)), symbols_of(found), other)
+    strict = findings_in(root, replace(STRICT, macos=None))
+    return Comparison(
+        name=name,
+        findings=tuple(map(str, found)),
+        kbuild=symbols_of(found),
+        other=names_by_other(root, USUAL),
+        strict_kbuild=symbols_of(strict),
+        strict_other=names_by_other(root, STRICT),
+    )
+
+
+def names_by_other(root: Path, limits: Limits) -> tuple[str, ...]:
+    """What `kernel_abi_check` names in a variant, each once."""
+    return tuple(sorted({word for path in libraries(root) for word in by_other(path, limits)}))
 
 
 def symbols_of(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """What the checks name that answer `kernel_abi_check`'s questions."""
-    return tuple(s for f in findings if f.check in JUDGED_BY_BOTH for s in f.symbols or (f.what,))
+    """What the checks name that answer `kernel_abi_check`'s questions, each once."""
+    asked = [finding for finding in findings if finding.check in JUDGED_BY_BOTH]
+    return tuple(sorted({word for f in asked for word in f.symbols or (f.what,)}))
 
 
 def result_of(folder: Path, built: Sequence[Path]) -> dict[str, Any]:
@@ -165,8 +185,9 @@ def result_of(folder: Path, built: Sequence[Path]) -> dict[str, Any]:
         "named_by_kernel_abi_check_alone": [row.case for row in table if row.only_other],
         "strangers": sum(row.strangers for row in table),
         "good": len(good),
-        "false_findings": sum(len(entry.kbuild) for entry in good),
+        "false_findings": sum(len(entry.findings) for entry in good),
         "agree_on_good": sum(entry.agree for entry in good),
+        "symbols_both_name": sum(len(entry.strict_other) for entry in good),
         "missed_by_kernel_abi_check": [row.case for row in missed],
         "missed_though_its_question": [row.case for row in missed if row.check in JUDGED_BY_BOTH],
         "rows": [asdict(row) for row in table],
@@ -193,9 +214,14 @@ def plain(result: Mapping[str, Any]) -> str:
         other = row["other"] if len(row["other"]) < 60 else f"{row['other'][:57]}..."
         lines.append(f"{row['case']:<30} {found:<16} {row['seconds']:>6.3f}  {other or '-'}")
     for entry in result["comparisons"]:
-        agree = set(entry["symbols"]) == set(entry["other"])
-        words = "agree" if agree else f"{entry['symbols']} against {entry['other']}"
-        lines.append(f"good: {entry['name']}: {len(entry['kbuild'])} findings, {words}")
+        pairs = (("kbuild", "other"), ("strict_kbuild", "strict_other"))
+        apart = [set(entry[mine]) ^ set(entry[its]) for mine, its in pairs]
+        words = f"apart in {apart}" if any(apart) else "agree"
+        count = len(entry["strict_other"])
+        lines.append(
+            f"good: {entry['name']}: {len(entry['findings'])} findings, {words}, "
+            f"also on {count} symbols newer than {OLDEST}"
+        )
     lines.append(
         f"{result['found']} of {result['cases']} found, "
         f"{len(result['named_by_kernel_abi_check_alone'])} where kernel_abi_check names more, "

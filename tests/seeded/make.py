@@ -2,7 +2,7 @@
 
     python tests/seeded/make.py FOLDER [NAME ...]
 
-Each case becomes a folder below FOLDER, with the variant in it: `kbuild check FOLDER/rpath/*-linux`.
+Each case becomes a folder below FOLDER, the variant in it (`kbuild check FOLDER/rpath/*-linux`).
 `seeded_table.py` says what is wrong with each. Needs g++ and this repository's kbuild.
 """
 

@@ -1,4 +1,4 @@
-"""Every seeded fault is found by the check that it is meant for, and by no other; good ones pass."""
+"""Every seeded fault is found by the check that it is meant for and no other; good ones pass."""
 
 from __future__ import annotations
 
