@@ -65,6 +65,8 @@ class Row:
     """What `kernel_abi_check` says; empty when it finds nothing."""
     only_other: tuple[str, ...]
     """What it names, and no finding of kbuild's does."""
+    only_kbuild: tuple[str, ...]
+    """Symbols that kbuild names in answer to the questions of both, and it does not."""
     seconds: float
 
 
@@ -107,6 +109,7 @@ def _row(case: Case, made: Path) -> Row:
         strangers=len(strangers(case, found)),
         other=", ".join(other),
         only_other=tuple(word for word in other if not _is_named(word, found)),
+        only_kbuild=tuple(sorted(_asked_symbols(found) - set(other))),
         seconds=round(seconds, 3),
     )
 
@@ -115,6 +118,10 @@ def _is_named(word: str, findings: Iterable[Finding]) -> bool:
     if word.startswith(REFUSED):
         return any(finding.check == "binary" for finding in findings)
     return any(word in finding.symbols or word in finding.what for finding in findings)
+
+
+def _asked_symbols(findings: Iterable[Finding]) -> set[str]:
+    return {name for f in findings if f.check in JUDGED_BY_BOTH for name in f.symbols}
 
 
 def by_other(path: Path, limits: Limits = USUAL) -> Iterator[str]:
@@ -189,7 +196,7 @@ def result_of(folder: Path, built: Sequence[Path]) -> dict[str, Any]:
         "agree_on_good": sum(entry.agree for entry in good),
         "symbols_both_name": sum(len(entry.strict_other) for entry in good),
         "missed_by_kernel_abi_check": [row.case for row in missed],
-        "missed_though_its_question": [row.case for row in missed if row.check in JUDGED_BY_BOTH],
+        "missed_though_its_question": [row.case for row in table if row.only_kbuild],
         "rows": [asdict(row) for row in table],
         "comparisons": [asdict(entry) for entry in good],
     }
