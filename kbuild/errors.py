@@ -176,3 +176,10 @@ class IncompleteError(KbuildError):
 
     code = 9
     kind = "incomplete"
+
+
+class SigningError(KbuildError):
+    """There is no identity to sign with, or sigstore cannot be asked."""
+
+    code = 10
+    kind = "signing"

@@ -2,8 +2,9 @@
 
 The id names the op namespace, so it must be the same on every run and differ between published
 states. In git it is the tree hash of the project's own folder (an unrelated commit elsewhere in
-the repository renames nothing), with `_dirty` when tracked files changed. In a repository without
-a commit it is a hash of the index; outside git, a hash of the sources' content.
+the repository renames nothing), with `_dirty` when what is built is not what the commit holds:
+tracked files or submodules changed, or a source is not in the commit. In a repository without a
+commit it is a hash of the index; outside git, a hash of the sources' content.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
+from kbuild.git import Repository
 from kbuild.run import Runner
 from kbuild.sourcetree import SourceTree
 
@@ -28,7 +29,9 @@ class Identity:
     commit: str | None = None
     """Full object id of HEAD, None without one."""
     dirty: bool = False
-    """True when tracked files differ from the commit (or from the index without one)."""
+    """True when what is built differs from the commit (or from the index without one)."""
+    note: str = ""
+    """What the user should know, e.g. why git was not asked."""
 
 
 def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identity:
@@ -39,32 +42,29 @@ def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identi
         sources: project-relative paths hashed when git knows nothing about the project.
         runner: starts git.
     """
-    root = tree.root
-    head = _git(runner, root, "rev-parse", "HEAD", "HEAD:./")
+    sources = tuple(sources)
+    repository = Repository(tree.root, runner)
+    head = repository.ask("rev-parse", "HEAD", "HEAD:./")
     if head is not None:
         commit, folder = head.split()
-        dirty = bool(_git(runner, root, *_STATUS))
+        dirty = repository.is_changed(".") or bool(repository.uncommitted(sources))
         return Identity(_mark(folder[:ID_LENGTH], dirty=dirty), commit, dirty)
-    staged = _git(runner, root, "ls-files", "--stage", "--", ".")
+    staged = repository.ask("ls-files", "--stage", "--", ".")
     if staged:
-        dirty = bool(
-            _git(runner, root, "diff-files", "--name-only", "--ignore-submodules", "--", ".")
-        )
+        changed = repository.ask("diff-files", "--name-only", "--", ".")
+        dirty = bool(changed) or bool(repository.uncommitted(sources))
         digest = hashlib.sha256(staged.encode()).hexdigest()
         return Identity(_mark(digest[:ID_LENGTH], dirty=dirty), None, dirty)
-    return Identity(_content_hash(tree, sources)[:ID_LENGTH])
+    return Identity(_content_hash(tree, sources)[:ID_LENGTH], note=_note(repository))
 
 
-_STATUS = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all", "--", ".")
+def _note(repository: Repository) -> str:
+    refusal = repository.refusal()
+    return f"git was not asked for the commit: {refusal}" if refusal else ""
 
 
 def _mark(unique_id: str, *, dirty: bool) -> str:
     return f"{unique_id}_dirty" if dirty else unique_id
-
-
-def _git(runner: Runner, root: Path, *arguments: str) -> str | None:
-    done = runner.run(("git", "-c", "core.quotepath=off", *arguments), cwd=root)
-    return done.output.strip() if done.ok else None
 
 
 def _content_hash(tree: SourceTree, sources: Iterable[str]) -> str:

@@ -10,13 +10,19 @@ from pathlib import Path
 from kbuild.digest import digest_variant
 from kbuild.errors import FileConflictError
 from kbuild.generate.metadata import metadata_of
-from kbuild.metadata import METADATA_FILE
+from kbuild.metadata import METADATA_FILE, Builder
 from kbuild.plan import VariantPlan
 
 
-def finish(plan: VariantPlan, stage: Path) -> None:
-    """Write `metadata.json` with the digest of everything else in `stage`."""
-    metadata = replace(metadata_of(plan), digest=digest_variant(stage))
+def finish(plan: VariantPlan, stage: Path, builder: Builder | None = None) -> None:
+    """Write `metadata.json` with the digest of everything else in `stage`.
+
+    Args:
+        plan: what was built.
+        stage: the built files.
+        builder: see `metadata_of`.
+    """
+    metadata = replace(metadata_of(plan, builder), digest=digest_variant(stage))
     (stage / METADATA_FILE).write_text(metadata.to_json_text(), encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Generic, TypeVar
 
 from kbuild.build.budget import Run
@@ -15,6 +15,8 @@ T = TypeVar("T")
 _POLL = 0.2
 _AHEAD = 2
 """Variants that are prepared while others have all tokens."""
+_PREPARATIONS = BoundedSemaphore(2)
+"""How many are prepared at a time."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
@@ -52,6 +53,12 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--report", action="store_true", help="say where the report of times and memory is"
     )
+    parser.add_argument(
+        "--provenance",
+        action="store_true",
+        help="write where each variant comes from beside it: an in-toto statement with SLSA "
+        "provenance, and a CycloneDX list of what went in",
+    )
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
@@ -74,6 +81,10 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         from kbuild.errors import UsageError
 
         raise UsageError("--jobs takes a number of processes, 1 or more")
+    if args.provenance:
+        from kbuild.provenance.evidence import source_date
+
+        source_date(os.environ)  # what is wrong with it is better said before the build
     project = open_project(ctx.folder(args.kernel_dir))
     for warning in project.warnings:
         ctx.ui.warn(warning)
@@ -86,6 +97,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         torch_wheels=torch_wheels_of(args, ctx),
         archs=archs_of(args, project, ctx.runner),
         identity=identity_of(args),
+        provenance=args.provenance,
         jobs=args.jobs,
         memory=_memory(args),
         seconds=_seconds(args),
@@ -144,6 +156,7 @@ def report(results: Sequence[Built], ctx: Context) -> None:
             )
             ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}")
             ctx.ui.data(str(result.path))
+            _say_provenance(result, ctx)
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
@@ -158,6 +171,11 @@ def report(results: Sequence[Built], ctx: Context) -> None:
             f"{len(skipped)} variants skipped on this machine ({listed}); "
             "`kbuild list-variants --reasons` says why"
         )
+
+
+def _say_provenance(result: Built, ctx: Context) -> None:
+    for path in result.provenance:
+        ctx.ui.say(f"{result.variant}: wrote {path.name}")
 
 
 def _backend(variant: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,19 @@ def execute(args: Namespace, ctx: Context) -> int:
         words = ("unchanged", "differs" if args.check else "written")
         ctx.ui.table(("variant", "digest"), [(f.name, words[c]) for f, c in states.items()])
     stale = [folder.name for folder, changed in states.items() if changed]
+    if not args.check:
+        _warn_of_signatures([folder for folder, changed in states.items() if changed], ctx)
     if args.check and stale:
         ctx.ui.error(CheckError(f"files changed since the digest of {', '.join(stale)}", ()))
         return CheckError.code
     return 0
+
+
+def _warn_of_signatures(changed: Sequence[Path], ctx: Context) -> None:
+    """What was signed is the metadata, which is another now."""
+    for folder in changed:
+        if (folder / f"{METADATA}.sigstore").is_file():
+            ctx.ui.warn(f"{folder.name}: the signature is of the metadata before; sign it again")
 
 
 def _update(folder: Path, *, dry: bool) -> bool:

@@ -9,8 +9,13 @@ from kbuild.metadata import Builder, GitState, KernelDependency, Metadata, Prove
 from kbuild.plan import VariantPlan
 
 
-def metadata_of(plan: VariantPlan) -> Metadata:
-    """Everything that `metadata.json` says but the digest, which needs the built files."""
+def metadata_of(plan: VariantPlan, builder: Builder | None = None) -> Metadata:
+    """Everything that `metadata.json` says but the digest, which needs the built files.
+
+    Args:
+        plan: the variant's.
+        builder: the kbuild that builds it, with its commit; its release alone when None.
+    """
     kernel = plan.kernel
     return Metadata(
         name=kernel.name,
@@ -24,7 +29,8 @@ def metadata_of(plan: VariantPlan) -> Metadata:
         upstream=kernel.upstream,
         source=kernel.source,
         provenance=Provenance(
-            Builder(__version__), GitState(plan.commit, plan.dirty) if plan.commit else None
+            builder or Builder(__version__),
+            GitState(plan.commit, plan.dirty) if plan.commit else None,
         ),
     )
 

@@ -41,6 +41,8 @@ class BuildOptions:
     """What backends with archs are compiled for; all that each kernel asks for when empty."""
     identity: Identity | None = None
     """The state of the source, where the caller knows better than git."""
+    provenance: bool = False
+    """Whether a provenance statement and a list of ingredients are written beside each variant."""
     jobs: int | None = None
     """Compiler processes of all variants together; as many as there are processors when None."""
     memory: int | None = None

@@ -28,6 +28,8 @@ class Built:
     from_cache: int = 0
     """Those of them that the object cache had."""
     findings: tuple[Finding, ...] = ()
+    provenance: tuple[Path, ...] = ()
+    """The statement and the list of ingredients, where they were asked for."""
     error: KbuildError | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -42,5 +44,6 @@ class Built:
             "objects": self.objects,
             "from_cache": self.from_cache,
             "findings": [finding.to_json() for finding in self.findings],
+            "provenance": [str(path) for path in self.provenance],
             "error": self.error.to_json() if self.error else None,
         }

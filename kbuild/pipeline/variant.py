@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,10 @@ from kbuild.build.workspace import Workspace
 from kbuild.checks import Finding, Output
 from kbuild.checks.base import run_checks
 from kbuild.errors import BuildError, CheckError, IncompleteError, ToolchainError
+from kbuild.metadata import Builder
 from kbuild.package import finish, place, recover
 from kbuild.pipeline.bindings import binding_findings
+from kbuild.pipeline.evidence import discard, evidence, told_truly
 from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.outcome import Built
 from kbuild.pipeline.sources import python_findings
@@ -37,6 +40,13 @@ class Site:
     tools: ToolchainSource
     options: BuildOptions
     doors: Doors
+
+    @cached_property
+    def builder(self) -> Builder:
+        """The kbuild that is running."""
+        from kbuild.provenance.builder import running_builder
+
+        return running_builder(self.doors.runner)
 
     def target_of(self, made: VariantPlan) -> Path:
         """Where the variant directory goes."""
@@ -60,8 +70,14 @@ def up_to_date(site: Site, made: VariantPlan) -> Built | None:
     made = made.with_toolchain(toolchain.summary)
     if not site.is_current(made):
         return None
-    seconds = time.monotonic() - began
-    return Built(made.variant, "up-to-date", path=site.target_of(made), seconds=seconds)
+    written = evidence(site, made, toolchain)
+    return Built(
+        made.variant,
+        "up-to-date",
+        path=site.target_of(made),
+        seconds=time.monotonic() - began,
+        provenance=written,
+    )
 
 
 def fetch(site: Site, made: VariantPlan) -> None:
@@ -101,17 +117,20 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
     with space.locked(lambda: run.is_ending) as lock:
         recover(target)
         if site.is_current(made):
-            return Built(made.variant, "up-to-date", path=target)
+            written = evidence(site, made, toolchain)
+            return Built(made.variant, "up-to-date", path=target, provenance=written)
         _check_sources(site.project, made)
         for note in (*made.notes, *toolchain.notes):
             site.doors.ui.warn(f"{made.variant}: {note}")
         compilation = Compilation(made, toolchain, space, site.doors.runner, run, tell, lock)
         staged = compilation.perform()
-        finish(made, staged.folder)
+        finish(told_truly(site, made, staged.inputs), staged.folder, site.builder)
         findings = _check(made, staged.folder, toolchain, space.tree)
         place(staged.folder, target)
+        discard(site, made)
         record(made, site.project.root, target, staged.inputs).write(space.state)
-        return Built(made.variant, "built", "", target, units=staged.units, findings=findings)
+        result = Built(made.variant, "built", "", target, units=staged.units, findings=findings)
+        return replace(result, provenance=evidence(site, made, toolchain))
 
 
 def _check_sources(project: Project, made: VariantPlan) -> None:

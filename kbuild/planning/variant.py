@@ -92,7 +92,7 @@ def make_plan(
         files=packaged(desk),
         commit=identity.commit,
         dirty=identity.dirty,
-        notes=notes,
+        notes=(*notes, *filter(None, (identity.note,))),
     )
 
 

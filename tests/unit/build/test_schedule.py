@@ -100,6 +100,22 @@ def test_what_is_prepared_takes_no_token(tmp_path: Path) -> None:
         assert run_all(tasks, run, lambda: None) == [True] * 3
 
 
+def test_two_are_prepared_at_a_time(tmp_path: Path) -> None:
+    now, most, lock = [0], [0], threading.Lock()
+
+    def prepare() -> None:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.05)
+        with lock:
+            now[0] -= 1
+
+    with run_of(tmp_path, 8) as run:
+        run_all([Task(str(n), lambda: None, prepare) for n in range(8)], run, lambda: None)
+    assert most == [2]
+
+
 def test_nothing_is_prepared_when_time_is_over(tmp_path: Path) -> None:
     with run_of(tmp_path, 1, time.time() - 1) as run:
         assert run_all([Task("a", lambda: 1 / 0, lambda: 1 / 0)], run, lambda: None) == [None]
