@@ -66,6 +66,10 @@ class Output:
     """Folder with the object files that the libraries were linked from, where it is known."""
     alone: Path | None = None
     """The one library that is looked at; what lies around it is then none of its business."""
+    other_pythons: tuple[Path, ...] = ()
+    """Interpreters, with other Torch releases say, that have to load the kernel as well."""
+    beside: Path | None = None
+    """Another version of the same variant, which has to work in the same process."""
 
     @property
     def limits(self) -> Limits:

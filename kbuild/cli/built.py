@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -33,6 +34,54 @@ def add_python(parser: ArgumentParser, what: str) -> None:
         metavar="PROGRAM",
         help=f"interpreter that {what} (default: the one that builds use)",
     )
+
+
+def add_load(parser: ArgumentParser) -> None:
+    """Declare with what else kernels are loaded: `--also-python` and `--beside`."""
+    parser.add_argument(
+        "--also-python",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PROGRAM",
+        help="another interpreter that must load them, with another Torch say (repeatable)",
+    )
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        metavar="DIR",
+        help="another version's build or variant folder, which must work in the same process",
+    )
+
+
+@dataclass(frozen=True)
+class Loading:
+    """With what a variant is loaded."""
+
+    python: Path | None = None
+    others: tuple[Path, ...] = ()
+    beside: Path | None = None
+
+    def version_beside(self, variant: Path) -> Path | None:
+        """The other version's folder of that variant, there or not; None when none was given."""
+        if self.beside is None or is_variant(self.beside):
+            return self.beside
+        found = (path for path in discover(self.beside) if path.name == variant.name)
+        return next(found, self.beside / variant.name)
+
+
+def loading_of(args: Namespace, ctx: Context) -> Loading:
+    """The interpreters and the other version that were asked for.
+
+    Raises:
+        ToolchainError: one of the interpreters is no Python.
+        UsageError: `--beside` is no folder with variants.
+    """
+    beside = ctx.folder(args.beside) if args.beside else None
+    if beside is not None and not is_variant(beside):
+        discover(beside)
+    others = tuple(chosen_python(given, ctx) for given in args.also_python)
+    return Loading(chosen_python(args.python, ctx), others, beside)
 
 
 def discover(folder: Path, globs: Sequence[str] = ()) -> tuple[Path, ...]:

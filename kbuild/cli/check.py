@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.built import add_python
+    from kbuild.cli.built import add_load, add_python
     from kbuild.cli.selection import add_selection
     from kbuild.cli.sources import add_sources
 
@@ -48,6 +48,7 @@ def configure(parser: ArgumentParser) -> None:
     add_selection(parser)
     add_sources(parser)
     add_python(parser, "loads the kernels, and whose headers types are checked with")
+    add_load(parser)
     add_no_load(parser)
     parser.add_argument(
         "-j", "--jobs", type=int, metavar="N", help="compiler processes to run at once"
@@ -82,7 +83,7 @@ def _answer(target: Target, terms: Terms, args: Namespace, ctx: Context) -> Answ
 
 
 def _sources(target: Target, wanted: Wanted, args: Namespace, ctx: Context) -> Sources:
-    from kbuild.pipeline.bindings import cxx_findings
+    from kbuild.pipeline.bindings import binding_findings
     from kbuild.pipeline.check import compiled_only
     from kbuild.pipeline.sources import python_findings
     from kbuild.project import open_project
@@ -94,7 +95,8 @@ def _sources(target: Target, wanted: Wanted, args: Namespace, ctx: Context) -> S
         replace(verdict, findings=wanted.judged(verdict.findings))
         for verdict in _verdicts(project, wanted, args, ctx)
     ]
-    findings = wanted.judged([*python_findings(project), *cxx_findings(project, ctx.runner)])
+    on_bindings = binding_findings(project, project.file.general.backends)
+    findings = wanted.judged((*python_findings(project), *on_bindings))
     return Sources(project.name, findings, tuple(verdicts), compiled_only(project))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from kbuild.cli.answer import Answer, respond
-from kbuild.cli.built import add_python, add_variant
+from kbuild.cli.built import add_load, add_python, add_variant
 from kbuild.cli.checking import (
     add_checks,
     add_limits,
@@ -25,6 +25,7 @@ def configure(parser: ArgumentParser) -> None:
     add_targets(parser)
     add_variant(parser)
     add_python(parser, "loads the kernels")
+    add_load(parser)
     add_no_load(parser)
     add_limits(parser)
     add_checks(parser)

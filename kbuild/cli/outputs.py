@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kbuild.cli.built import chosen_python, variant_of
+from kbuild.cli.built import Loading, loading_of, variant_of
 from kbuild.cli.checking import limits_of
 from kbuild.cli.context import Context
 from kbuild.cli.targets import Target
@@ -25,7 +24,7 @@ class Terms:
 
     wanted: Wanted
     limits: Limits
-    python: Path | None = None
+    loading: Loading = field(default_factory=Loading)
     portable: bool = False
     """True when kbuild's own policy is asked for where no other is: breaking it is an error."""
 
@@ -35,12 +34,12 @@ def terms_of(args: Namespace, wanted: Wanted, ctx: Context, *, portable: bool = 
 
     Raises:
         UsageError: an option has no sense.
-        ToolchainError: `--python` names no Python.
+        ToolchainError: `--python` or `--also-python` names no Python.
     """
     slow = any(check.slow for check in wanted.checks())
     limits = limits_of(args)
-    python = chosen_python(args.python, ctx) if slow else None
-    return Terms(wanted, limits, python, portable)
+    loading = loading_of(args, ctx) if slow else Loading()
+    return Terms(wanted, limits, loading, portable)
 
 
 def examinations(target: Target, terms: Terms) -> tuple[Examination, ...]:
@@ -62,7 +61,15 @@ def _outputs(target: Target, terms: Terms) -> Iterator[Output]:
     for folder in target.variants:
         tree = Workspace(target.path, folder.name).tree
         known = tree if target.kind == "project" and tree.is_dir() else None
-        yield Output(folder, variant_of(folder), terms.python, asked=limits, tree=known)
+        yield Output(
+            folder,
+            variant_of(folder),
+            terms.loading.python,
+            asked=limits,
+            tree=known,
+            other_pythons=terms.loading.others,
+            beside=terms.loading.version_beside(folder),
+        )
 
 
 def _limits(target: Target, terms: Terms) -> Limits:

@@ -24,7 +24,6 @@ from kbuild.pipeline.outcome import Built
 from kbuild.pipeline.sources import python_findings
 from kbuild.plan import VariantPlan
 from kbuild.project import Project
-from kbuild.sourcetree import SourceTree
 from kbuild.toolchains import Toolchain, ToolchainSource
 
 if TYPE_CHECKING:  # what only a build that has something to do needs
@@ -135,10 +134,10 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
 
 def _check_sources(project: Project, made: VariantPlan) -> None:
     """What can be judged on the sources is judged before anything is compiled."""
-    findings = [
+    findings = (
         *python_findings(project, (made.framework,)),
-        *binding_findings(made, SourceTree(project.root)),
-    ]
+        *binding_findings(project, (made.backend,)),
+    )
     _refuse(findings, f"{project.name} would break its promises")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -222,3 +223,17 @@ def test_two_builds_at_once_do_not_mix(relu: Bench) -> None:
         entries = list(pool.map(lambda _: relu.built("--backend", "cpu"), range(2)))
     assert sorted(entry["status"] for entry in entries) == ["built", "up-to-date"]
     assert [path.name for path in (relu.root / "build").iterdir()] == [variant_of(relu).name]
+
+
+def test_two_versions_work_in_one_process(relu: Bench, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(relu.root / "build", old)
+    before = json.loads((variant_of(relu) / "metadata.json").read_text())["id"]
+    binding = relu.root / "torch-ext" / "torch_binding.cpp"
+    binding.write_text(binding.read_text() + "// the next version\n")
+    relu.git("commit", "-qam", "next")
+    relu.built("--backend", "cpu")
+    assert json.loads((variant_of(relu) / "metadata.json").read_text())["id"] != before
+    done = relu.kbuild("check-builds", "--only", "load", "--beside", str(old), "--json")
+    (target,) = json.loads(done.stdout)["targets"]
+    assert target["outputs"][0]["checks"] == {"load": "ok"}, done.stdout

@@ -8,10 +8,9 @@ from pathlib import Path
 from seeded_recipe import Case
 
 from kbuild.checks import CHECKS, Finding, Limits, Output
-from kbuild.pipeline.bindings import cxx_findings
+from kbuild.pipeline.bindings import binding_findings
 from kbuild.pipeline.sources import python_findings
 from kbuild.project import open_project
-from kbuild.run import LocalRunner
 from kbuild.variant import Variant
 
 
@@ -49,4 +48,5 @@ def strangers(case: Case, findings: list[Finding]) -> list[Finding]:
 
 def _of_sources(folder: Path) -> list[Finding]:
     project = open_project(folder)
-    return [*python_findings(project), *cxx_findings(project, LocalRunner())]
+    on_bindings = binding_findings(project, project.file.general.backends)
+    return [*python_findings(project), *on_bindings]

@@ -7,20 +7,12 @@ from collections.abc import Callable
 import pytest
 from projects import BINDING, kernel
 
-from kbuild.identity import Identity
-from kbuild.matrix.selection import Selection
-from kbuild.pipeline import plan
 from kbuild.pipeline.bindings import binding_findings
 from kbuild.project import Project
-from kbuild.run import LocalRunner
-from kbuild.sourcetree import SourceTree
-
-CPU_ONLY = Selection(globs=("torch213-*-cpu-x86_64-linux",))
 
 
-def places(project: Project) -> list[str]:
-    (made,) = plan(project, CPU_ONLY, LocalRunner(), identity=Identity("abc1234", "f" * 40))
-    return [found.where for found in binding_findings(made, SourceTree(project.root))]
+def places(project: Project, *backends: str) -> list[str]:
+    return [found.where for found in binding_findings(project, backends or ("cpu",))]
 
 
 @pytest.fixture
@@ -39,6 +31,7 @@ def test_a_kernel_source_counts_and_that_of_another_backend_does_not(made: Proje
     assert places(made) == []
     (made.root / "src/k.cpp").write_text("\nTORCH_LIBRARY_FRAGMENT(mine, m) {}\n")
     assert places(made) == ["src/k.cpp:2"]
+    assert places(made, "cuda", "cpu") == ["src/k.cu:1", "src/k.cpp:2"]
 
 
 def test_what_kbuild_writes_itself_is_not_judged(made: Project) -> None:

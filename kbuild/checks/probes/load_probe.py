@@ -1,21 +1,31 @@
 """Loads one variant in this process, the way a user's program would.
 
-Usage: `python load_probe.py FOLDER VARIANT BACKEND ID MODULE`. What the installed Torch's version
-file rules out is a misfit, and nothing is imported. With the `kernels` client, its own rules say
-whether the variant fits this machine, and it does the loading. Without it, the folder is imported
-as a package under its id. MODULE is the framework's own, without which nothing is tried. Prints one
-JSON object with `state` and `reason`.
+Usage: `python load_probe.py FOLDER VARIANT BACKEND ID MODULE SECONDS [FOLDER ID]`. What the
+installed Torch's version file rules out is a misfit, and nothing is imported. With the `kernels`
+client, its own rules say whether the variant fits this machine, and it does the loading. Without
+it, the folder is imported as a package under its id. MODULE is the framework's own, without which
+nothing is tried; SECONDS is how long one call of an op may take. A second folder is another version
+of the kernel, which is loaded first and has to work as before afterwards. Prints JSON objects:
+`doing` says what begins, the last one has `state` and `reason`, and, when it is loaded, `torch`,
+`ops` (see `op_calls.py`), `strays` (ops that its library registers under another name), `foreign`
+(namespaces that appeared with it) and `disturbed` (ops of the other version that changed).
 """
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import importlib.util
 import json
 import re
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
+from typing import Any
 
+LOAD_LIMIT_S = 300
 SHOWN_LINES = 6
 COMPILED = re.compile(r"torch(?:(\d)(\d+)|-stable-abi\d+)-")
 """Start of a compiled variant, with the Torch release that it is for, or for the stable ABI."""
@@ -23,6 +33,24 @@ RELEASE = re.compile(r"(\d+)\.(\d+)")
 ASSIGNMENT = re.compile(r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"]?([^'\"\s]+)", re.MULTILINE)
 FLAVOURS = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 """What Torch's version file calls the device that it was built for, by backend."""
+
+
+Answer = tuple[str, str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One variant to load."""
+
+    folder: Path
+    backend: str
+    identifier: str
+    limit_s: float
+
+    @property
+    def ops(self) -> tuple[str, str, float]:
+        """As `op_calls.report` takes them."""
+        return self.identifier, self.backend, self.limit_s
 
 
 def misfit_by_files(variant: str, backend: str) -> str | None:
@@ -92,31 +120,125 @@ def load_plainly(folder: Path, identifier: str) -> None:
     spec.loader.exec_module(module)
 
 
-def answer(
-    folder: Path, variant: str, backend: str, identifier: str, module: str
-) -> tuple[str, str]:
-    """`loaded`, `lacking`, `misfit` or `failed`, and why."""
-    if importlib.util.find_spec(module) is None:
-        return "lacking", module
-    if reason := misfit_by_files(variant, backend):
-        return "misfit", reason
-    client = importlib.util.find_spec("kernels") is not None
-    if client and (reason := misfit_by_client(variant, backend)):
-        return "misfit", reason
+def load(task: Task, module: str) -> str:
+    """Import one variant; the traceback's end when it fails, else nothing."""
+    faulthandler.dump_traceback_later(LOAD_LIMIT_S, exit=True)
+    tell(f"importing {task.identifier}")
     try:
-        if client:
-            load_with_client(folder, backend)
+        if importlib.util.find_spec("kernels") is not None:
+            load_with_client(task.folder, task.backend)
         else:
             importlib.import_module(module)  # the extension takes its symbols from the process
-            load_plainly(folder, identifier)
+            load_plainly(task.folder, task.identifier)
     except BaseException:  # noqa: BLE001 - a kernel may raise anything, SystemExit included
         import traceback
 
         lines = traceback.format_exc().strip().splitlines()
-        return "failed", "\n".join(lines[-SHOWN_LINES:])
-    return "loaded", "with the kernels client" if client else "as a package"
+        return "\n".join(lines[-SHOWN_LINES:])
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return ""
+
+
+def op_calls() -> Any:
+    """The module beside this file; None when this Torch cannot be imported, or lacks its parts."""
+    path = Path(__file__).with_name("op_calls.py")
+    spec = importlib.util.spec_from_file_location("op_calls", path)
+    if spec is None or spec.loader is None:
+        return None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:  # noqa: BLE001 - importing the kernel will say why
+        return None
+    return module
+
+
+def watch_libraries(folder: Path, namespace: str, op_names: Any) -> list[str]:
+    """The ops that libraries of the folder register elsewhere; filled while they are loaded."""
+    strays: list[str] = []
+    create = ExtensionFileLoader.create_module
+
+    def watched(loader: ExtensionFileLoader, spec: Any) -> Any:
+        before = op_names()
+        try:
+            return create(loader, spec)
+        finally:
+            if Path(loader.path).resolve().is_relative_to(folder.resolve()):
+                added = sorted(op_names() - before)
+                strays.extend(name for name in added if not name.startswith(f"{namespace}::"))
+
+    setattr(ExtensionFileLoader, "create_module", watched)  # noqa: B010 - a method, for good
+    return strays
+
+
+def examine(task: Task, other: Task | None) -> Answer:
+    """Load a Torch kernel and call its ops, beside another version where one is given."""
+    calls = op_calls()
+    if calls is None:
+        failure = load(task, "torch")
+        return ("failed", failure, {}) if failure else ("loaded", "", {})
+    if other and (failure := load(other, "torch")):
+        return "alone", failure, {}
+    before = calls.report(*other.ops, tell) if other else {}
+    namespaces = namespaces_of(calls.op_names())
+    strays = watch_libraries(task.folder, task.identifier, calls.op_names)
+    if failure := load(task, "torch"):
+        return "failed", failure, {}
+    foreign = namespaces_of(calls.op_names()) - namespaces - {task.identifier}
+    facts = {
+        "torch": str(importlib.import_module("torch").__version__),
+        "ops": calls.report(*task.ops, tell),
+        "strays": strays,
+        "foreign": sorted(foreign - namespaces_of(strays)),
+    }
+    after = calls.report(*other.ops, tell) if other else {}
+    facts["disturbed"] = sorted(name for name in before if before[name] != after.get(name))
+    return "loaded", "", facts
+
+
+def namespaces_of(names: Iterable[str]) -> set[str]:
+    """What stands before the `::`."""
+    return {name.partition("::")[0] for name in names}
+
+
+def answer(task: Task, variant: str, module: str, other: Task | None) -> Answer:
+    """`loaded`, `lacking`, `misfit`, `alone` or `failed`, why, and what was seen.
+
+    `alone` says that the other version could not be loaded.
+    """
+    if importlib.util.find_spec(module) is None:
+        return "lacking", module, {}
+    if reason := misfit_by_files(variant, task.backend):
+        return "misfit", reason, {}
+    client = importlib.util.find_spec("kernels") is not None
+    if client and (reason := misfit_by_client(variant, task.backend)):
+        return "misfit", reason, {}
+    if module == "torch":
+        return examine(task, other)
+    failure = load(task, module)
+    return ("failed", failure, {}) if failure else ("loaded", "", {})
+
+
+def tell(doing: str) -> None:
+    """Say what begins: it may be the last that is heard of this process."""
+    say({"doing": doing})
+
+
+def say(document: dict[str, Any]) -> None:
+    """One line of JSON, at once."""
+    sys.stdout.write("\n" + json.dumps(document) + "\n")
+    sys.stdout.flush()
+
+
+def main(folder: str, variant: str, backend: str, identifier: str, module: str, *rest: str) -> None:
+    """Answer, and say it."""
+    limit_s = float(rest[0])
+    other = Task(Path(rest[1]), backend, rest[2], limit_s) if rest[1:] else None
+    task = Task(Path(folder), backend, identifier, limit_s)
+    state, reason, facts = answer(task, variant, module, other)
+    say({"state": state, "reason": reason, **facts})
 
 
 if __name__ == "__main__":
-    state, why = answer(Path(sys.argv[1]), *sys.argv[2:])
-    sys.stdout.write("\n" + json.dumps({"state": state, "reason": why}) + "\n")
+    main(*sys.argv[1:])

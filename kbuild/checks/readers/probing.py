@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 from kbuild.run import Done, Runner
 
 _SHOWN_LINES = 6
+_WATCHDOG = "Timeout ("
+"""How faulthandler begins what it says of a process that it ends."""
+_OWN = ("state", "reason")
 
 
 @dataclass(frozen=True)
@@ -19,17 +24,23 @@ class Answer:
     """A probe's last line of output."""
 
     state: str
-    """The probe's word; `died` when the process ended without an answer."""
+    """The probe's word; without an answer `hung` or `died`, as the process was ended or ended."""
     reason: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever else the probe says."""
+    doing: str = ""
+    """What it had begun when the process ended."""
+    returncode: int = 0
+    """How the process ended; a negative number is a signal, by which it was ended."""
 
 
 def ask(runner: Runner, python: Path, probe: str, *arguments: str) -> Answer:
     """Run `probes/<probe>.py` in a fresh process, in an empty folder, without writing bytecode."""
     with (
-        as_file(files("kbuild.checks.probes") / f"{probe}.py") as program,
+        as_file(files("kbuild.checks.probes")) as programs,
         tempfile.TemporaryDirectory() as empty,
     ):
-        argv = (str(python), str(program), *arguments)
+        argv = (str(python), str(programs / f"{probe}.py"), *arguments)
         return _answer_of(runner.run(argv, cwd=Path(empty), env=_environment()))
 
 
@@ -40,16 +51,24 @@ def _environment() -> dict[str, str]:
 
 def _answer_of(done: Done) -> Answer:
     lines = done.output.strip().splitlines()
-    answers = [answer for line in lines if (answer := _parsed(line))]
+    said = [document for line in lines if (document := _parsed(line))]
+    doing = [str(document["doing"]) for document in said if "doing" in document]
+    answers = [document for document in said if "state" in document]
     if answers:
-        return answers[-1]
-    shown = "\n".join(lines[-_SHOWN_LINES:])
-    return Answer("died", f"the process ended with {done.returncode}\n{shown}".rstrip())
+        facts = {name: value for name, value in answers[-1].items() if name not in _OWN}
+        answer = Answer(str(answers[-1]["state"]), str(answers[-1].get("reason", "")), facts)
+    else:
+        lines = [line for line in lines if not _parsed(line)]
+        shown = "\n".join(lines[-_SHOWN_LINES:])
+        state = "hung" if any(line.startswith(_WATCHDOG) for line in lines) else "died"
+        answer = Answer(state, f"the process ended with {done.returncode}\n{shown}".rstrip())
+    return replace(answer, doing=doing[-1] if doing else "", returncode=done.returncode)
 
 
-def _parsed(line: str) -> Answer | None:
+def _parsed(line: str) -> dict[str, Any]:
+    """The object that a line is; empty for any other line."""
     try:
         document = json.loads(line)
-        return Answer(str(document["state"]), str(document["reason"]))
-    except (ValueError, KeyError, TypeError):
-        return None
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

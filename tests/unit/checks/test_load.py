@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.base import Output
+from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import Load
 from kbuild.metadata import Metadata
 
@@ -222,3 +222,233 @@ def test_a_compiled_variant_of_this_torch(make: Make, library: Callable[..., byt
     }
     output = make(files, variant=variant, python=HERE)
     assert said(output) == []
+
+
+OPS = f"""
+import ctypes, os, time
+import torch
+lib = torch.library.Library("{ID}", "DEF")
+def add(schema, function, fake=None):
+    name = schema.partition("(")[0]
+    lib.define(schema)
+    lib.impl(name, function, "CPU")
+    if fake is not None:
+        torch.library.register_fake("{ID}::" + name, fake, lib=lib)
+"""
+
+
+def load_ops(noarch: Make, source: str, limit_s: float = 60, **how: object) -> list[Finding]:
+    output = noarch({"__init__.py": OPS + source}, python=HERE, **how)
+    check = Load()
+    check.limit_s = limit_s
+    return list(check.run(output))
+
+
+def severities(found: list[Finding]) -> list[str]:
+    return [finding.severity for finding in found]
+
+
+GOOD_OPS = """
+add("relu(Tensor x) -> Tensor", lambda x: x.relu(), torch.empty_like)
+add("scale(Tensor x, float by, *, int n=1) -> Tensor", lambda x, by, n=1: x * by, lambda x, by, n=1: x + 1)
+add("fill(Tensor x, Tensor(a!) out) -> ()", lambda x, out: [None, out.copy_(x)][0], lambda x, out: None)
+add("many(Tensor[] xs, int[] n, Tensor? mask, bool b, Scalar s) -> Tensor[]",
+    lambda xs, n, mask, b, s: [x + s for x in xs], lambda xs, n, mask, b, s: [x + s for x in xs])
+add("split(Tensor x) -> (Tensor, Tensor)", lambda x: (x + 1, x + 2), lambda x: (x + 1, x + 2))
+"""  # noqa: E501
+
+
+@needs_client
+def test_ops_that_work_are_not_spoken_of(noarch: Make) -> None:
+    assert load_ops(noarch, GOOD_OPS) == []
+
+
+@needs_client
+@pytest.mark.parametrize(
+    ("body", "end"),
+    [
+        ("ctypes.string_at(0)", "SIGSEGV"),
+        ("os.abort()", "SIGABRT"),
+        ("os._exit(3)", "ended with exit code 3"),
+    ],
+)
+def test_an_op_that_ends_the_process_is_named(noarch: Make, body: str, end: str) -> None:
+    source = f'{GOOD_OPS}\ndef bad(x):\n    {body}\nadd("zap(Tensor x) -> Tensor", bad)\n'
+    (finding,) = load_ops(noarch, source)
+    assert finding.severity == "error"
+    assert finding.what.startswith("`zap` crashed: the process ")
+    assert end in finding.what
+
+
+@needs_client
+def test_an_op_that_hangs_is_named(noarch: Make) -> None:
+    source = 'add("wait(Tensor x) -> Tensor", lambda x: time.sleep(1000))\n'
+    (finding,) = load_ops(noarch, source, limit_s=2)
+    assert finding.severity == "error"
+    assert finding.what.startswith("`wait` did not return")
+
+
+@needs_client
+def test_a_fake_kernel_that_ends_the_process_is_named(noarch: Make) -> None:
+    source = 'add("zap(Tensor x) -> Tensor", lambda x: x, lambda x: os.abort())\n'
+    (finding,) = load_ops(noarch, source)
+    assert finding.what.startswith("the fake kernel of `zap` crashed")
+
+
+@needs_client
+def test_refusals_and_inputs_that_cannot_be_made_up_are_notes(noarch: Make) -> None:
+    source = """
+def refuses(x):
+    raise ValueError("x must have 3 dimensions\\nand more")
+add("picky(Tensor x) -> Tensor", refuses, torch.empty_like)
+add("named(Tensor x, str mode) -> Tensor", lambda x, mode: x + 1, lambda x, mode: x + 1)
+add("unfaked(Tensor x) -> Tensor", lambda x: x + 1)
+"""
+    (finding,) = load_ops(noarch, source)
+    assert finding.severity == "info"
+    assert "`picky`: ValueError: x must have 3 dimensions;" in finding.what + ";"
+    assert "`named`: no value can be made up for `str mode`" in finding.what
+    assert "`unfaked` (its fake kernel): no fake kernel is registered" in finding.what
+
+
+@needs_client
+def test_a_fake_kernel_that_lies_about_shapes(noarch: Make) -> None:
+    source = 'add("sum(Tensor x) -> Tensor", lambda x: x.sum(0), torch.empty_like)\n'
+    (finding,) = load_ops(noarch, source)
+    assert finding.severity == "warning"
+    assert "`sum` answers float32[4], " in finding.what
+    assert "its fake kernel float32[4, 4]" in finding.what
+
+
+@needs_client
+def test_an_op_without_a_kernel_or_without_a_schema(noarch: Make) -> None:
+    source = f"""
+lib.define("idle(Tensor x) -> Tensor")
+more = torch.library.Library("{ID}", "IMPL")
+more.m.impl("dangling", "CPU", lambda x: x)
+"""
+    found = {finding.what: finding.severity for finding in load_ops(noarch, source)}
+    assert found["`idle` has no kernel for the device that the variant is for"] == "warning"
+    assert found["`dangling` has kernels, but is not defined"] == "error"
+
+
+@needs_client
+def test_a_namespace_of_somebody_else_is_doubted(noarch: Make) -> None:
+    source = 'other = torch.library.Library("mine", "DEF")\nother.define("f() -> ()")\n'
+    (finding,) = load_ops(noarch, source)
+    assert finding.severity == "warning"
+    assert "the namespaces `mine` appeared" in finding.what
+
+
+@needs_client
+def test_a_crash_at_the_very_end(noarch: Make) -> None:
+    source = f"{GOOD_OPS}import atexit\natexit.register(os.abort)\n"
+    (finding,) = load_ops(noarch, source)
+    assert finding.severity == "warning"
+    assert "SIGABRT" in finding.what
+
+
+def test_every_other_interpreter_is_asked(noarch: Make, tmp_path: Path) -> None:
+    good, lacking = bare_python(tmp_path, "torch"), tmp_path / "lacking"
+    lacking.mkdir()
+    second = bare_python(lacking, "jax")
+    (finding,) = Load().run(noarch(python=good, other_pythons=(second,)))
+    assert finding.severity == "info"
+    assert finding.what == f"under {second}: not loaded here: {second} has no torch"
+
+
+OTHER_ID = "_relu_cpu_fffffff"
+
+
+@pytest.fixture
+def other(tmp_path: Path, seal: Callable[..., None]) -> Callable[[str], Path]:
+    """Another version of the kernel, with the given body."""
+
+    def made(source: str, identifier: str = OTHER_ID) -> Path:
+        root = tmp_path / "other" / "torch-cpu"
+        root.mkdir(parents=True)
+        (root / "__init__.py").write_text(OPS.replace(ID, identifier) + source)
+        (root / "_ops.py").write_text("")
+        seal(root, Metadata("relu", identifier, 1, "mit", "cpu"))
+        return root
+
+    return made
+
+
+@needs_client
+def test_two_versions_in_one_process(noarch: Make, other: Callable[[str], Path]) -> None:
+    assert load_ops(noarch, GOOD_OPS, beside=other(GOOD_OPS)) == []
+
+
+SHARED = 'import sys\nstate = sys.__dict__.setdefault("shared", {{"by": 2}})\nstate["by"] += {0}\n'
+SCALES = 'add("scale(Tensor x) -> Tensor", lambda x: x * state["by"], torch.empty_like)\n'
+
+
+@needs_client
+def test_a_version_that_changes_the_other(noarch: Make, other: Callable[[str], Path]) -> None:
+    mine, theirs = SHARED.format(1) + SCALES, SHARED.format(0) + SCALES
+    (finding,) = load_ops(noarch, mine, beside=other(theirs))
+    assert finding.severity == "error"
+    assert "changes what the other version's `scale` answers" in finding.what
+
+
+@needs_client
+def test_a_version_that_the_other_changes(noarch: Make, other: Callable[[str], Path]) -> None:
+    mine, theirs = SHARED.format(0) + SCALES, SHARED.format(5) + SCALES
+    (finding,) = load_ops(noarch, mine, beside=other(theirs))
+    assert finding.severity == "error"
+    assert "`scale` answers differently beside another version" in finding.what
+
+
+@needs_client
+def test_versions_that_register_the_same(noarch: Make, other: Callable[[str], Path]) -> None:
+    clash = 'both = torch.library.Library("relu", "DEF")\n'
+    found = load_ops(noarch, clash, beside=other(clash))
+    assert severities(found) == ["error"]
+    assert "beside" in found[-1].what
+
+
+@needs_client
+@pytest.mark.parametrize(
+    ("source", "identifier", "reason"),
+    [("1 / 0", OTHER_ID, "ZeroDivisionError"), ("", ID, "has the same id")],
+)
+def test_another_version_that_cannot_be_compared(
+    noarch: Make, other: Callable[..., Path], source: str, identifier: str, reason: str
+) -> None:
+    (finding,) = load_ops(noarch, "", beside=other(source, identifier))
+    assert finding.severity == "info"
+    assert reason in finding.what
+
+
+REGISTERS_ELSEWHERE = f"""
+#define Py_LIMITED_API 0x03090000
+#include <Python.h>
+static struct PyModuleDef def = {{PyModuleDef_HEAD_INIT, "{ID}", 0, 0, 0, 0, 0, 0, 0}};
+PyMODINIT_FUNC PyInit_{ID}(void) {{
+  PyObject *torch = PyImport_ImportModule("torch.library");
+  PyObject *library = PyObject_CallMethod(torch, "Library", "ss", "mine", "DEF");
+  PyObject_CallMethod(library, "define", "s", "f() -> ()");
+  return PyModule_Create(&def);
+}}
+"""
+
+
+@needs_client
+@pytest.mark.compile
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
+def test_what_the_library_registers_elsewhere(make: Make, library: Callable[..., bytes]) -> None:
+    import torch
+
+    include = sysconfig.get_paths()["include"]
+    if not Path(include, "Python.h").is_file():
+        pytest.skip("no Python.h on this machine")
+    major, minor = torch.__version__.split(".")[:2]
+    variant = f"torch{major}{minor}-cxx11-cpu-{platform.machine()}-linux"
+    files = {
+        f"{ID}.abi3.so": library(REGISTERS_ELSEWHERE, f"-I{include}"),
+        "__init__.py": f"import torch\nfrom . import {ID}\n",
+    }
+    ((severity, what),) = said(make(files, variant=variant, python=HERE))
+    assert severity == "error"
+    assert what == f"its library registers `mine::f` outside its namespace `{ID}`"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.cli.built import discover
+from kbuild.cli.built import Loading, discover
 from kbuild.errors import UsageError
 from kbuild.fileset import FileSet
 
@@ -51,6 +51,19 @@ class TestDiscovery:
     def test_globs(self, tmp_path):
         make(tmp_path / "build", CPU, CUDA)
         assert names(discover(tmp_path, ["*-cpu-*"])) == [CPU]
+
+    def test_the_other_version_of_a_variant(self, tmp_path):
+        old = make(tmp_path / "old" / "build", CPU)
+        beside = Loading(beside=old.parent)
+        assert beside.version_beside(tmp_path / "build" / CPU) == old / CPU
+        assert Loading(beside=old / CPU).version_beside(tmp_path / CUDA) == old / CPU
+        assert Loading().version_beside(tmp_path / CPU) is None
+
+    def test_a_variant_that_the_other_version_lacks_is_not_passed_over(self, tmp_path):
+        old = make(tmp_path / "old" / "build", CPU).parent
+        lacking = Loading(beside=old).version_beside(tmp_path / "build" / CUDA)
+        assert lacking is not None
+        assert not lacking.exists()
 
     def test_nothing_built(self, tmp_path):
         with pytest.raises(UsageError, match="no built variants"):
