@@ -124,7 +124,50 @@ METADATA = (
     ),
 )
 CRASH = "__attribute__((constructor)) static void seeded() { __builtin_trap(); }\n"
+HIDDEN = """\
+import torch
+
+from ._ops import ops
+
+make = getattr(torch.library, "".join(reversed("po_motsuc")))
+
+
+@make("relu::relu", mutates_args=())
+def relu(x: torch.Tensor) -> torch.Tensor:
+    return x.clamp(min=0)
+"""
+LIES = """
+
+@relu.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty((1, 2, 3, 4, 5))
+"""
+FALLS = INIT.replace("    return x.clamp(min=0)", "    os.abort()").replace(
+    "import torch\n", "import os\n\nimport torch\n"
+)
 LOADING = (
+    Case(
+        "op: hidden",
+        "through a name that is made at run time",
+        "load",
+        "the namespaces `relu` appeared",
+        on(PLAIN, python={"__init__.py": HIDDEN}),
+        also=("ops",),
+    ),
+    Case(
+        "crash in an op",
+        "an op that ends the process that calls it",
+        "load",
+        "crashed",
+        on(PLAIN, python={"__init__.py": FALLS}),
+    ),
+    Case(
+        "fake of another shape",
+        "a fake kernel that `torch.compile` would believe",
+        "load",
+        "its fake kernel",
+        on(PLAIN, python={"__init__.py": INIT + LIES}),
+    ),
     Case(
         "crash on load",
         "the library ends the process that loads it",
