@@ -13,9 +13,13 @@ from kbuild.generate.metadata import metadata_of
 from kbuild.metadata import METADATA_FILE, Builder
 from kbuild.plan import VariantPlan
 
+_LIBRARIES = (".so", ".dylib", ".pyd")
+
 
 def finish(plan: VariantPlan, stage: Path, builder: Builder | None = None) -> None:
-    """Write `metadata.json` with the digest of everything else in `stage`.
+    """Write `metadata.json` with the digest of everything else in `stage`, and settle modes.
+
+    What a file may be used for depends on what it is, and on no umask.
 
     Args:
         plan: what was built.
@@ -24,6 +28,10 @@ def finish(plan: VariantPlan, stage: Path, builder: Builder | None = None) -> No
     """
     metadata = replace(metadata_of(plan, builder), digest=digest_variant(stage))
     (stage / METADATA_FILE).write_text(metadata.to_json_text(), encoding="utf-8")
+    for path in (stage, *stage.rglob("*")):
+        if path.is_symlink():
+            continue
+        path.chmod(0o755 if path.is_dir() or path.suffix in _LIBRARIES else 0o644)
 
 
 def place(stage: Path, target: Path) -> None:

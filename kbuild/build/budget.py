@@ -110,17 +110,21 @@ class Run:
 
 
 @contextmanager
-def opened(budget: Budget, cache: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Run]:
+def opened(
+    budget: Budget, cache: Path, environ: Mapping[str, str] = os.environ, *, keeps: bool = True
+) -> Iterator[Run]:
     """A run in a folder of its own, which is gone afterwards.
 
-    Without a jobserver, every ninja gets `--jobs` of its own.
+    Objects are kept where both `keeps` and the environment say so. Without a jobserver, every
+    ninja gets `--jobs` of its own.
 
     Raises:
         UsageError: `KBUILD_COMPILER_LAUNCHER` names a program that is not there, or
             `KBUILD_CACHE_SIZE` no amount.
     """
     tool = other_launcher(environ)
-    keeps, limit = objectcache.is_enabled(environ), objectcache.limit_of(environ)
+    tool = tool if keeps else ""
+    keeps, limit = keeps and objectcache.is_enabled(environ), objectcache.limit_of(environ)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kbuild-"))
         # MAKEFLAGS cannot hold a path with white space.

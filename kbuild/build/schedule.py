@@ -53,7 +53,8 @@ def _perform(task: Task[T], run: Run) -> T | None:
     """Prepare, then do the work while holding the token that is its ninja's own."""
     if run.is_ending:
         return None
-    task.prepare()
+    with _PREPARATIONS:  # what is unpacked takes memory
+        task.prepare()
     if run.server is None:
         return _unless_ending(task, run)
     if not run.server.acquire(lambda: run.is_ending):

@@ -44,6 +44,7 @@ VERBS = tuple(
         (_CHECK, "check-builds", "Check built variants, loading included"),
         (_CHECK, "check-abi", "Check libraries, alone or in built variants"),
         (_CHECK, "verify", "Verify the signatures of built variants"),
+        (_CHECK, "reproduce", "Build variants again elsewhere, and compare the bytes"),
         (_FILES, "update-build", "Rewrite build.toml to the current edition"),
         (_FILES, "create-pyproject", "Write the CMake project for work without kbuild"),
         (_FILES, "clean-pyproject", "Remove what create-pyproject wrote"),

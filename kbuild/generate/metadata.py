@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import cast
 
 from kbuild import __version__
-from kbuild.metadata import Builder, GitState, KernelDependency, Metadata, Provenance
+from kbuild.metadata import (
+    Builder,
+    GitState,
+    KernelDependency,
+    Metadata,
+    Provenance,
+    UsedToolchain,
+)
 from kbuild.plan import VariantPlan
+
+_PLACE = re.compile(r"\(/.*, sha256")
 
 
 def metadata_of(plan: VariantPlan, builder: Builder | None = None) -> Metadata:
@@ -29,7 +40,7 @@ def metadata_of(plan: VariantPlan, builder: Builder | None = None) -> Metadata:
         upstream=kernel.upstream,
         source=kernel.source,
         provenance=Provenance(
-            builder or Builder(__version__),
+            replace(builder or Builder(__version__), toolchain=_toolchain(plan)),
             GitState(plan.commit, plan.dirty) if plan.commit else None,
         ),
     )
@@ -38,6 +49,15 @@ def metadata_of(plan: VariantPlan, builder: Builder | None = None) -> Metadata:
 def metadata_text(plan: VariantPlan) -> str:
     """The file's text as it is known before the build."""
     return metadata_of(plan).to_json_text()
+
+
+def _toolchain(plan: VariantPlan) -> UsedToolchain | None:
+    """What compiled it. A folder of headers is known by its content: its place is nobody's."""
+    used = plan.toolchain
+    if used is None or not plan.is_compiled:
+        return None
+    versions = {name: _PLACE.sub("(sha256", version) for name, version in used.versions}
+    return UsedToolchain(used.source, dict(sorted(versions.items())))
 
 
 def _dependency(entry: object) -> KernelDependency:

@@ -8,6 +8,7 @@ from kbuild.metadata.model import (
     Metadata,
     MetadataError,
     Provenance,
+    UsedToolchain,
 )
 from kbuild.metadata.reader import parse
 
@@ -19,5 +20,6 @@ __all__ = [
     "Metadata",
     "MetadataError",
     "Provenance",
+    "UsedToolchain",
     "parse",
 ]

@@ -54,6 +54,20 @@ class GitState:
 
 
 @dataclass(frozen=True)
+class UsedToolchain:
+    """What the variant was compiled with; places on that machine are left out."""
+
+    source: str
+    """Where it came from: `host`, `wheels`, `debian-nvcc`, ..."""
+    versions: Mapping[str, str]
+    """By name, e.g. `c++`, `cuda`, `torch`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"source": ..., "versions": {...}}`."""
+        return {"source": self.source, "versions": dict(self.versions)}
+
+
+@dataclass(frozen=True)
 class Builder:
     """The tool that built the variant."""
 
@@ -61,12 +75,15 @@ class Builder:
     name: str = "kbuild"
     git: GitState | None = None
     """State of the tool's own source, when it ran from a checkout."""
+    toolchain: UsedToolchain | None = None
+    """None when nothing was compiled, and in variants of other tools."""
 
     def to_json(self) -> dict[str, Any]:
-        """`{"name": "kbuild", "version": ..., "commit"?, "dirty"?}`."""
-        return {"name": self.name, "version": self.version} | (
-            self.git.to_json() if self.git else {}
-        )
+        """`{"name": "kbuild", "version": ..., "commit"?, "dirty"?, "toolchain"?}`."""
+        entries = {"name": self.name, "version": self.version}
+        git = self.git.to_json() if self.git else {}
+        used = {"toolchain": self.toolchain.to_json()} if self.toolchain else {}
+        return {**entries, **git, **used}
 
 
 @dataclass(frozen=True)

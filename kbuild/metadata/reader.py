@@ -16,6 +16,7 @@ from kbuild.metadata.model import (
     Metadata,
     MetadataError,
     Provenance,
+    UsedToolchain,
 )
 
 NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
@@ -173,9 +174,21 @@ class _Reader:
             version=self._text(made, "version", prefix=prefix) if made else "",
             name=str(made.get("name", "kernel-builder")),
             git=self._git(made, prefix) if has_git else None,
+            toolchain=self._toolchain(made, prefix),
         )
         kernel = self._object(whole, "kernel", prefix="provenance.")
         return Provenance(builder, self._git(kernel, "provenance.kernel.") if kernel else None)
+
+    def _toolchain(self, made: Part, prefix: str) -> UsedToolchain | None:
+        used = self._object(made, "toolchain", prefix=prefix)
+        if not used:
+            return None
+        prefix = f"{prefix}toolchain."
+        versions = self._object(used, "versions", required=True, prefix=prefix)
+        if not all(isinstance(value, str) for value in versions.values()):
+            self.problems.append(f"`{prefix}versions` does not map names to strings")
+        source = self._text(used, "source", prefix=prefix)
+        return UsedToolchain(source, {name: str(value) for name, value in versions.items()})
 
     def _git(self, part: Part, prefix: str) -> GitState:
         key = "sha" if "sha" in part else "commit"

@@ -108,7 +108,7 @@ def _together(site: Site, plans: Sequence[VariantPlan]) -> list[Built]:
     options, doors = site.options, site.doors
     budget = budget_of(options.jobs, options.memory, options.seconds)
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
-    with opened(budget, doors.cache) as run:
+    with opened(budget, doors.cache, keeps=options.objects) as run:
         with doors.ui.progress(title, 0) as progress:
             together = Together(progress)
             tasks = [

@@ -43,6 +43,8 @@ class BuildOptions:
     """The state of the source, where the caller knows better than git."""
     provenance: bool = False
     """Whether a provenance statement and a list of ingredients are written beside each variant."""
+    objects: bool = True
+    """False when the object cache is not to be looked into, and gets nothing."""
     jobs: int | None = None
     """Compiler processes of all variants together; as many as there are processors when None."""
     memory: int | None = None

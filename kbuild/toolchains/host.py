@@ -25,6 +25,8 @@ from kbuild.version import Version
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
 _CXX_ONLY = ("cpu",)
+EPOCH = "315532800"
+"""1980-01-01: the time that compilers are told, in seconds since 1970."""
 INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
 # Flags from the environment would get into objects without the plan knowing.
 _LEAKING = (
@@ -204,6 +206,10 @@ def cmake_facts(facts: Facts, requires: Requirements) -> tuple[tuple[str, str], 
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for the build's processes: ours without what would change objects."""
+    """The environment for the build's processes: ours without what would change objects.
+
+    `__DATE__` and `__TIME__` are the same in every build, unless `SOURCE_DATE_EPOCH` is set.
+    """
     kept = {key: value for key, value in environ.items() if key not in _LEAKING}
-    return kept | {"LC_ALL": "C.UTF-8", "CLICOLOR_FORCE": "0"}
+    epoch = kept.get("SOURCE_DATE_EPOCH") or EPOCH
+    return kept | {"LC_ALL": "C.UTF-8", "CLICOLOR_FORCE": "0", "SOURCE_DATE_EPOCH": epoch}

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from integration_bench import Bench
+from integration_bench import Bench, mutant
+from tiny import write_tiny
 
 from kbuild.errors import ToolchainError
 from kbuild.run import LocalRunner
@@ -61,3 +62,52 @@ def test_what_was_installed_is_whole(relu: Bench) -> None:
     names = [entry["name"].rpartition("-")[0] for entry in answer["installed"]]
     assert [name.split("-")[0] for name in names] == ["cuda", "manylinux_2_28", "torch"]
     assert json.loads(relu.kbuild("toolchain", "verify", "--json").stdout)["ok"]
+
+
+# Taken out one at a time: places in the names of kernels, the process in the names of files, and
+# a random number where a unit has no public name.
+CUDA = "templates/project/cmake/languages/CUDA.cmake"
+# Builds of kbuild have a folder for such files as well.
+KEPT = (
+    "kbuild/build/unit/intermediates.py",
+    '["--keep", f"--keep-dir={self._folder}"] if self._folder else ',
+)
+CUTS = {
+    "place": ((CUDA, "-Xcudafe=--orig_src_path_name,/kernel/${name}"),),
+    "process": ((CUDA, "--objdir-as-tempdir"), KEPT),
+    "random": ((CUDA, 'kbuild_seed("-" ${ARGN})'),),
+}
+
+
+def test_cuda_is_reproducible(relu: Bench, tmp_path: Path) -> None:
+    tiny = write_tiny(tmp_path, "cuda", relu.cache)
+    tiny.kbuild("build", "--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0")
+    (outcome,) = json.loads(tiny.kbuild("reproduce", "--json").stdout)
+    assert (outcome["variant"], outcome["status"]) == (VARIANT, "same")
+
+
+@pytest.mark.parametrize("leak", CUTS)
+def test_each_cuda_flag_is_needed(relu: Bench, tmp_path: Path, leak: str) -> None:
+    tiny = write_tiny(tmp_path, "cuda", relu.cache)
+    env = {"PYTHONPATH": str(mutant(tmp_path, *CUTS[leak]))}
+    tiny.kbuild("build", "--toolchain", "wheels", "--variant", VARIANT, "--arch", "9.0", env=env)
+    done = tiny.kbuild("reproduce", "--json", expect=6, env=env)
+    changed = [one["path"] for one in json.loads(done.stdout)[0]["differences"]]
+    assert any(path.endswith(".abi3.so") for path in changed)
+
+
+def test_where_a_linked_store_leads_is_in_no_library(
+    relu: Bench, example: Callable[[str], Bench], tmp_path: Path
+) -> None:
+    """GCC would call Torch's headers by their shorter, real names."""
+    cache = tmp_path / ("long" * 20)
+    cache.mkdir()
+    (relu.cache / "store").mkdir(exist_ok=True)
+    (cache / "store").symlink_to(relu.cache / "store")
+    bench = Bench(example("relu").root, cache)
+    built = bench.built("--toolchain", "wheels", "--variant", VARIANT.replace("cu130", "cpu"))
+    (library,) = Path(built["path"]).glob("*.abi3.so")
+    content = library.read_bytes()
+    assert b"/torch/c10/core/" in content
+    assert str(relu.cache).encode() not in content
+    assert str(cache).encode() not in content

@@ -26,6 +26,7 @@ LAYERS = (
         "static",
         "provenance",
         "signing",
+        "comparison",
     ),
     ("generate", "scaffold", "metadata", "digest"),
     ("planning", "plan"),

@@ -15,6 +15,7 @@ from kbuild.metadata import (
     Metadata,
     MetadataError,
     Provenance,
+    UsedToolchain,
     parse,
 )
 
@@ -32,7 +33,12 @@ FULL = Metadata(
     archs=("8.0", "9.0a"),
     kernels_minver="0.17.0",
     digest={"algorithm": "sha256", "files": {"a": "YQ=="}},
-    provenance=Provenance(Builder("0.1.0", git=GitState(COMMIT, True)), GitState(COMMIT, False)),
+    provenance=Provenance(
+        Builder(
+            "0.1.0", git=GitState(COMMIT, True), toolchain=UsedToolchain("host", {"c++": "12"})
+        ),
+        GitState(COMMIT, False),
+    ),
 )
 SMALL = Metadata("relu", "_relu_cpu_0", 1, "mit", "cpu")
 
@@ -165,3 +171,18 @@ def test_importing_it_is_light() -> None:
     code = "import sys, kbuild.metadata; print(sorted({'pydantic', 'jinja2'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: TID251
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("toolchain", "problem"),
+    [
+        ({"source": "host"}, "versions` is missing"),
+        ({"source": "host", "versions": {"c++": 12}}, "versions` does not map names to strings"),
+        ({"versions": {}}, "source` is missing"),
+    ],
+)
+def test_a_toolchain_that_says_nothing(toolchain: object, problem: str) -> None:
+    document = SMALL.to_json()
+    document["provenance"] = {"kernel-builder": {"version": "1", "toolchain": toolchain}}
+    with pytest.raises(MetadataError, match=problem):
+        parse(json.dumps(document))

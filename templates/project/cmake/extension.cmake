@@ -34,6 +34,8 @@ function(kbuild_link target)
     # Operators register when libraries load: they stay needed although no symbol says so.
     list(PREPEND frameworks "-Wl,--push-state,--no-as-needed")
     list(APPEND frameworks "-Wl,--pop-state")
+    # Of the content, whatever the compiler was configured for.
+    target_link_options(${target} PRIVATE "LINKER:--build-id=sha1")
     kbuild_hide(${target})
   elseif(APPLE)
     # Python's symbols come from the interpreter.

@@ -20,12 +20,24 @@ set(KBUILD_HOST_FLAGS "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Two versions of a kernel in one process must not share their inline statics.
   list(APPEND KBUILD_HOST_FLAGS -fno-gnu-unique)
+  # A header is called as it was found, also where a link leads to it: else the maps below miss it.
+  list(APPEND KBUILD_HOST_FLAGS -fno-canonical-system-headers)
 endif()
 if(NOT MSVC)
   # Objects do not depend on where they were built.
   list(APPEND KBUILD_HOST_FLAGS "-ffile-prefix-map=${KBUILD_SOURCE_DIR}=/kernel"
        "-ffile-prefix-map=${KBUILD_GENERATED_DIR}=/generated"
        "-ffile-prefix-map=${CMAKE_CURRENT_BINARY_DIR}=/build")
+  if(KBUILD_PYTHON_INCLUDE_DIR)
+    list(APPEND KBUILD_PLACES "${KBUILD_PYTHON_INCLUDE_DIR}=/python")
+  endif()
+  foreach(place IN LISTS KBUILD_PLACES)
+    string(REGEX REPLACE "=[^=]*$" "" folder "${place}")
+    cmake_path(IS_PREFIX folder "${KBUILD_SOURCE_DIR}" above)
+    if(NOT above)
+      list(APPEND KBUILD_HOST_FLAGS "-ffile-prefix-map=${place}")
+    endif()
+  endforeach()
 endif()
 
 # kbuild_add_component(<name> [INCLUDE <folder>...] [DEFINITIONS <macro>...] [DEPENDS <library>...]
@@ -102,7 +114,21 @@ function(kbuild_sources component language)
   else()
     list(TRANSFORM ARGN PREPEND "${KBUILD_SOURCE_DIR}/")
     target_sources(kbuild-${component} PRIVATE ${ARGN})
+    kbuild_seed("" ${ARGN})
   endif()
+endfunction()
+
+# kbuild_seed(<prefix of the option> <file>...)
+# GCC names what has no public name after a random number, unless it is told one.
+function(kbuild_seed prefix)
+  if(MSVC)
+    return()
+  endif()
+  foreach(source IN LISTS ARGN)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${KBUILD_SOURCE_DIR}" OUTPUT_VARIABLE name)
+    set_property(SOURCE "${source}" APPEND PROPERTY
+                 COMPILE_OPTIONS "${prefix}-frandom-seed=${name}")
+  endforeach()
 endfunction()
 
 # kbuild_flags(<component> <language> <flags as a shell writes them>)

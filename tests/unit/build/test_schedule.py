@@ -101,13 +101,13 @@ def test_what_is_prepared_takes_no_token(tmp_path: Path) -> None:
 
 
 def test_two_are_prepared_at_a_time(tmp_path: Path) -> None:
-    now, most, lock = [0], [0], threading.Lock()
+    now, most, lock, pair = [0], [0], threading.Lock(), threading.Barrier(2)
 
     def prepare() -> None:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
-        time.sleep(0.05)
+        pair.wait(10)
         with lock:
             now[0] -= 1
 
@@ -234,3 +234,11 @@ def test_progress_is_one_for_all() -> None:
     second(1, 4, "b.cpp")
     first(2, 3, "c.cpp")
     assert seen == [(1, 3, "a.cpp"), (2, 7, "two: b.cpp"), (3, 7, "one: c.cpp")]
+
+
+def test_a_run_that_keeps_nothing(tmp_path: Path) -> None:
+    environ = {"KBUILD_COMPILER_LAUNCHER": sys.executable}
+    with opened(Budget(1, 1000), tmp_path, environ, keeps=False) as run:
+        assert not run.keeps
+        assert not run.tool  # another cache is a cache
+        assert str(tmp_path) not in run.environment("v", tmp_path / "p").values()

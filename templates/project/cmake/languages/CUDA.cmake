@@ -6,11 +6,15 @@ macro(kbuild_enable_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES OFF)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
+  cmake_path(GET CUDAToolkit_BIN_DIR PARENT_PATH root)
+  list(APPEND KBUILD_PLACES "${root}=/cuda")
 endmacro()
 
 function(kbuild_component_CUDA target)
   get_target_property(flags ${target} KBUILD_HOST_FLAGS)
   list(TRANSFORM flags PREPEND "-Xcompiler=")
+  # nvcc names what it passes on after its process; beside the object it takes the object's name.
+  list(APPEND flags --objdir-as-tempdir)
   if(KBUILD_NVCC_THREADS)
     list(APPEND flags "--threads=${KBUILD_NVCC_THREADS}")
   endif()
@@ -20,9 +24,25 @@ function(kbuild_component_CUDA target)
   target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 endfunction()
 
-# nvcc names local symbols after its process: without them the same sources give the same library.
-function(kbuild_link_flags_CUDA variable)
-  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-    set(${variable} "${${variable}} -Wl,--discard-all" PARENT_SCOPE)
+function(kbuild_sources_CUDA target)
+  list(TRANSFORM ARGN PREPEND "${KBUILD_SOURCE_DIR}/")
+  target_sources(${target} PRIVATE ${ARGN})
+  # This one passes it on to the host's compiler.
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    kbuild_seed("-" ${ARGN})
+  else()
+    kbuild_seed("-Xcompiler=" ${ARGN})
   endif()
+  foreach(source IN LISTS ARGN)
+    kbuild_name_cuda_unit("${source}")
+  endforeach()
+endfunction()
+
+# The names of an unnamed namespace's kernels have a digest of the unit's whole path; nvcc's front
+# end is told another one. The option takes commas for separators.
+function(kbuild_name_cuda_unit unit)
+  cmake_path(RELATIVE_PATH unit BASE_DIRECTORY "${KBUILD_SOURCE_DIR}" OUTPUT_VARIABLE name)
+  string(REPLACE "," "_" name "${name}")
+  set_property(SOURCE "${unit}" APPEND PROPERTY
+               COMPILE_OPTIONS "-Xcudafe=--orig_src_path_name,/kernel/${name}")
 endfunction()

@@ -7,10 +7,10 @@ macro(kbuild_enable_HIP)
   find_package(hip CONFIG REQUIRED HINTS "$ENV{ROCM_PATH}" /opt/rocm)
 endmacro()
 
-# C++ units call the runtime too. clang makes no unique symbols, and does not know the flag.
+# C++ units call the runtime too. clang makes no unique symbols, and does not know GCC's flags.
 function(kbuild_component_HIP target)
   get_target_property(flags ${target} KBUILD_HOST_FLAGS)
-  list(REMOVE_ITEM flags -fno-gnu-unique)
+  list(REMOVE_ITEM flags -fno-gnu-unique -fno-canonical-system-headers)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:HIP>:${flags}>")
   target_include_directories(${target} SYSTEM PRIVATE
     $<TARGET_PROPERTY:hip::host,INTERFACE_INCLUDE_DIRECTORIES>)

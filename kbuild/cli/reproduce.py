@@ -1,0 +1,152 @@
+"""`kbuild reproduce`: does the source give the same bytes again."""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.cli.built import add_variant, discover
+from kbuild.cli.context import Context
+from kbuild.cli.parser import add_json
+from kbuild.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from kbuild.pipeline.reproduce import Again
+    from kbuild.pipeline.reproduction import Reproduction
+    from kbuild.project import Project
+
+_HUB = "hub:"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    from kbuild.cli.sources import add_sources
+    from kbuild.cli.tools import add_torch_wheel
+
+    parser.add_argument(
+        "kernel_dir",
+        nargs="?",
+        metavar="DIR|hub:ORG/KERNEL@REV",
+        help="the project's folder (default: here); a kernel on the Hub is compared with what "
+        "the project here gives",
+    )
+    add_variant(parser)
+    parser.add_argument(
+        "--against",
+        metavar="DIR|hub:ORG/KERNEL@REV",
+        help="compare with these variants (default: the project's own)",
+    )
+    parser.add_argument(
+        "--toolchain",
+        metavar="NAME",
+        help="build with this toolchain (default: as recorded in the variant)",
+    )
+    parser.add_argument(
+        "--python", type=Path, metavar="PROGRAM", help="build against this interpreter's Torch"
+    )
+    add_torch_wheel(parser)
+    add_sources(parser)
+    parser.add_argument("-j", "--jobs", type=int, metavar="N", help="compiler processes at once")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="keep what is built in DIR")
+    add_json(parser)
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Build again, compare, and answer with a table."""
+    from kbuild.pipeline.options import Doors
+    from kbuild.pipeline.reproduce import reproduce
+    from kbuild.project import open_project
+
+    folder, against = _places(args)
+    project = open_project(ctx.folder(folder))
+    with ExitStack() as stack:
+        if against.startswith(_HUB):
+            fresh = stack.enter_context(tempfile.TemporaryDirectory(prefix="kbuild-hub-"))
+            place = _fetched(against, Path(fresh), args.variant)
+        else:
+            place = ctx.folder(Path(against)) if against else project.root
+        folders = discover(place, args.variant)
+        again = _again(args, ctx, project, folders)
+        results = reproduce(project, folders, again, Doors(ctx.runner, ctx.ui, ctx.cache))
+    return _report(results, ctx, as_json=args.json)
+
+
+def _places(args: Namespace) -> tuple[Path | None, str]:
+    """The project's folder, and what its variants are compared with; empty for its own."""
+    given, against = args.kernel_dir, args.against or ""
+    if given is None or not given.startswith(_HUB):
+        return (Path(given) if given else None), against
+    if against:
+        raise UsageError(f"`{given}` is compared with already", hint="leave --against out")
+    return None, given
+
+
+def _fetched(spec: str, into: Path, variants: Sequence[str]) -> Path:
+    from kbuild.hub.fetch import fetch_revision
+
+    return fetch_revision(spec, into, variants)
+
+
+def _again(args: Namespace, ctx: Context, project: Project, folders: Sequence[Path]) -> Again:
+    from kbuild.cli.sources import sources_of
+    from kbuild.cli.tools import torch_wheels_of
+    from kbuild.pipeline.options import BuildOptions
+    from kbuild.pipeline.reproduce import Again
+
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError("--jobs takes a number of processes, 1 or more")
+    keep = ctx.path(args.output) if args.output else None
+    if keep is not None and any((keep / folder.name).resolve() == folder for folder in folders):
+        raise UsageError(
+            f"--output {args.output} holds the variants to compare with", hint="name another folder"
+        )
+    options = BuildOptions(
+        python=args.python,
+        torch_wheels=torch_wheels_of(args, ctx),
+        sources=sources_of(args, ctx, project),
+        jobs=args.jobs,
+    )
+    return Again(options, args.toolchain, keep)
+
+
+def _report(results: Sequence[Reproduction], ctx: Context, *, as_json: bool) -> int:
+    """0 when everything that could be built again is the same, and something could."""
+    if as_json:
+        ctx.ui.data_json([result.to_json() for result in results])
+    else:
+        _say(results, ctx)
+    differing = [result for result in results if result.status == "differs"]
+    failed = [result.error for result in results if result.error]
+    same = sum(1 for result in results if result.status == "same")
+    if differing:
+        words = f"{len(differing)} of {len(results)} variants differ when they are built again"
+        ctx.ui.error(CheckError(words, ()))
+        return CheckError.code
+    if failed:
+        return failed[0].code
+    if not same:
+        ctx.ui.error(CheckError("no variant could be built again", ()))
+        return CheckError.code
+    return 0
+
+
+def _say(results: Sequence[Reproduction], ctx: Context) -> None:
+    rows = [(result.variant, result.status, _summary(result)) for result in results]
+    ctx.ui.table(("variant", "state", "built again"), rows)
+    for result in results:
+        for difference in result.differences:
+            ctx.ui.data(f"\n{result.variant}/{difference.sentence}")
+            for line in difference.details:
+                ctx.ui.data(f"    {line}")
+
+
+def _summary(result: Reproduction) -> str:
+    if result.status == "differs":
+        return f"{len(result.differences)} of {result.files} files differ"
+    if result.status == "same":
+        return f"{result.files} files in {result.seconds:.0f} s, sha256 {result.metadata[:16]}"
+    return result.reason
