@@ -97,9 +97,11 @@ def _at_top(names: list[str]) -> list[str]:
 
 
 def _files(root: Path) -> Iterator[Path]:
+    """Files and links, those to folders too."""
     for base, folders, files in os.walk(root):
         folders.sort()
-        yield from (Path(base, name) for name in sorted(files))
+        links = [name for name in folders if Path(base, name).is_symlink()]
+        yield from (Path(base, name) for name in sorted([*files, *links]))
 
 
 def _resolves_inside(path: Path, root: Path) -> bool:

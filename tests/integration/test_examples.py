@@ -23,6 +23,19 @@ print(kernel.__name__)
 
 
 @pytest.mark.compile
+@pytest.mark.parametrize("name", ["relu", "relu-stable-abi", "relu-noarch"])
+def test_what_is_built_has_no_findings(example: Callable[[str], Bench], name: str) -> None:
+    """Not even warnings, but for what this machine's compiler promises nobody."""
+    bench = example(name)
+    bench.build("--backend", "cpu")
+    done = bench.kbuild("check-builds", "--strict", "--skip", "manylinux", "--json")
+    (target,) = json.loads(done.stdout)["targets"]
+    found = [finding for built in target["outputs"] for finding in built["findings"]]
+    assert target["outputs"]
+    assert [finding for finding in found if finding["severity"] != "info"] == []
+
+
+@pytest.mark.compile
 def test_the_stable_abi_variant_loads(example: Callable[[str], Bench]) -> None:
     bench = example("relu-stable-abi")
     entry = bench.built("--backend", "cpu")

@@ -90,4 +90,7 @@ def test_links(noarch: Make, tmp_path: Path) -> None:
     (output.root / "inside").symlink_to("real.txt")
     (output.root / "out").symlink_to(tmp_path / "outside")
     (output.root / "gone").symlink_to("nothing")
-    assert [where for _, where, _ in said(output)] == ["gone", "out"]
+    (output.root / "elsewhere").symlink_to(tmp_path)
+    (output.root / "sub").mkdir()
+    (output.root / "here").symlink_to("sub")
+    assert [where for _, where, _ in said(output)] == ["elsewhere", "gone", "out"]

@@ -54,6 +54,15 @@ def test_what_is_proved_and_what_is_not(kbuild, metal):
     assert "sources of cpu not looked at" in answer.err
 
 
+def test_namespaces_in_cxx_sources_are_judged(kbuild, metal):
+    (metal / "cpu.cpp").write_text("TORCH_LIBRARY(demo, m) {}\n")
+    answer = kbuild("check", "--only", "ops")
+    assert answer.code == 6
+    assert answer.out.count("cpu.cpp:1: `TORCH_LIBRARY` opens the namespace `demo`") == 1
+    (metal / "cpu.cpp").write_text("TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {}\n")
+    assert kbuild("check", "--only", "ops").code == 0
+
+
 def test_findings_are_an_exit_code(kbuild, metal):
     (metal / "demo.metal").write_text('\n#include "gone.h"\n')
     answer = kbuild("check")

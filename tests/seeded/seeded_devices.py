@@ -1,0 +1,100 @@
+"""Device code that is not what `metadata.json` says, and libraries of other systems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from device_bench import MACHINE, PTX, bundle, fatbin
+from foreign import macho, pe
+from seeded_recipe import CUDA, GOOD, ID, MACOS, ROCM, WINDOWS, Case, Recipe, on
+
+INIT = (f"PyInit_{ID}",)
+ARCHS = ("8.0+PTX", "9.0a", "10.0f")
+CODE = ((MACHINE, "80"), (PTX, "80"), (MACHINE, "90a"), (MACHINE, "100f"))
+
+
+def cuda(*entries: tuple[int, str]) -> Recipe:
+    """A CUDA variant with these entries in its fat binary."""
+    sections = {".nv_fatbin": fatbin(*entries)}
+    return Recipe(variant=CUDA, sections=sections, metadata={"archs": ARCHS})
+
+
+def rocm(*archs: str) -> Recipe:
+    """A ROCm variant with code for these."""
+    sections = {".hip_fatbin": bundle(*archs)}
+    return Recipe(variant=ROCM, sections=sections, metadata={"archs": ("gfx90a", "gfx942")})
+
+
+def macos(**how: object) -> Recipe:
+    """A variant for macOS, its library written field by field."""
+    return Recipe(variant=MACOS, library=macho(exported=INIT, **how))  # type: ignore[arg-type]
+
+
+def windows(*libraries: str) -> Recipe:
+    """A variant for Windows that imports from these."""
+    imports = {name: ["PyModule_Create2"] for name in libraries}
+    return Recipe(variant=WINDOWS, library=pe(exported=INIT, imports=imports), file=f"{ID}.pyd")
+
+
+GOOD_DEVICES: Mapping[str, Recipe] = {
+    "cuda": cuda(*CODE),
+    "rocm": rocm("gfx90a", "gfx942"),
+    "macos": macos(),
+    "windows": windows("python3.dll"),
+}
+DEVICES = (
+    Case(
+        "missing arch",
+        "no code for one named arch",
+        "archs",
+        "no library has code for 10.0f",
+        cuda(*CODE[:-1]),
+    ),
+    Case(
+        "missing PTX",
+        "no PTX, though `8.0+PTX` is named",
+        "archs",
+        "no library has code for PTX of 8.0",
+        cuda(CODE[0], *CODE[2:]),
+    ),
+    Case(
+        "extra arch",
+        "code for an arch that nobody named",
+        "archs",
+        "has code for 12.0",
+        cuda(*CODE, (MACHINE, "120")),
+    ),
+    Case(
+        "missing gfx",
+        "the same for ROCm",
+        "archs",
+        "no library has code for gfx942",
+        rocm("gfx90a"),
+    ),
+    Case(
+        "device code in a CPU variant",
+        "CUDA code, backend `cpu`",
+        "archs",
+        "but the variant is for cpu",
+        on(GOOD["cpu"], sections={".nv_fatbin": fatbin((MACHINE, "80"))}),
+    ),
+)
+FOREIGN = (
+    Case(
+        "newer macOS", "`minos` 26.0", "macos", "needs macOS 26.0, after 15.0", macos(minos="26.0")
+    ),
+    Case(
+        "run path, macOS",
+        "LC_RPATH of the build",
+        "macos",
+        "LC_RPATH is `/opt/build/lib`",
+        macos(rpaths=("/opt/build/lib",)),
+    ),
+    Case(
+        "one CPython, Windows",
+        "imports from `python311.dll`",
+        "windows",
+        "only CPython 3.11 loads it",
+        windows("python311.dll"),
+    ),
+)
