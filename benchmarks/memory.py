@@ -1,15 +1,15 @@
 """Eight units of about 3 GB each under kbuild's memory budget, beside hand-chosen `ninja -j`.
 
 The units are generated (`heavy.py`) and added to `examples/relu-stable-abi`. With one cache:
-- outgrown: the weights that are recorded are those of small sources, which then became heavy;
-- first: a new workspace, nothing recorded;
-- again: every source edited, weights recorded;
+- outgrown: `--jobs`; the weights that are recorded are of small sources, which then became heavy;
+- first: as many jobs as kbuild chooses; a new workspace, nothing recorded;
+- again: `--jobs`; every source edited, weights recorded;
 - by hand: the same compile commands by plain ninja, with those `-j` that fit into the budget.
 
 kbuild's seconds are those of the whole command, configuring and checking included; ninja's are
 those of compiling and linking. Nothing comes from a cache: each round edits every source.
 
-    python benchmarks/memory.py [--unit-gb 3] [--memory 20G] [--jobs 8] [--save] [--json]
+    python benchmarks/memory.py [--unit-gb 3] [--memory 20G] [--jobs 8] [--by-hand 2 4 6] [--save] [--json]
 
 Needs Linux, and an environment with kbuild, torch and ninja (`pip install -e '.[dev]'`).
 """
@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,10 +85,10 @@ class Bench:
             shutil.rmtree(folder)
         shutil.rmtree(self.folder / "cache" / "units")
 
-    def build(self) -> dict[str, Any]:
-        """One `kbuild build`."""
+    def build(self, jobs: int | None = None) -> dict[str, Any]:
+        """One `kbuild build`; with kbuild's own number of jobs when None."""
         arguments = ["build", str(self.project), "--backend", "cpu", "--toolchain", "host"]
-        arguments += ["--jobs", str(self.jobs)]
+        arguments += ["--jobs", str(jobs)] if jobs else []
         arguments += ["--memory", self.memory] if self.memory else []
         env = {**os.environ, "KBUILD_CACHE_DIR": str(self.folder / "cache")}
         kills = oom_kills()
@@ -132,21 +132,21 @@ class Bench:
         return {"wall": wall, "summed MB": sampled.megabytes, "oom kills": oom_kills() - kills}
 
 
-def measured(bench: Bench, rows: int, budget: float) -> dict[str, Any]:
-    """All rounds. `budget` in MB decides which `-j` are not dared."""
+def measured(bench: Bench, rows: int, budget: float, hands: Sequence[int]) -> dict[str, Any]:
+    """All rounds. `budget` in MB decides which `-j` of `hands` are not dared."""
     bench.create()
     bench.edit(LIGHT, "light")
-    bench.build()
+    bench.build(bench.jobs)
     bench.edit(rows, "outgrown")
-    result: dict[str, Any] = {"outgrown": bench.build()}
+    result: dict[str, Any] = {"outgrown": bench.build(bench.jobs)}
     bench.edit(rows, "first")
     bench.forget()
     result["first"] = bench.build()
     bench.edit(rows, "again")
-    result["again"] = bench.build()
+    result["again"] = bench.build(bench.jobs)
     unit = result["again"]["unit peak MB"]
     by_hand: dict[str, Any] = {}
-    for jobs in BY_HAND:
+    for jobs in hands:
         fits = jobs * unit <= budget
         by_hand[f"-j{jobs}"] = bench.by_hand(jobs) if fits else "skipped: does not fit"
     return result | {"by hand": by_hand}
@@ -158,11 +158,13 @@ def targets(found: Mapping[str, Any], budget: float, gigabytes: float) -> list[d
     walls = [one["wall"] for one in found["by hand"].values() if isinstance(one, dict)]
     unit = found["again"]["unit peak MB"]
     over = max(one["summed MB"] - budget for one in builds)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"what": "kills for want of memory", "value": sum(one["oom kills"] for one in builds)}
         | {"target": 0},
         {"what": "unit peak off by, GB", "value": abs(unit / 1e3 - gigabytes)}
         | {"target": 0.1 * gigabytes},
+        {"what": "outgrown / best by hand", "value": found["outgrown"]["wall"] / min(walls)}
+        | {"target": 1.2},
         {"what": "first / best by hand", "value": found["first"]["wall"] / min(walls)}
         | {"target": 1.2},
         {"what": "again / best by hand", "value": found["again"]["wall"] / min(walls)}
@@ -179,13 +181,14 @@ def main() -> None:
     parser.add_argument("--unit-gb", type=float, default=3.0, help="GB of one unit (3)")
     parser.add_argument("--memory", help="kbuild's budget, e.g. 20G (default: kbuild's own)")
     parser.add_argument("--jobs", type=int, default=UNITS)
+    parser.add_argument("--by-hand", type=int, nargs="+", default=BY_HAND, metavar="N")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/memory.json")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     budget = (parse_memory(args.memory) if args.memory else memory_budget()) * MIB / MEGABYTE
     rows, probes = rows_for(args.unit_gb * GIGABYTE / MEGABYTE)
     with tempfile.TemporaryDirectory() as folder:
-        found = measured(Bench(Path(folder), args.jobs, args.memory), rows, budget)
+        found = measured(Bench(Path(folder), args.jobs, args.memory), rows, budget, args.by_hand)
     result = {
         "unit GB": args.unit_gb,
         "rows": rows,
