@@ -9,7 +9,7 @@ The units are generated (`heavy.py`) and added to `examples/relu-stable-abi`. Wi
 kbuild's seconds are those of the whole command, configuring and checking included; ninja's are
 those of compiling and linking. Nothing comes from a cache: each round edits every source.
 
-    python benchmarks/memory.py [--unit-gb 3] [--memory 20G] [--jobs 8] [--by-hand 2 4 6] [--save] [--json]
+    python benchmarks/memory.py [--unit-gb 3] [--memory 20G] [--jobs 8] [--by-hand N ...] [--save]
 
 Needs Linux, and an environment with kbuild, torch and ninja (`pip install -e '.[dev]'`).
 """
