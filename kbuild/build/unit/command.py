@@ -113,9 +113,12 @@ class Command:
 
     def _read_map(self, word: str) -> bool:
         host = next((prefix for prefix in _HOST if word.startswith(prefix)), "")
-        if not word.startswith(host + _FILE_MAP):
+        mapping = word[len(host) :]
+        if host:  # quoted there when it has a space
+            mapping = mapping.strip("'")
+        if not mapping.startswith(_FILE_MAP):
             return False
-        place, _, name = word[len(host + _FILE_MAP) :].rpartition("=")
+        place, _, name = mapping[len(_FILE_MAP) :].rpartition("=")
         self.maps.append((place, name))
         self.words.append(f"{host}{_FILE_MAP}{name}")
         return True

@@ -43,6 +43,13 @@ def test_what_nvcc_is_told() -> None:
     assert "-Xcompiler=-ffile-prefix-map=/kernel" in command.words
 
 
+def test_a_place_with_a_space_is_a_place() -> None:
+    mapped = "-Xcompiler='-ffile-prefix-map=/a b=/kernel'"
+    command = Command(["nvcc", mapped, "-c", "/a b/x.cu", "-o", "x.o"], "CUDA", "/a b")
+    assert command.words == ["-Xcompiler=-ffile-prefix-map=/kernel"]
+    assert command.maps == [("/a b", "/kernel")]
+
+
 def test_threads_are_neither_run_as_written_nor_looked_up_by() -> None:
     bare = [word for word in NVCC if word != "--threads=4"]
     written = (NVCC, [*bare, "-t", "2", "--jobserver"], [*bare, "--threads", "0"], [*bare, "-t=3"])

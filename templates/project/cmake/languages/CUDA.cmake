@@ -12,6 +12,7 @@ endmacro()
 
 function(kbuild_component_CUDA target)
   get_target_property(flags ${target} KBUILD_HOST_FLAGS)
+  list(TRANSFORM flags REPLACE "^(.* .*)$" "'\\1'") # nvcc splits what it passes on at spaces
   list(TRANSFORM flags PREPEND "-Xcompiler=")
   # nvcc names what it passes on after its process; beside the object it takes the object's name.
   list(APPEND flags --objdir-as-tempdir)
