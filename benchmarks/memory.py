@@ -132,13 +132,17 @@ class Bench:
         return {"wall": wall, "summed MB": sampled.megabytes, "oom kills": oom_kills() - kills}
 
 
-def measured(bench: Bench, rows: int, budget: float, hands: Sequence[int]) -> dict[str, Any]:
+def measured(
+    bench: Bench, rows: int, budget: float, hands: Sequence[int], *, outgrown: bool
+) -> dict[str, Any]:
     """All rounds. `budget` in MB decides which `-j` of `hands` are not dared."""
     bench.create()
     bench.edit(LIGHT, "light")
     bench.build(bench.jobs)
-    bench.edit(rows, "outgrown")
-    result: dict[str, Any] = {"outgrown": bench.build(bench.jobs)}
+    result: dict[str, Any] = {}
+    if outgrown:
+        bench.edit(rows, "outgrown")
+        result["outgrown"] = bench.build(bench.jobs)
     bench.edit(rows, "first")
     bench.forget()
     result["first"] = bench.build()
@@ -154,7 +158,8 @@ def measured(bench: Bench, rows: int, budget: float, hands: Sequence[int]) -> di
 
 def targets(found: Mapping[str, Any], budget: float, gigabytes: float) -> list[dict[str, Any]]:
     """What was measured beside what was promised."""
-    builds = [found[name] for name in ("outgrown", "first", "again")]
+    names = [name for name in ("outgrown", "first", "again") if name in found]
+    builds = [found[name] for name in names]
     walls = [one["wall"] for one in found["by hand"].values() if isinstance(one, dict)]
     unit = found["again"]["unit peak MB"]
     over = max(one["summed MB"] - budget for one in builds)
@@ -163,13 +168,11 @@ def targets(found: Mapping[str, Any], budget: float, gigabytes: float) -> list[d
         | {"target": 0},
         {"what": "unit peak off by, GB", "value": abs(unit / 1e3 - gigabytes)}
         | {"target": 0.1 * gigabytes},
-        {"what": "outgrown / best by hand", "value": found["outgrown"]["wall"] / min(walls)}
-        | {"target": 1.2},
-        {"what": "first / best by hand", "value": found["first"]["wall"] / min(walls)}
-        | {"target": 1.2},
-        {"what": "again / best by hand", "value": found["again"]["wall"] / min(walls)}
-        | {"target": 1.2},
         {"what": "above the budget at most, units", "value": max(0.0, over) / unit, "target": 1},
+    ]
+    rows += [
+        {"what": f"{name} / best by hand", "value": found[name]["wall"] / min(walls), "target": 1.2}
+        for name in names
     ]
     peak = max(one["peak of kbuild MB"] for one in builds)
     return [*rows, target("heavy units", Ran(None, 0.0, peak))]
@@ -181,6 +184,7 @@ def main() -> None:
     parser.add_argument("--unit-gb", type=float, default=3.0, help="GB of one unit (3)")
     parser.add_argument("--memory", help="kbuild's budget, e.g. 20G (default: kbuild's own)")
     parser.add_argument("--jobs", type=int, default=UNITS)
+    parser.add_argument("--no-outgrown", action="store_true", help="leave out that round")
     parser.add_argument("--by-hand", type=int, nargs="+", default=BY_HAND, metavar="N")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/memory.json")
     parser.add_argument("--json", action="store_true")
@@ -188,7 +192,13 @@ def main() -> None:
     budget = (parse_memory(args.memory) if args.memory else memory_budget()) * MIB / MEGABYTE
     rows, probes = rows_for(args.unit_gb * GIGABYTE / MEGABYTE)
     with tempfile.TemporaryDirectory() as folder:
-        found = measured(Bench(Path(folder), args.jobs, args.memory), rows, budget, args.by_hand)
+        found = measured(
+            Bench(Path(folder), args.jobs, args.memory),
+            rows,
+            budget,
+            args.by_hand,
+            outgrown=not args.no_outgrown,
+        )
     result = {
         "unit GB": args.unit_gb,
         "rows": rows,
