@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kbuild.static.diagnostics import SHOWN, findings
 
-ROOT = Path("/work/demo")
+ROOT = Path("/srv/demo")
 
 
 def places(said: str) -> list[tuple[str, str]]:
@@ -15,11 +15,11 @@ def places(said: str) -> list[tuple[str, str]]:
 
 def test_errors_of_the_project() -> None:
     said = """\
-/work/demo/src/k.cpp: In function 'void f()':
-/work/demo/src/k.cpp:11:8: error: 'quue' is not a member of 'sycl'
+/srv/demo/src/k.cpp: In function 'void f()':
+/srv/demo/src/k.cpp:11:8: error: 'quue' is not a member of 'sycl'
    11 |   sycl::quue q;
       |         ^~~~
-/work/demo/src/k.h:3:1: fatal error: gone.h: No such file or directory
+/srv/demo/src/k.h:3:1: fatal error: gone.h: No such file or directory
 compilation terminated.
 """
     assert places(said) == [
@@ -30,10 +30,10 @@ compilation terminated.
 
 def test_gcc_leads_to_an_error_in_a_foreign_header() -> None:
     said = """\
-In file included from /work/demo/src/k.h:2,
-                 from /work/demo/src/k.cpp:5:
+In file included from /srv/demo/src/k.h:2,
+                 from /srv/demo/src/k.cpp:5:
 /opt/sycl/queue.hpp: In instantiation of 'void run(T) [with T = int]':
-/work/demo/src/k.cpp:20:9:   required from here
+/srv/demo/src/k.cpp:20:9:   required from here
 /opt/sycl/queue.hpp:7:3: error: static assertion failed: no
 /opt/sycl/queue.hpp:7:3: note: 'false' evaluates to false
 """
@@ -43,7 +43,7 @@ In file included from /work/demo/src/k.h:2,
 def test_clang_leads_there_afterwards() -> None:
     said = """\
 /opt/sycl/queue.hpp:7:3: error: static assertion failed: no
-/work/demo/src/k.cpp:20:9: note: in instantiation of function template specialization 'run<int>'
+/srv/demo/src/k.cpp:20:9: note: in instantiation of function template specialization 'run<int>'
 /opt/sycl/other.hpp:9:3: error: other
 2 errors generated.
 """
@@ -54,7 +54,7 @@ def test_clang_leads_there_afterwards() -> None:
 
 
 def test_only_the_first_errors_are_shown() -> None:
-    said = "".join(f"/work/demo/src/k.cpp:{n}:1: error: e{n}\n" for n in range(1, SHOWN + 4))
+    said = "".join(f"/srv/demo/src/k.cpp:{n}:1: error: e{n}\n" for n in range(1, SHOWN + 4))
     shown = places(said)
     assert len(shown) == SHOWN + 1
     assert shown[-1] == ("src/k.cpp", "3 more errors")
