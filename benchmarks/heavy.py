@@ -32,16 +32,16 @@ template <int I, int J> struct Cell {{
   int f0(row, column) const; int f1(const self&, int); int f2(row*, column*, self*);
   int f3(int (*)(row), column);
   self& operator+=(const self&); self operator+(const self&) const;
-  enum {{ value = I * 31 + J }};
+  static constexpr int value = I * 31 + J;
 }};
 template <int I, int J> struct Row {{
-  enum {{ value = Cell<I, J>::value + Row<I, J - 1>::value }};
+  static constexpr int value = Cell<I, J>::value ^ Row<I, J - 1>::value;
 }};
-template <int I> struct Row<I, 0> {{ enum {{ value = 0 }}; }};
+template <int I> struct Row<I, 0> {{ static constexpr int value = 0; }};
 template <int I> struct All {{
-  enum {{ value = Row<I, {columns}>::value ^ All<I - 1>::value }};
+  static constexpr int value = Row<I, {columns}>::value ^ All<I - 1>::value;
 }};
-template <> struct All<0> {{ enum {{ value = 1 }}; }};
+template <> struct All<0> {{ static constexpr int value = 1; }};
 int value() {{ return All<{rows}>::value; }}
 }}
 """

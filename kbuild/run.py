@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TextIO, TypeAlias
+
+from kbuild.output import KEPT, Ends
 
 Listener = Callable[[str], None]
 _Process: TypeAlias = "subprocess.Popen[str]"  # noqa: TID251
@@ -38,7 +40,7 @@ class Done:
     argv: tuple[str, ...]
     returncode: int
     output: str
-    """stdout and stderr, interleaved as they came."""
+    """stdout and stderr, interleaved as they came; the ends of a long one that went to a log."""
     seconds: float
 
     @property
@@ -68,7 +70,8 @@ class Runner(Protocol):
     ) -> Done:
         """Run to the end. `env` is the whole environment (default: this process's).
 
-        Output goes to `log` (after a line with the command) and line by line to `listen`.
+        Output goes to `log` as it comes (after a line with the command), and line by line to
+        `listen`. With a log, no more than the ends of a long output are kept in memory.
         `inherit` are the descriptors that it gets beside the standard ones.
         A program that cannot be started counts as exit code 127 with the reason as output.
         """
@@ -107,20 +110,21 @@ class LocalRunner:
     ) -> Done:
         """See `Runner.run`."""
         command = tuple(str(part) for part in argv)
-        began = time.monotonic()
-        lines: list[str] = []
-
-        def take(line: str) -> None:
-            lines.append(line)
-            if listen is not None:
-                listen(line.rstrip("\n"))
-
         start = partial(self._start, command, cwd, env, stdin is not None, tuple(inherit))
-        code = self._stream(start, stdin, take, command[0])
-        done = Done(command, code, "".join(lines), time.monotonic() - began)
-        if log is not None:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_text(_log_text(done, cwd, env))
+        began = time.monotonic()
+        ends = Ends(None if log is None else KEPT)
+        with _opened(log) as file:
+            file.write(_first_line(command, cwd, env))
+
+            def take(line: str) -> None:
+                file.write(line)
+                ends.take(line)
+                if listen is not None:
+                    listen(line.rstrip("\n"))
+
+            code = self._stream(start, stdin, take, command[0])
+            done = Done(command, code, ends.text, time.monotonic() - began)
+            file.write(f"\n[exit {done.returncode}, {done.seconds:.1f} s]\n")
         return done
 
     def _stream(
@@ -172,11 +176,18 @@ class LocalRunner:
             return process
 
 
-def _log_text(done: Done, cwd: Path | None, env: Mapping[str, str] | None) -> str:
+def _opened(log: Path | None) -> TextIO:
+    """Where a process's words go; nowhere when there is no log."""
+    if log is None:
+        return Path(os.devnull).open("w")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return log.open("w", encoding="utf-8", errors="surrogateescape", buffering=1)
+
+
+def _first_line(argv: tuple[str, ...], cwd: Path | None, env: Mapping[str, str] | None) -> str:
     changed = {
         key: value for key, value in sorted((env or {}).items()) if os.environ.get(key) != value
     }
     prefix = "".join(f"{key}={shlex.quote(value)} " for key, value in changed.items())
     where = f"cd {shlex.quote(str(cwd))} && " if cwd else ""
-    tail = f"[exit {done.returncode}, {done.seconds:.1f} s]"
-    return f"$ {where}{prefix}{done.command}\n{done.output}\n{tail}\n"
+    return f"$ {where}{prefix}{shlex.join(argv)}\n"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,31 @@ Tell = Callable[[int, int, str], None]
 
 
 @dataclass
+class Errors:
+    """Finds the first error in lines that come one by one; the others are not kept."""
+
+    limit: int = EXCERPT_LINES
+    _lines: deque[str] = field(default_factory=deque)
+    _is_found: bool = False
+
+    def take(self, line: str) -> None:
+        """One more line."""
+        if not self._is_found and _ERROR.search(line):
+            self._is_found = True
+            self._lines.clear()
+        if self._is_found and len(self._lines) == self.limit:
+            return
+        self._lines.append(line)
+        if len(self._lines) > self.limit:
+            self._lines.popleft()
+
+    @property
+    def excerpt(self) -> tuple[str, ...]:
+        """The lines from the first error on, or the last lines when none looks like one."""
+        return tuple(self._lines)
+
+
+@dataclass
 class NinjaOutput:
     """Ninja's output, read line by line."""
 
@@ -34,8 +60,10 @@ class NinjaOutput:
     """The project: CMake mirrors absolute paths in its build tree, users think in relative ones."""
     done: int = 0
     total: int = 0
-    failed: list[str] = field(default_factory=list)
-    """Output of the first failing edge: its command, then what it printed."""
+    command: str = ""
+    """Of the first failing edge."""
+    errors: Errors = field(default_factory=Errors)
+    """What the first failing edge printed."""
     unit: str = ""
     code: int = 0
     """Exit status of the first failing edge."""
@@ -54,8 +82,10 @@ class NinjaOutput:
             self.code, self.unit, self._recording = int(failure[1] or 1), failure[2], True
         elif failure is not None or line.startswith("ninja: "):
             self._recording = False
+        elif self._recording and not self.command:
+            self.command = line
         elif self._recording:
-            self.failed.append(line)
+            self.errors.take(line)
 
 
 def label(status: str, root: Path) -> str:
@@ -67,12 +97,12 @@ def label(status: str, root: Path) -> str:
     return match[1].removeprefix(f"{root}/".lstrip("/"))
 
 
-def first_errors(lines: Sequence[str], limit: int = EXCERPT_LINES) -> tuple[str, ...]:
+def first_errors(lines: Iterable[str], limit: int = EXCERPT_LINES) -> tuple[str, ...]:
     """The lines from the first error on, or the last lines when none looks like one."""
-    for index, line in enumerate(lines):
-        if _ERROR.search(line):
-            return tuple(lines[index : index + limit])
-    return tuple(lines[-limit:])
+    errors = Errors(limit)
+    for line in lines:
+        errors.take(line)
+    return errors.excerpt
 
 
 def build(
@@ -109,15 +139,14 @@ def build(
         return output.done
     if output.code == OVER:
         raise IncompleteError(f"{output.total - output.done} steps were not started in time")
-    if not output.failed:
+    if not output.command:
         raise BuildError("ninja failed", excerpt=first_errors(done.output.splitlines()), log=log)
-    command, *printed = output.failed
     raise BuildError(
         f"{label(f'Building {output.unit}', root)} did not compile"
         if output.unit.endswith((".o", ".obj"))
         else f"{output.unit} could not be made",
-        excerpt=first_errors(printed),
-        command=f"cd {tree} && {command}",
+        excerpt=output.errors.excerpt,
+        command=f"cd {tree} && {output.command}",
         log=log,
     )
 

@@ -39,6 +39,7 @@ LAYERS = (
         "registry",
         "fileset",
         "run",
+        "output",
         "git",
         "sourcetree",
         "includes",

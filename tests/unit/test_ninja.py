@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.ninja import build, dependencies, first_errors, label
+from kbuild.build.ninja import Errors, build, dependencies, first_errors, label
 from kbuild.errors import BuildError
 from kbuild.run import Done
 
@@ -95,3 +95,12 @@ def test_dependencies_are_the_projects_own_files(tmp_path: Path) -> None:
     output = "a.o: #deps 3 (VALID)\n" + "".join(f"    {file}\n" for file in files)
     found = dependencies(Scripted(output, 0), Path("ninja"), tmp_path, tmp_path)
     assert found == ("k/a.h",)
+
+
+def test_the_first_error_is_found_behind_endless_warnings() -> None:
+    lines = (f"w.cpp:{number}: warning: unused" for number in range(100_000))
+    errors = Errors(3)
+    for line in (*lines, "a.cpp:1: error: first", "here", "b.cpp:1: error: second", "more"):
+        errors.take(line)
+        assert len(errors.excerpt) <= 3
+    assert errors.excerpt == ("a.cpp:1: error: first", "here", "b.cpp:1: error: second")
