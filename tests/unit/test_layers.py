@@ -45,6 +45,7 @@ LAYERS = (
         "includes",
         "store",
         "frozen",
+        "redact",
         "sharing",
     ),
     ("ui", "terminal", "progress", "__init__"),
