@@ -5,8 +5,8 @@ repositories (and, with the same code, for models). Both talk to it unchanged, t
 `HF_ENDPOINT`. Run it by hand with `python -m tests.hub --root DIR --port N`.
 
 Why not somebody else's: of the Hub-compatible servers that are kept up, olah mirrors what the real
-Hub has and takes no uploads; KohakuHub knows models, data sets and Spaces but no kernels, is in no
-package registry, and needs a database, LakeFS and an object store beside it. None can be told to
+Hub has and takes no uploads; KohakuHub knows models, data sets and Spaces but no kernels, is not on
+PyPI, and needs a database, LakeFS and an object store beside it. None can be told to
 cut a connection between applying a commit and answering it, which is what an upload has to survive.
 
 There is no Xet. `hf_xet` does not fall back to LFS when a Hub has none, so that clients need

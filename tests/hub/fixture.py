@@ -112,7 +112,7 @@ class HubBench:
     ) -> Any:
         """Run code in a fresh interpreter and return the JSON that it prints last.
 
-        An error of the code comes back as `{"error": class, "status": number or null, "text": ...}`.
+        An error of the code comes back as `{"error": its class, "status": of HTTP, "text": ...}`.
         """
         done = self.run(sys.executable, "-c", _PROGRAM, code, *arguments, token=token, env=env)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -129,15 +129,13 @@ class HubBench:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """One bare request, without any client's retries; `payload` is bytes, or sent as JSON."""
-        connection = HTTPConnection("127.0.0.1", int(self.server.endpoint.rpartition(":")[2]))
         known = {"Authorization": f"Bearer {token}"} if token else {}
         body = payload if isinstance(payload, bytes | None) else json.dumps(payload).encode()
-        try:
-            connection.request(method, path, body, {**known, **(headers or {})})
-            response = connection.getresponse()
-            return Reply(response.status, dict(response.getheaders()), response.read())
-        finally:
-            connection.close()
+        return _exchange(self.server.endpoint, method, path, body, {**known, **(headers or {})})
+
+    def ask_storage(self, method: str, path: str, payload: bytes | None = None) -> Reply:
+        """The same of the storage, which knows no tokens."""
+        return _exchange(self.server.storage, method, path, payload, {})
 
     def commit(self, name: str, revision: str, files: Mapping[str, str], **header: Any) -> Reply:
         """A bare commit of small text files."""
@@ -162,6 +160,18 @@ class HubBench:
             for path, entry in files.items()
             if path != ".gitattributes"
         }
+
+
+def _exchange(
+    url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+) -> Reply:
+    connection = HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]))
+    try:
+        connection.request(method, path, body, dict(headers))
+        response = connection.getresponse()
+        return Reply(response.status, dict(response.getheaders()), response.read())
+    finally:
+        connection.close()
 
 
 # Runs argv[1] with `answer(value)` and the rest of argv; tells errors as JSON.
