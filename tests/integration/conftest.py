@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from integration_bench import ROOT, Bench
+
+from tests.hub.fixture import HubBench, running_hub
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +45,12 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Bench]:
 def hip_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache for all tests that compile for ROCm: 67 MB of packages are fetched once."""
     return tmp_path_factory.mktemp("hip") / "cache"
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubBench]:
+    """A Hub of this test alone; see `tests/hub`."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        pytest.skip("needs huggingface_hub: pip install 'kbuild[hub]'")
+    with running_hub(tmp_path) as bench:
+        yield bench
