@@ -1,13 +1,15 @@
 """The Hub through `huggingface_hub`, which knows its addresses, its storage and where tokens are.
 
-Its own words are not passed on: they hold addresses with signatures, and its log goes to stderr. What
-it raises is said again in words of kbuild, with secrets taken out.
+Its own words are not passed on: they hold addresses with signatures, and its log goes to stderr.
+What it raises is said again in words of kbuild, with secrets taken out.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,13 +41,13 @@ def open_hub(*, bars: bool = False, endpoint: str | None = None, token: str | No
     """
     try:
         from huggingface_hub import HfApi
-        from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, logging
     except ImportError as error:
         raise ToolchainError(
             "uploading needs huggingface_hub", hint="pip install 'kbuild[hub]'"
         ) from error
-    logging.set_verbosity(logging.CRITICAL)
-    (enable_progress_bars if bars else disable_progress_bars)()
+    utils: Any = import_module("huggingface_hub.utils")
+    utils.logging.set_verbosity(logging.CRITICAL)
+    (utils.enable_progress_bars if bars else utils.disable_progress_bars)()
     return HuggingFace(HfApi(endpoint=endpoint, token=token, library_name="kbuild"))
 
 
@@ -82,7 +84,9 @@ class HuggingFace:
             found = self._api.list_repo_refs(
                 repo.id, repo_type=repo.kind, include_pull_requests=True
             )
-        pulls = {ref.ref.removeprefix(_PULL): ref.target_commit for ref in found.pull_requests or ()}
+        pulls = {
+            ref.ref.removeprefix(_PULL): ref.target_commit for ref in found.pull_requests or ()
+        }
         return Refs(
             {ref.ref.removeprefix(_BRANCH): ref.target_commit for ref in found.branches},
             {int(number): commit for number, commit in pulls.items() if number.isdecimal()},
@@ -112,9 +116,7 @@ class HuggingFace:
     def read(self, repo: Repo, commit: str, path: str) -> bytes:
         """See `Hub.read`."""
         with _asking(f"for `{path}` of {repo}"):
-            file = self._api.hf_hub_download(
-                repo.id, path, revision=commit, repo_type=repo.kind
-            )
+            file = self._api.hf_hub_download(repo.id, path, revision=commit, repo_type=repo.kind)
             return Path(file).read_bytes()
 
     def create_repo(self, repo: Repo, *, private: bool) -> None:
@@ -191,7 +193,9 @@ class HuggingFace:
 
 def account_of(told: dict[str, Any]) -> Account:
     """What `whoami` answers, as far as it matters here."""
-    organisations = {str(org["name"]): str(org.get("roleInOrg") or "") for org in told.get("orgs", ())}
+    organisations = {
+        str(org["name"]): str(org.get("roleInOrg") or "") for org in told.get("orgs", ())
+    }
     token = (told.get("auth") or {}).get("accessToken") or {}
     role = token.get("role")
     scopes = _scopes(token.get("fineGrained") or {}) if role == "fineGrained" else None

@@ -1,4 +1,4 @@
-"""How long a Hub that is busy is asked again: waiting as it asks, longer each time, not for ever."""
+"""Asking a busy Hub again: waiting as it asks, longer each time, not for ever."""
 
 from __future__ import annotations
 

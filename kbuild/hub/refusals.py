@@ -15,8 +15,8 @@ _NETWORK = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "
 _RESET = re.compile(r"r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 _LOGIN = "`hf auth login` asks for a new one; `HF_TOKEN` is stronger than what it keeps"
 _APPROVAL = (
-    "a kernel repository needs a token that may write, and the Hub must let {owner} publish kernels: "
-    "ask for it on the Hub's pages about kernels, or publish with --create-pr"
+    "the token must be one that may write, and the Hub must let its owner publish kernels: ask for "
+    "that on the Hub's pages about kernels, or give --create-pr"
 )
 _LATER = "run the command again: it goes on where this one stopped"
 
@@ -48,7 +48,7 @@ def _of_status(status: int, error: BaseException, what: str) -> HubError:
     if status in (_UNKNOWN_TOKEN, _GONE):
         return Missing(f"the Hub shows nothing when asked {what}{said}")
     if status == _FORBIDDEN:
-        return Denied(f"the Hub refuses when asked {what}{said}", hint=_APPROVAL.format(owner="you"))
+        return Denied(f"the Hub refuses when asked {what}{said}", hint=_APPROVAL)
     if status in (_TAKEN, _STALE):
         return Moved(f"something has changed when the Hub was asked {what}{said}", hint=_LATER)
     return HubError(f"the Hub answered {status} when asked {what}{said}")
