@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kbuild.errors import HubError
 from kbuild.hub.plan import Batch, Changes, batches
+from kbuild.hub.remote import Missing
 from kbuild.hub.target import Job
-from kbuild.hub.values import Commit, Tree
+from kbuild.hub.values import Commit, Refs, Tree
 
 _MESSAGE = "Uploaded using kbuild"
+
+
+def refs_of(job: Job) -> Refs:
+    """The heads of the repository.
+
+    Raises:
+        HubError: there is no such repository.
+    """
+    try:
+        return job.patience.persist(lambda: job.hub.refs(job.repo))
+    except Missing as error:
+        hint = "is the name right, and may the token see it?"
+        raise HubError(f"the Hub shows no {job.repo.kind} `{job.repo}`", hint=hint) from error
 
 
 def tree_of(job: Job, commit: str) -> Tree:

@@ -69,9 +69,7 @@ def difference(
     """What an upload would do, given what the Hub has."""
     is_new = not standing.has(target.branch)
     start: Tree = standing.main if is_new else standing.tree
-    version = BranchDifference(
-        target.branch, is_new, version_changes(layout, start, is_new=is_new)
-    )
+    version = BranchDifference(target.branch, is_new, version_changes(layout, start, is_new=is_new))
     card = BranchDifference(MAIN, standing.refs is None, card_changes(layout, standing.main))
     parts = (version, card) if layout.card else (version,)
     return Difference(target, standing.refs is None, parts, tuple(interface))

@@ -7,6 +7,7 @@ What it raises is said again in words of kbuild, with secrets taken out.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -216,7 +217,9 @@ def _scopes(told: dict[str, Any]) -> frozenset[str]:
 def _asking(what: str) -> Iterator[None]:
     """Say what goes wrong in kbuild's own words."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about cards without metadata, and the like
+            yield
     except (AttributeError, NameError, TypeError):
         raise  # a mistake of ours
     except Exception as error:

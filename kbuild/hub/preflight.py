@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbuild.errors import HubError
 from kbuild.hub.entry import entry_of
 from kbuild.hub.layout import BUILD
 from kbuild.hub.patience import Patience
@@ -92,9 +91,7 @@ def _of_new_repository(target: Target) -> Iterator[Reason]:
         yield Reason("repository", f"the Hub shows no {target.repo.kind} `{target.repo}`", hint)
 
 
-def _of_repository(
-    hub: Hub, target: Target, refs: Refs, patience: Patience
-) -> Iterator[Reason]:
+def _of_repository(hub: Hub, target: Target, refs: Refs, patience: Patience) -> Iterator[Reason]:
     if target.pull and target.branch not in refs.branches:
         words = f"`{target.branch}` does not exist, and pull requests go to what exists"
         yield Reason("branch", words, "upload the version without --create-pr first")
@@ -104,7 +101,7 @@ def _of_repository(
 
 
 def api_changes(
-    hub: Hub, target: Target, commit: str, package: Path, surface: Surface, own: str
+    hub: Hub, target: Target, commit: str, package: Path, surface: Surface, *, own: str
 ) -> tuple[Change, ...]:
     """How a package differs from what a published commit offers; none when its files are the same.
 
@@ -151,6 +148,8 @@ def _is_same(tree: Tree, package: Path) -> bool:
     return own.keys() == theirs.keys() and all(own[p].is_in(theirs[p]) for p in own)
 
 
-def unreachable(error: HubError) -> Reason:
-    """What to say when the rest could not be asked."""
-    return Reason("hub", error.message, error.hint)
+def of_versions(standing: Standing, target: Target, version: int) -> Iterator[str]:
+    """What is odd about the version, given those that are published."""
+    newest = max(versions_of(standing.refs or Refs()), default=version)
+    if newest > version and not standing.has(target.branch):
+        yield f"{target.repo} has v{newest} already, and this makes `{target.branch}`"

@@ -78,7 +78,7 @@ class Outcome:
         if self.status == "no_changes":
             return None
         if self.proposals:
-            return self.proposals[-1].url
+            return self.proposals[0].url
         return f"{self.address}/{self.target.repo.page}/tree/{self.target.branch}"
 
     def to_json(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kbuild.errors import HubError
-from kbuild.hub.commits import commit_all, tree_of
+from kbuild.hub.commits import commit_all, refs_of, tree_of
 from kbuild.hub.layout import README
 from kbuild.hub.plan import card_changes, overtaken, version_changes
 from kbuild.hub.pulls import propose
@@ -88,7 +88,7 @@ class _Version:
     def round(self) -> bool:
         """One step; True when nothing is left to do."""
         job, branch = self.job, self.job.target.branch
-        refs = job.patience.persist(lambda: job.hub.refs(job.repo))
+        refs = refs_of(job)
         head = refs.branches.get(branch)
         now = tree_of(job, head) if head else {}
         self.before = now if self.before is None else self.before
@@ -157,7 +157,7 @@ class _Card:
     def round(self) -> bool:
         """One step; True when nothing is left to do."""
         job = self.job
-        refs = job.patience.persist(lambda: job.hub.refs(job.repo))
+        refs = refs_of(job)
         head = refs.branches[MAIN]
         now = tree_of(job, head)
         self.before = now if self.before is None else self.before
