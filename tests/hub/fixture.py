@@ -32,6 +32,7 @@ TOKENS = {
     READ: Account(USER, "read", (ORGANISATION,)),
     STRANGER: Account("stranger", "write"),
 }
+_DROPPED = ("HF_", "HUGGING", "KERNELS_")  # settings that lead elsewhere
 Done = subprocess.CompletedProcess[str]
 
 
@@ -70,9 +71,7 @@ class HubBench:
 
     def environ(self, token: str | None = WRITE, **more: str) -> dict[str, str]:
         """The environment of a process that is logged in with a token, or not at all."""
-        kept = {
-            k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "KERNELS_"))
-        }
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_DROPPED)}
         own = {
             "HF_ENDPOINT": self.server.endpoint,
             "HF_HOME": str(self.home),
