@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -85,6 +86,12 @@ class _Listener(ThreadingHTTPServer):
         self.owner = owner
         self.is_storage = storage
         self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has left is no error; the rest is kept for the test."""
+        error = sys.exc_info()[1]
+        if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+            self.owner.hub.complaints.append(error)
 
 
 class _Cut(Exception):  # noqa: N818 - an order, not an error
@@ -172,7 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
         size = len(answer.body)
         self.send_response(answer.status)
         for name, value in answer.headers.items():
-            self.send_header(name, value.encode("ascii", "replace").decode())
+            plain = value.encode("ascii", "replace").decode()
+            self.send_header(name, " ".join(plain.splitlines()))
         if answer.status not in (204, 304):
             self.send_header("Content-Length", str(size))
         self.end_headers()
@@ -205,6 +213,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
         else:
             self.connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_expect_100(self) -> bool:
+        """Let a client go on that waits for permission, at once: the answer is buffered."""
+        allowed = super().handle_expect_100()
+        self.wfile.flush()
+        return allowed
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nothing: requests are in the log."""
