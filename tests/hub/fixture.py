@@ -32,6 +32,7 @@ TOKENS = {
     READ: Account(USER, "read", (ORGANISATION,)),
     STRANGER: Account("stranger", "write"),
 }
+_DROPPED = ("HF_", "HUGGING", "KERNELS_")  # settings that lead elsewhere
 Done = subprocess.CompletedProcess[str]
 
 
@@ -70,9 +71,7 @@ class HubBench:
 
     def environ(self, token: str | None = WRITE, **more: str) -> dict[str, str]:
         """The environment of a process that is logged in with a token, or not at all."""
-        kept = {
-            k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "KERNELS_"))
-        }
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_DROPPED)}
         own = {
             "HF_ENDPOINT": self.server.endpoint,
             "HF_HOME": str(self.home),
@@ -129,13 +128,11 @@ class HubBench:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """One bare request, without any client's retries; `payload` is bytes, or sent as JSON."""
-        known = {"Authorization": f"Bearer {token}"} if token else {}
-        body = payload if isinstance(payload, bytes | None) else json.dumps(payload).encode()
-        return _exchange(self.server.endpoint, method, path, body, {**known, **(headers or {})})
+        return exchange(self.server.endpoint, method, path, payload, token=token, headers=headers)
 
     def ask_storage(self, method: str, path: str, payload: bytes | None = None) -> Reply:
         """The same of the storage, which knows no tokens."""
-        return _exchange(self.server.storage, method, path, payload, {})
+        return exchange(self.server.storage, method, path, payload, token=None)
 
     def commit(self, name: str, revision: str, files: Mapping[str, str], **header: Any) -> Reply:
         """A bare commit of small text files."""
@@ -162,12 +159,21 @@ class HubBench:
         }
 
 
-def _exchange(
-    url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+def exchange(
+    url: str,
+    method: str,
+    path: str,
+    payload: Any = None,
+    *,
+    token: str | None = WRITE,
+    headers: Mapping[str, str] | None = None,
 ) -> Reply:
+    """One request on a connection of its own; `payload` is bytes, or sent as JSON."""
+    known = {"Authorization": f"Bearer {token}"} if token else {}
+    body = payload if isinstance(payload, bytes | None) else json.dumps(payload).encode()
     connection = HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]))
     try:
-        connection.request(method, path, body, dict(headers))
+        connection.request(method, path, body, {**known, **(headers or {})})
         response = connection.getresponse()
         return Reply(response.status, dict(response.getheaders()), response.read())
     finally:

@@ -38,6 +38,10 @@ class Body:
         """All that has not been read yet."""
         return b"".join(self)
 
+    def take(self, count: int) -> None:
+        """Read a number of bytes and forget them."""
+        self.received += len(self._stream.read(count))
+
     def json(self) -> Any:
         """The body as JSON.
 

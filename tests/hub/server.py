@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -86,9 +87,21 @@ class _Listener(ThreadingHTTPServer):
         self.is_storage = storage
         self.url = f"http://127.0.0.1:{self.server_port}"
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has left is no error; the rest is kept for the test."""
+        error = sys.exc_info()[1]
+        if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+            self.owner.hub.complaints.append(error)
+
 
 class _Cut(Exception):  # noqa: N818 - an order, not an error
     """The connection ends here."""
+
+    def __init__(self, *, reset: bool = False, sent: int = 0) -> None:
+        super().__init__()
+        self.reset = reset
+        """Whether what is under way is lost, too."""
+        self.sent = sent
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -110,8 +123,11 @@ class _Handler(BaseHTTPRequestHandler):
                 pass
             sent = self._send(answer, request.fault)
             status = answer.status
-        except (_Cut, ConnectionError, ValueError):
-            self._hang_up()
+        except _Cut as cut:
+            sent = cut.sent
+            self._hang_up(reset=cut.reset)
+        except (ConnectionError, ValueError):  # the client has left, or speaks no HTTP
+            self._hang_up(reset=True)
         finally:
             fault = request.fault.kind if request.fault else None
             agent = self.headers.get("User-Agent", "")
@@ -155,27 +171,25 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.kind == "slow":
             time.sleep(fault.seconds)
         if fault.kind == "cut":
-            half = (request.body.length or 1) // 2
-            for _ in request.body:
-                if request.body.received >= half:
-                    break
-            raise _Cut
+            request.body.take((request.body.length or 0) // 2)
+            raise _Cut(reset=True)
 
     def _send(self, answer: Answer, fault: Fault | None) -> int:
         """Send it, and say how many bytes of the body went."""
         size = len(answer.body)
         self.send_response(answer.status)
         for name, value in answer.headers.items():
-            self.send_header(name, value.encode("ascii", "replace").decode())
+            plain = value.encode("ascii", "replace").decode()
+            self.send_header(name, " ".join(plain.splitlines()))
         if answer.status not in (204, 304):
             self.send_header("Content-Length", str(size))
         self.end_headers()
         if self.command == "HEAD":
             size = 0
-        if fault is not None and fault.kind == "cut-answer":
+        if fault is not None and fault.kind in ("cut-answer", "reset-answer"):
             self._write(answer.body, size // 2)
             self.wfile.flush()
-            raise _Cut
+            raise _Cut(reset=fault.kind == "reset-answer", sent=size // 2)
         self._write(answer.body, size)
         self.wfile.flush()
         return size
@@ -190,12 +204,21 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
                 size -= len(piece)
 
-    def _hang_up(self) -> None:
-        """End the connection at once; what was not sent never will be."""
+    def _hang_up(self, *, reset: bool) -> None:
+        """End the connection at once."""
         self.close_connection = True
-        linger = struct.pack("ii", 1, 0)
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self.connection.close()
+        if reset:
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+        else:
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_expect_100(self) -> bool:
+        """Let a client go on that waits for permission, at once: the answer is buffered."""
+        allowed = super().handle_expect_100()
+        self.wfile.flush()
+        return allowed
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nothing: requests are in the log."""

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.fixture import READ, STRANGER, HubBench, running_hub
+from tests.hub.fixture import STRANGER, HubBench, running_hub
 from tests.hub.hub import Limits
-from tests.hub.server import HubServer
 
 BINARY = bytes(range(256)) * 40
 START = "from huggingface_hub import *; api = HfApi()\n"
@@ -177,43 +176,6 @@ answer({p.relative_to(root).as_posix(): p.read_bytes().hex() for p in root.rglob
     assert hub.log.matching("GET .*/(download|resolve)/") == []  # all from the client's cache
 
 
-def test_ranges(hub: HubBench) -> None:
-    hub.create("org/k")
-    hub.commit("org/k", "main", {"a": "0123456789"})
-    path = "/kernels/org/k/resolve/main/a"
-
-    def ask(value: str) -> tuple[int, bytes, str | None]:
-        reply = hub.ask("GET", path, headers={"Range": value})
-        return reply.status, reply.body, reply.headers.get("Content-Range")
-
-    assert ask("bytes=2-4") == (206, b"234", "bytes 2-4/10")
-    assert ask("bytes=7-") == (206, b"789", "bytes 7-9/10")
-    assert ask("bytes=-3") == (206, b"789", "bytes 7-9/10")
-    assert ask("bytes=10-")[::2] == (416, "bytes */10")
-    whole = hub.ask("HEAD", path)
-    assert (whole.status, whole.body, whole.headers["Content-Length"]) == (200, b"", "10")
-    assert hub.ask("GET", path, headers={"If-None-Match": whole.headers["ETag"]}).status == 304
-
-
-def test_who_may_do_what(hub: HubBench) -> None:
-    hub.create("org/k", private=True)
-    assert hub.ask("GET", "/api/whoami-v2", token=None).status == 401
-    assert hub.ask("GET", "/api/whoami-v2", token="hf_wrong").status == 401  # noqa: S106
-    assert hub.ask("GET", "/api/kernels/org/k/auth-check/write", token=READ).status == 403
-    assert hub.ask("GET", "/api/kernels/org/k", token=READ).status == 200
-    code = START + "api.repo_info('org/k', repo_type='kernel')"
-    for token, status in ((STRANGER, 404), (None, 401)):
-        error = hub.python(code, token=token)
-        assert (error["error"], error["status"]) == ("RepositoryNotFoundError", status)
-    for token in (READ, STRANGER):
-        error = hub.python(START + "api.create_repo('org/new', repo_type='kernel')", token=token)
-        assert error["status"] == 403
-    hub.ask("PUT", "/api/kernels/org/k/settings", {"visibility": "public"})
-    assert hub.ask("GET", "/api/kernels/org/k", token=None).status == 200
-    url = f"/download/kernels/org/k/{'0' * 64}?signature=made-up"
-    assert hub.ask_storage("GET", url).status == 403
-
-
 def test_tags_history_and_removal(hub: HubBench) -> None:
     hub.create("org/k", "v1")
     hub.commit("org/k", "v1", {"a": "1"})
@@ -249,21 +211,6 @@ answer([[s.rfilename, s.size] for s in info.siblings if s.lfs])
     assert hub.python(START + code) == [["a.bin", 9]]
 
 
-def test_limits(hub: HubBench) -> None:
-    hub.create("org/k")
-    files = [{"path": f"f{number}", "size": 1, "sample": ""} for number in range(257)]
-    assert hub.ask("POST", "/api/kernels/org/k/preupload/main", {"files": files}).status == 413
-    paths = {"paths": [str(number) for number in range(1001)]}
-    headers = {"Content-Type": "application/json"}
-    answer = hub.ask("POST", "/api/kernels/org/k/paths-info/main", paths, headers=headers)
-    assert answer.status == 413
-
-
-def test_what_is_not_known_is_refused_and_remembered(hub: HubBench) -> None:
-    assert hub.ask("GET", "/api/spaces/org/k").status == 404
-    assert [record.line for record in hub.log.unknown] == ["GET /api/spaces/org/k"]
-
-
 def test_without_xet_the_client_does_not_fall_back(hub: HubBench) -> None:
     """Why the environment says `HF_HUB_DISABLE_XET`, and that nothing else needs it."""
     pytest.importorskip("hf_xet")
@@ -278,13 +225,16 @@ def test_without_xet_the_client_does_not_fall_back(hub: HubBench) -> None:
     assert hub.python(code.format("__import__('io').BytesIO(bytes(9))"), env=xet) == "sent"
 
 
-def test_state_survives_a_restart(tmp_path: Path) -> None:
-    with running_hub(tmp_path) as hub:
-        hub.create("org/k", "v1")
-        hub.commit("org/k", "v1", {"a": "1"})
-        head = hub.hub.repository("org/k").resolve("v1").oid
-    with HubServer(tmp_path / "hub") as server:
-        again = HubBench(server, tmp_path)
-        assert again.hub.repository("org/k").resolve("v1").oid == head
-        assert again.content("org/k", "v1") == {"a": b"1"}
-        assert again.commit("org/k", "v1", {"b": "2"}, parentCommit=head).status == 200
+def test_cards_are_looked_at(hub: HubBench) -> None:
+    hub.create("org/k")
+    code = START + (
+        "api.upload_file(path_or_fileobj=arguments[0].encode(), path_in_repo='README.md',"
+        " repo_id='org/k', repo_type='kernel')"
+    )
+    error = hub.python(code, "---\nlicense: [\n---\n# k\n")
+    assert error["error"] == "ValueError"
+    assert "Invalid metadata in README.md" in error["text"]
+    assert hub.content("org/k") == {}
+    card = "---\nlicense: mit\n---\n# k\n"
+    hub.python(code, card)
+    assert hub.content("org/k") == {"README.md": card.encode()}
