@@ -10,7 +10,7 @@ from kbuild.checks.base import Finding, Output
 from kbuild.checks.examination import Wanted, examine
 from kbuild.checks.limits import POLICY, Limits
 from kbuild.digest import differences
-from kbuild.hub.layout import variant_files
+from kbuild.hub.sent import as_sent
 from kbuild.hub.reasons import Reason
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
 from kbuild.provenance.variantfiles import bom_is_told, bom_of, is_about, statement_of
@@ -18,7 +18,6 @@ from kbuild.variant import Variant
 
 _REBUILD = "build it again; `kbuild hash` takes the files as they are"
 _EVIDENCE = "`kbuild build --provenance` writes it anew"
-_UNKNOWN = " is not in the digest"
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,9 @@ def candidate_of(folder: Path) -> Candidate:
     except (OSError, MetadataError) as error:
         words = f"{METADATA_FILE} cannot be read: {error}"
         return Candidate(folder, None, (Reason(folder.name, words, "build it again"),))
-    reasons = tuple(Reason(folder.name, *told) for told in _untrue(folder, metadata))
-    return Candidate(folder, metadata, reasons, broken_promises(folder))
+    with as_sent(folder) as seen:
+        reasons = tuple(Reason(folder.name, *told) for told in _untrue(seen, metadata))
+        return Candidate(folder, metadata, reasons, broken_promises(seen))
 
 
 def broken_promises(folder: Path) -> tuple[Finding, ...]:
@@ -99,11 +99,8 @@ def _untrue(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]:
     if metadata.digest is None:
         yield "it has no digest", "`kbuild hash` records it"
         return
-    sent = {path.removeprefix(f"build/{folder.name}/") for path, _ in variant_files(folder)}
     for sentence in differences(folder, metadata.digest):
-        unknown = sentence.removesuffix(_UNKNOWN).strip("`")
-        if not sentence.endswith(_UNKNOWN) or unknown in sent:
-            yield sentence, _REBUILD
+        yield sentence, _REBUILD
     statement = statement_of(folder)
     if statement.is_file() and not is_about(statement, folder):
         yield f"`{statement.name}` is not about its files", _EVIDENCE

@@ -196,7 +196,7 @@ class Killer:
     after: int
     """Requests; 0 for never."""
     killed: int = 0
-    process: subprocess.Popen[str] | None = None
+    process: subprocess.Popen[str] | None = None  # noqa: TID251
     _seen: int = 0
 
     def __call__(self, record: Record) -> None:
