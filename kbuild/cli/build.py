@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.context import Context
 from kbuild.errors import UsageError
@@ -77,10 +77,16 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     refuse_senseless(args)
     project = open_project(ctx.folder(args.kernel_dir))
     options = options_of(args, ctx, project, output=output)
-    results = perform(project, options, args, ctx)
+    results, card = perform(project, options, args, ctx)
     if args.json:
-        ctx.ui.data_json({"project": project.name, "variants": [r.to_json() for r in results]})
+        ctx.ui.data_json(answer(project, results, card))
     return exit_code(results)
+
+
+def answer(project: Project, results: Sequence[Built], card: Path | None) -> dict[str, Any]:
+    """The outcome as a JSON object."""
+    built = [result.to_json() for result in results]
+    return {"project": project.name, "variants": built, "card": str(card) if card else None}
 
 
 def refuse_senseless(args: Namespace) -> None:
@@ -131,17 +137,19 @@ def options_of(
 
 def perform(
     project: Project, options: BuildOptions, args: Namespace, ctx: Context
-) -> tuple[Built, ...]:
-    """Build, and say what became of each variant; on stdout only without `--json`."""
+) -> tuple[tuple[Built, ...], Path | None]:
+    """Build, fill the card, and say what became of each variant; on stdout not with `--json`."""
     from kbuild.build.workspace import Workspace
     from kbuild.pipeline import Doors, build
+    from kbuild.pipeline.card import refresh_card
 
     results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
+    card = refresh_card(project, options.output or project.root / "build", ctx.ui)
     if not args.json:
         report(results, ctx)
     if args.report:
         _show_report(Workspace.report_of(project.root) / "build.html", ctx)
-    return results
+    return results, card
 
 
 def exit_code(results: Sequence[Built]) -> int:

@@ -39,13 +39,12 @@ def execute(args: Namespace, ctx: Context) -> int:
     ahead = before_build(project, wanted, options.selection, desk, doors, identity=options.identity)
     if args.dry_run or not ahead.variants:
         return _nothing_built(ahead, args, ctx)
-    results = build.perform(project, _restricted(options, ahead, args), args, ctx)
+    results, card = build.perform(project, _restricted(options, ahead, args), args, ctx)
     if code := build.exit_code(results):
         ctx.ui.warn("nothing was uploaded, since not everything was built")
         return code
     prepared = prepare(_folders(results), project, wanted, desk)
-    built = [result.to_json() for result in results]
-    return carry_out(prepared, desk, args, ctx, project=project.name, variants=built)
+    return carry_out(prepared, desk, args, ctx, **build.answer(project, results, card))
 
 
 def _restricted(options: BuildOptions, ahead: Ahead, args: Namespace) -> BuildOptions:

@@ -10,8 +10,8 @@ from kbuild.checks.base import Finding, Output
 from kbuild.checks.examination import Wanted, examine
 from kbuild.checks.limits import POLICY, Limits
 from kbuild.digest import differences
-from kbuild.hub.sent import as_sent
 from kbuild.hub.reasons import Reason
+from kbuild.hub.sent import as_sent
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
 from kbuild.provenance.variantfiles import bom_is_told, bom_of, is_about, statement_of
 from kbuild.variant import Variant

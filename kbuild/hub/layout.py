@@ -2,7 +2,7 @@
 
 | branch | content |
 |---|---|
-| `main` | `<build>/CARD.md` as `README.md` |
+| `main` | `<build>/CARD.md` as `README.md`, and its charts `CARD-*.svg` |
 | version | `build/<variant>/...`, and beside it provenance, ingredients, signatures |
 | version | `benchmarks/benchmark*.py`, and results in `benchmarks/results/*.json` |
 """
@@ -26,6 +26,7 @@ BUILD = "build"
 BENCHMARKS = "benchmarks"
 README = "README.md"
 CARD = "CARD.md"
+CHARTS = "CARD-*.svg"
 _BENCHMARK = re.compile(r"benchmarks/(?:benchmark[^/]*\.py|results/[^/]+\.json)")
 _BESIDE = re.compile(r"build/(?P<variant>[^/]+?)\.(?:intoto\.json(?:\.sigstore)?|cdx\.json)")
 _UNCOUNTED = (METADATA_FILE, f"{METADATA_FILE}.sigstore")
@@ -44,8 +45,8 @@ class Layout:
     """By variant: its files, and those beside it."""
     benchmarks: tuple[Entry, ...] | None = None
     """None when the project has no such folder: what the repository has then stays."""
-    card: Entry | None = None
-    """`README.md`."""
+    card: tuple[Entry, ...] = ()
+    """`README.md`, and the charts that it shows."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -78,27 +79,33 @@ class Layout:
         decide = self._goes_from_new if is_new else self.owns
         return tuple(sorted(path for path in rest if decide(path)))
 
+    def stale_charts(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Charts of an older card."""
+        wanted = {entry.path for entry in self.card}
+        charts = (path for path in paths if fnmatchcase(path, CHARTS) and "/" not in path)
+        return tuple(sorted(path for path in charts if wanted and path not in wanted))
+
     def _goes_from_new(self, path: str) -> bool:
         top = path.partition("/")[0]
         return top == BUILD or (top == BENCHMARKS and self.benchmarks is not None)
 
 
 def lay_out(
-    variants: Iterable[Path], project: Path | None, card: Path | bytes | None = None
+    variants: Iterable[Path], project: Path | None, card: Mapping[str, Path | bytes] | None = None
 ) -> Layout:
     """Read and hash every file that an upload is made of.
 
     Args:
         variants: folders of built variants.
         project: the folder with `benchmarks/`, if there is one.
-        card: the filled card, if there is one.
+        card: what shows the kernel on `main`, by path: the card and its charts.
 
     Raises:
         OSError: a file cannot be read.
     """
     found = {folder.name: entries_of(variant_files(folder)) for folder in variants}
-    readme = None if card is None else entry_of(README, card)
-    return Layout(dict(sorted(found.items())), _benchmarks(project), readme)
+    shown = tuple(entry_of(path, source) for path, source in sorted((card or {}).items()))
+    return Layout(dict(sorted(found.items())), _benchmarks(project), shown)
 
 
 def variant_files(folder: Path) -> Iterator[tuple[str, Path]]:

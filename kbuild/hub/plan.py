@@ -66,13 +66,15 @@ def version_changes(layout: Layout, tree: Tree, *, is_new: bool) -> Changes:
 
     A new one also gets the card, as it would inherit that from `main` once it is there.
     """
-    card = (layout.card,) if is_new and layout.card else ()
-    return changes((*layout.entries, *card), layout.stale(tree, is_new=is_new), tree)
+    if not is_new:
+        return changes(layout.entries, layout.stale(tree, is_new=False), tree)
+    stale = (*layout.stale(tree, is_new=True), *layout.stale_charts(tree))
+    return changes((*layout.entries, *layout.card), stale, tree)
 
 
 def card_changes(layout: Layout, tree: Tree) -> Changes:
     """What has to be done to `main`."""
-    return changes([layout.card] if layout.card else [], (), tree)
+    return changes(layout.card, layout.stale_charts(tree), tree)
 
 
 def batches(wanted: Changes, limit: int = MAX_OPERATIONS) -> tuple[Batch, ...]:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from kbuild.errors import HubError
 from kbuild.hub.commits import commit_all, refs_of, tree_of
-from kbuild.hub.layout import README
 from kbuild.hub.plan import card_changes, overtaken, version_changes
 from kbuild.hub.pulls import propose
 from kbuild.hub.remote import Busy, Missing, Moved
@@ -37,7 +36,7 @@ def upload(job: Job) -> Outcome:
         repo, private = job.repo, job.target.private
         job.patience.persist(lambda: _ensure_repository(job, private=private, repo=repo.id))
     _settle(job, _Version(job).round)
-    if job.layout.card is not None:
+    if job.layout.card:
         _settle(job, _Card(job).round)
     return _outcome(job)
 
@@ -148,26 +147,19 @@ class _Version:
 
 
 class _Card:
-    """`README.md` on `main`."""
+    """`README.md` and its charts on `main`; the last upload decides."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.before: Tree | None = None
 
     def round(self) -> bool:
         """One step; True when nothing is left to do."""
         job = self.job
         refs = refs_of(job)
         head = refs.branches[MAIN]
-        now = tree_of(job, head)
-        self.before = now if self.before is None else self.before
-        wanted = card_changes(job.layout, now)
+        wanted = card_changes(job.layout, tree_of(job, head))
         if not wanted:
             return True
-        if now.get(README) != self.before.get(README):
-            hint = "run again if your card is the one to keep"
-            message = f"somebody else changed `{README}` of {job.repo} during this upload"
-            raise HubError(message, hint=hint)
         if job.target.pull:
             return propose(job, refs, MAIN, wanted)
         commit_all(job, MAIN, head, wanted)

@@ -46,7 +46,7 @@ from kbuild.hub.upload import upload
 from kbuild.hub.values import Repo
 project = Path(sys.argv[1])
 folders = sorted(path.parent for path in project.glob("build/*/metadata.json"))
-card = project / "build" / "CARD.md"
+card = {"README.md": project / "build" / "CARD.md"}
 try:
     layout = lay_out(folders, project, card)
     target = Target(Repo(sys.argv[2]), "v1")

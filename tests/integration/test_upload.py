@@ -236,7 +236,7 @@ class TestRefusals:
         desk.hub.create(REPO)
         (desk.root / "build/torch-cpu/_relu.py").write_text("edited = 1\n")
         (desk.root / "build/torch-cuda/extra.py").write_text("x = 1\n")
-        desk.write("build/CARD.md", "# TODO: say something\n")
+        desk.change("build/CARD.md", "# relu-noarch", "# TODO: say something")
         error = desk.json("upload", *TO, "--create-pr", "--private", token=STRANGER, expect=11)
         told = {(row["subject"], row["message"]) for row in error["error"]["reasons"]}
         assert {subject for subject, _ in told} == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kbuild.hub.layout import BUILD
 from kbuild.hub.preflight import Standing, look, of_space, of_versions
 from kbuild.hub.reasons import Reason, refuse
 from kbuild.hub.target import Target
@@ -12,7 +13,7 @@ from kbuild.identity import Identity
 from kbuild.matrix.selection import Selection, select
 from kbuild.pipeline.options import Doors
 from kbuild.pipeline.plans import plan
-from kbuild.pipeline.upload.cards import card_reasons
+from kbuild.pipeline.upload.cards import card_of
 from kbuild.pipeline.upload.interface import interface_of
 from kbuild.pipeline.upload.options import Desk, UploadOptions, target_of
 from kbuild.project import Project
@@ -58,6 +59,7 @@ def before_build(
         *standing.reasons,
         *interface.reasons(version),
         *_of_project(project, selection, options, doors, identity),
+        *card_of(project.root / BUILD, project, target)[1],
         *of_space(standing, project.root),
     ]
     refuse(_REFUSED, reasons)
@@ -87,4 +89,3 @@ def _of_project(
         if any(made.commit and made.dirty for made in plans):
             words = "what would be built differs from the commit"
             yield Reason("sources", words, "commit first, or give --allow-dirty")
-    yield from card_reasons(project)

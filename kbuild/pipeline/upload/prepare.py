@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kbuild.hub.candidate import Candidate, candidate_of, objections
 from kbuild.hub.difference import Difference, difference
-from kbuild.hub.layout import CARD, Layout, lay_out
+from kbuild.hub.layout import Layout, lay_out
 from kbuild.hub.preflight import Standing, look, of_versions
 from kbuild.hub.reasons import Reason, refuse
 from kbuild.hub.target import Job, Outcome, Target
@@ -48,7 +48,7 @@ def prepare(
     standing = look(desk.hub, target, desk.patience)
     if options.missing:
         candidates = tuple(c for c in candidates if c.name not in standing.variants)
-    card, card_problems = _card(folders, project, candidates)
+    card, card_problems = _card(folders, project, candidates, target)
     interface = _interface(candidates, target, standing, desk, version)
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
@@ -85,16 +85,14 @@ def _interface(
 
 
 def _card(
-    folders: Sequence[Path], project: Project | None, candidates: Sequence[Candidate]
-) -> tuple[bytes | None, tuple[Reason, ...]]:
-    beside = (folder.parent / CARD for folder in folders)
-    return card_of(
-        next((card for card in beside if card.is_file()), None),
-        project,
-        names=[folder.name for folder in folders],
-        dirty=[c.name for c in candidates if c.dirty],
-        noncompliant=[c.name for c in candidates if not c.compliant],
-    )
+    folders: Sequence[Path],
+    project: Project | None,
+    candidates: Sequence[Candidate],
+    target: Target,
+) -> tuple[dict[str, bytes], tuple[Reason, ...]]:
+    faults = {c.name: c.findings[0].what for c in candidates if not c.compliant}
+    dirty = [c.name for c in candidates if c.dirty]
+    return card_of(folders[0].parent, project, target, faults=faults, dirty=dirty)
 
 
 def _of_other_versions(
