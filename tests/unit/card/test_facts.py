@@ -125,6 +125,14 @@ def test_dirty_variants(project, tmp_path, metadata):
     assert found.build == "1a2b3c4"
 
 
+def test_variants_of_a_changed_builder(project, tmp_path):
+    made = {"version": "1", "commit": "b" * 40, "dirty": True}
+    built(tmp_path, "torch-cpu", provenance={"kernel-builder": made})
+    (found,) = project().variants
+    assert found.by_dirty_builder
+    assert not found.dirty
+
+
 def test_faults_are_told_by_the_caller(project, tmp_path):
     built(tmp_path, "torch-cpu")
     (found,) = project(faults={"torch-cpu": "it does not load"}).variants

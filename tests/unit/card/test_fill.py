@@ -197,6 +197,13 @@ class TestNotice:
         assert f"The source of `{first.name}` was not what the commit holds" in text
         assert f"> - `{second.name}`: it is broken\n" in text
 
+    def test_a_changed_builder_is_said(self, facts):
+        first, second = facts.variants
+        told = replace(first, by_dirty_builder=True)
+        text = card_text(INIT, replace(facts, variants=(told, replace(second, dirty=True))))
+        assert f"> **Not built by a release.** The tool that built `{first.name}` had" in text
+        assert f"The source of `{second.name}` was not" in text
+
     def test_all_dirty(self, facts):
         dirty = tuple(replace(found, dirty=True) for found in facts.variants)
         text = card_text(INIT, replace(facts, variants=dirty))
