@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING
 
 from kbuild.build.state import read_state, record
 from kbuild.build.workspace import Workspace
-from kbuild.checks import Finding, Output
-from kbuild.checks.base import run_checks
-from kbuild.checks.readers.memory import Memory
 from kbuild.errors import BuildError, CheckError, IncompleteError, ToolchainError
 from kbuild.metadata import Builder
 from kbuild.package import finish, place, recover
@@ -30,6 +27,7 @@ from kbuild.toolchains import Toolchain, ToolchainSource
 if TYPE_CHECKING:  # what only a build that has something to do needs
     from kbuild.build.budget import Run
     from kbuild.build.ninja import Tell
+    from kbuild.checks import Finding
 
 
 @dataclass(frozen=True)
@@ -145,6 +143,9 @@ def _check_sources(project: Project, made: VariantPlan) -> None:
 def _check(
     site: Site, made: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
 ) -> tuple[Finding, ...]:
+    from kbuild.checks.base import Output, run_checks
+    from kbuild.checks.readers.memory import Memory
+
     python, portable = toolchain.python, toolchain.redistributable
     memory = Memory(site.doors.cache, fresh=site.options.fresh)
     output = Output(folder, made.parsed_variant, python, portable, tree=tree, memory=memory)
