@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-import venv
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from interpreter_bench import CLIENT, make_interpreter
 
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import Load
 from kbuild.checks.metadata_client import MetadataClient
 from kbuild.checks.readers import memory as store
 from kbuild.checks.readers.memory import Memory
+from kbuild.checks.readers.question import Question
 from kbuild.metadata import Metadata
 from kbuild.run import Done, LocalRunner
 
 Make = Callable[..., Output]
-ID = "_relu_cpu_0a1b2c3"
-CLIENT = """
-import importlib.util, sys
-class Metadata:
-    def read_from_file(path):
-        open(path).close()
-def get_local_kernel(folder, backend):
-    spec = importlib.util.spec_from_file_location("loaded", folder / "__init__.py")
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
-"""
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux says what a process has mapped"
 )
@@ -59,13 +49,9 @@ class Desk:
     folder: Path
     runner: Counting = field(default_factory=Counting)
 
-    @property
-    def python(self) -> Path:
-        return self.folder / "venv" / "bin" / "python"
-
-    @property
-    def packages(self) -> Path:
-        return next((self.folder / "venv" / "lib").glob("*/site-packages"))
+    def __post_init__(self) -> None:
+        self.interpreter = make_interpreter(self.folder / "venv")
+        self.python, self.packages = self.interpreter.python, self.interpreter.packages
 
     @property
     def cache(self) -> Path:
@@ -85,18 +71,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    venv.create(tmp_path / "venv", symlinks=True)
-    made = Desk(tmp_path)
-    for name, text in (
-        ("torch/__init__.py", "from torch.version import __version__\n"),
-        ("torch/version.py", "__version__ = '2.13.0+cpu'\ncuda = None\n"),
-        ("kernels/__init__.py", CLIENT),
-        ("kernels-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: kernels\nVersion: 1.0\n"),
-    ):
-        path = made.packages / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    return made
+    return Desk(tmp_path)
 
 
 @pytest.mark.parametrize("check", [Load, MetadataClient])
@@ -275,8 +250,7 @@ def test_a_cache_that_cannot_be_written_only_costs_time(desk: Desk, noarch: Make
     assert [desk.asked(noarch()) for _ in range(2)] == [([], 1), ([], 1)]
 
 
-def test_answers_survive_what_json_does_to_them(desk: Desk, noarch: Make) -> None:
-    desk.asked(noarch())
-    body = (desk.cache / store.ANSWERS).iterdir()
-    (said,) = [json.loads(path.read_bytes().partition(b"\n")[2]) for path in body]
-    assert (said["state"], said["facts"]) == ("loaded", {})
+def test_an_answer_about_its_place_says_nothing_about_another(tmp_path: Path) -> None:
+    asked = Question(Path("python"), "load_probe", (tmp_path, "torch-cpu"))
+    assert asked.is_named_in({"ops": {"f": {"call": {"refused": f"no {tmp_path}/x.txt"}}}})
+    assert not asked.is_named_in({"ops": {"f": {"call": {"refused": "no x.txt"}}}})
