@@ -95,7 +95,7 @@ def of_variant(desk: Desk, output: Output) -> None:
 
 
 def of_names(desk: Desk, output: Output) -> None:
-    (output.root / "_ops.py").rename(output.root / "ops.py")
+    (output.root / "_ops.py").rename(output.root / "_opt.py")
 
 
 def of_torch(desk: Desk, output: Output) -> None:
