@@ -8,10 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import cast
+from typing import Any, cast
 
 from tests.hub import endpoints
 from tests.hub.accounts import Accounts
@@ -85,7 +86,24 @@ class _Listener(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.owner = owner
         self.is_storage = storage
+        self.connections: set[socket.socket] = set()
         self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, client = super().get_request()
+        self.connections.add(connection)
+        return connection, client
+
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Hang up on everybody, too: a Hub that has stopped answers nothing more."""
+        super().server_close()
+        for connection in list(self.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has left is no error; the rest is kept for the test."""
@@ -114,6 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         listener = cast("_Listener", self.server)
         owner = listener.owner
+        owner.log.begin()
         request = self._request(owner)
         request.fault = owner.faults.take(f"{self.command} {self.path}")
         status, sent, known = 0, 0, True
@@ -141,7 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _request(self, owner: HubServer) -> Request:
         path, _, query = self.path.partition("?")
         chunked = self.headers.get("Transfer-Encoding", "").lower() == "chunked"
-        length = None if chunked else int(self.headers.get("Content-Length") or 0)
+        said = self.headers.get("Content-Length", "")
+        length = None if chunked else int(said) if said.isdigit() else 0
         return Request(
             self.command,
             path,

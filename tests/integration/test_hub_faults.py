@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.faults import KINDS, Faults
+from tests.hub.faults import KINDS, Faults, Kind
 from tests.hub.fixture import HubBench
 from tests.hub.repository import Change
 
@@ -49,7 +49,7 @@ def test_429_on_the_way_is_waited_for(hub: HubBench) -> None:
 
 
 @pytest.mark.parametrize("kind", ["500", "403"])
-def test_a_refused_commit_is_not_carried_out(hub: HubBench, kind: str) -> None:
+def test_a_refused_commit_is_not_carried_out(hub: HubBench, kind: Kind) -> None:
     hub.faults.add(kind, "/commit/")
     assert hub.python(COMMIT, "a")["status"] == int(kind)
     assert hub.content("org/k", "v1") == {}
@@ -154,7 +154,7 @@ def test_the_same_seed_gives_the_same_faults() -> None:
         lines = [f"{method} /api/kernels/o/k/commit/v1" for method in ("GET", "POST")] * 200
         found = [faults.take(line) for line in lines]
         assert not any(found[::2])
-        return [fault and fault.kind for fault in found[1::2]]
+        return [fault.kind if fault else None for fault in found[1::2]]
 
     assert drawn(1) == drawn(1) != drawn(2)
     kinds = [kind for kind in drawn(1) if kind]
