@@ -312,6 +312,15 @@ class TestBeforeTheBuild:
         assert {"token", "sources", "card"} <= {*subjects}
         assert not (desk.root / "build").exists()
 
+    def test_a_build_that_fails_uploads_nothing(self, desk: Desk) -> None:
+        desk.change(
+            "torch-ext/relu_noarch/_relu.py", "import torch\n", "import torch\nimport yaml\n"
+        )
+        desk.commit()
+        done = desk.kbuild("build-and-upload", *TO, expect=6)
+        assert "nothing was uploaded" in done.stderr
+        assert desk.hub.hub.find("kernels", REPO) is None
+
     def test_only_what_is_missing(self, desk: Desk) -> None:
         desk.kbuild("upload", *TO, "--variant", "torch-cpu")
         shutil.rmtree(desk.root / "build")
