@@ -314,7 +314,9 @@ class TestBeforeTheBuild:
 
     def test_a_build_that_fails_uploads_nothing(self, desk: Desk) -> None:
         desk.change(
-            "torch-ext/relu_noarch/_relu.py", "import torch\n", "import torch\nimport yaml\n"
+            "torch-ext/relu_noarch/_relu.py",
+            "import torch\n",
+            "import torch\nimport no_such_module\n",
         )
         desk.commit()
         done = desk.kbuild("build-and-upload", *TO, expect=6)
