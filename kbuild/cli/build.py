@@ -203,7 +203,10 @@ def report(results: Sequence[Built], ctx: Context) -> None:
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
-    skipped = [result for result in results if result.status == "skipped"]
+    _say_skipped([result for result in results if result.status == "skipped"], ctx)
+
+
+def _say_skipped(skipped: Sequence[Built], ctx: Context) -> None:
     reasons = Counter(result.reason for result in skipped)
     if len(skipped) <= _MANY_SKIPPED:
         for result in skipped:

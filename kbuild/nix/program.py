@@ -22,6 +22,8 @@ OLDEST = Version((2, 8))
 _OUTPUTS_OF = Version((2, 13))
 """From here on, `x.drv^*` are a derivation's outputs and `x.drv` is the file."""
 _VERSION = re.compile(r"\(Nix\) (\d+(?:\.\d+)+)")
+_PROFILE = "/nix/var/nix/profiles/default/bin"
+"""Where installers put it; shells that are open already do not know that yet."""
 INSTALL = "`install.sh --with-nix` installs it; `--driver local` builds without"
 
 
@@ -53,11 +55,16 @@ def find_nix(cache: Path, runner: Runner, settings: Sequence[str] = ()) -> Nix:
     Raises:
         ToolchainError: it is not there, is too old, or cannot open its store.
     """
-    program = shutil.which("nix")
+    program = nix_program()
     if program is None:
         raise ToolchainError("Nix is not installed", hint=INSTALL)
     facts = _facts(program, FactCache(cache), runner, settings)
     return Nix(program, Version.parse(facts["version"]), sandbox_of(facts))
+
+
+def nix_program() -> str | None:
+    """Where `nix` is, if it is there."""
+    return shutil.which("nix") or shutil.which("nix", path=_PROFILE)
 
 
 def _facts(program: str, cache: FactCache, runner: Runner, settings: Sequence[str]) -> Facts:
