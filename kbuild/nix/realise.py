@@ -80,14 +80,19 @@ class Realisation:
         return self._judged(done, watch, log)
 
     def _command(self, *mode: str) -> tuple[str, ...]:
-        installables = [self.nix.outputs_of(made.file) for made in self.wanted.values()]
+        files = [(made.compiled if mode else "") or made.file for made in self.wanted.values()]
+        installables = [self.nix.outputs_of(file) for file in files]
         how = ("--no-link", "--keep-going", "--log-format", "internal-json", *mode)
         return self.nix.command("build", *how, *self.options.realisation, *installables)
 
     def _label(self, derivation: str) -> str:
         """The variant that a derivation is for: its own, or one that its name tells."""
         name = name_of(derivation)
-        names = (own for own, made in self.wanted.items() if made.file == derivation or own in name)
+        names = (
+            own
+            for own, made in self.wanted.items()
+            if derivation in {made.file, made.compiled} or own in name
+        )
         return next(names, name)
 
     def _judged(self, done: Done, watch: Watch, log: Path) -> Realised:

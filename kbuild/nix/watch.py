@@ -59,6 +59,8 @@ class Watch:
     _running: dict[int, Build] = field(default_factory=dict)
     _counts: tuple[int, int] = (0, 0)
     _label: str = ""
+    _said: set[str] = field(default_factory=set)
+    """Variants that are known to be built: several derivations may be for one."""
     _all: int = 0
     """The activity of all builds together."""
 
@@ -107,8 +109,12 @@ class Watch:
         build.open(self.logs)
         self.builds[derivation] = self._running[number] = build
         label, place = self.labels(derivation), f" on {machine}" if machine else ""
-        say = self.ui.detail if label == build.name else self.ui.say
-        say(f"{label}: building{place}")
+        is_news = label != build.name and label not in self._said
+        self._said.add(label)
+        if is_news:
+            self.ui.say(f"{label}: building{place}")
+        else:
+            self.ui.detail(f"{build.name}: building{place}")
         self._tell(f"{label}: building")
 
     def _stop(self, number: int) -> None:

@@ -101,7 +101,7 @@ class PlayedNix:
             name: {"derivation": self.variants[name], "output": str(self.output(name))}
             for name in named if name in self.variants
         }  # fmt: skip
-        answer = {"card": None, "offered": offered, "refused": dict(self.refused)}
+        answer = {"bundle": None, "offered": offered, "refused": dict(self.refused)}
         noise = '@nix {"action":"msg","level":1,"msg":"warning: Git tree is dirty"}\n'
         return self._done(command, noise + json.dumps(answer))
 
