@@ -26,6 +26,8 @@ rec {
 
   optional = condition: value: if condition then [ value ] else [ ];
 
+  optionalList = condition: list: if condition then list else [ ];
+
   # [ string ] -> { string = true; }, for look-ups.
   setOf =
     names:
