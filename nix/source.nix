@@ -247,7 +247,7 @@ let
         );
         folders = lib.optionalList (!isLinked) (
           filter (path: !(made ? ${path}) && elem (at path).type [ "directory" "symlink" ]) (
-            unique (allIncludes ++ allSources)
+            unique (allIncludes ++ usualInclude ++ allSources)
           )
         );
       };
