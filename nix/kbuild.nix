@@ -17,16 +17,16 @@ in
 toolchain.build {
   name = "kbuild";
   script = ''
-    mkdir -p $out/bin $out/site
-    cp -r ${code} $out/site/kbuild
-    chmod -R u+w $out/site
-    python3 -S -m compileall -q --invalidation-mode unchecked-hash $out/site
-    cp -r ${templates} $out/site/kbuild/templates
-    cat > $out/bin/kbuild <<'END'
+    site=$out/${toolchain.sitePackages}
+    ${toolchain.pkgs.python3}/bin/python3 -m venv --without-pip $out
+    cp -r ${code} $site/kbuild
+    chmod -R u+w $site
+    echo ${needs}/${toolchain.sitePackages} > $site/kbuild-needs.pth
+    $out/bin/python3 -m compileall -q --invalidation-mode unchecked-hash $site
+    cp -r ${templates} $site/kbuild/templates
+    cat > $out/bin/kbuild <<END
     #!${toolchain.runtimeShell}
-    here=''${BASH_SOURCE[0]%/*}
-    export PYTHONPATH=$here/../site:${needs}''${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1
-    exec ${toolchain.python}/bin/python3 -m kbuild "$@"
+    exec $out/bin/python3 -P -m kbuild "\$@"
     END
     chmod +x $out/bin/kbuild
     $out/bin/kbuild --help > /dev/null

@@ -43,6 +43,20 @@ let
     in
     install "cuda-${release}" { cuda.${release} = entry; } (entry.programs ++ entry.libraries);
 
+  # The package set's own CUDA, for releases of which no wheels hold a compiler: `cudaPackages_12_6`.
+  packaged =
+    release:
+    let
+      set = "cudaPackages_${builtins.replaceStrings [ "." ] [ "_" ] release}";
+    in
+    toolchain.pkgs.${set}.cudatoolkit or null;
+  packagedOf =
+    variant:
+    if variant.backend != "cuda" || pins.cuda ? ${variant.toolkit} then
+      null
+    else
+      packaged variant.toolkit;
+
   # As kbuild's plan asks for: the stable ABI of a release is built against that one or the next.
   torchOf =
     variant:
@@ -56,23 +70,31 @@ in
   of =
     variant:
     lib.optional (!variant.isNoarch) (torch (torchOf variant))
-    ++ lib.optional (variant.backend == "cuda" && !variant.isNoarch) (cuda variant.toolkit);
+    ++ lib.optional (variant.toolkit != null && pins.cuda ? ${variant.toolkit}) (cuda variant.toolkit);
+
+  # Shell lines before kbuild is started.
+  setup =
+    variant:
+    let
+      toolkit = if variant.isNoarch then null else packagedOf variant;
+    in
+    if toolkit == null then "" else "export CUDA_HOME=${toolkit}";
 
   # Why a variant cannot be built here, null when it can.
   refuses =
     variant:
-    if variant.isNoarch then
+    if !toolchain.hasWheels then
+      "wheels of compilers, and of what kbuild needs, are not pinned for ${toolchain.system}"
+    else if variant.isNoarch then
       null
-    else if !toolchain.hasWheels then
-      "no toolchains from wheels for ${toolchain.system}"
     else if variant.system != toolchain.system then
       "is for ${variant.system}"
     else if variant.framework == "tvm-ffi" then
       "apache-tvm-ffi is not taken from wheels"
     else if !(lib.elem variant.backend [ "cpu" "cuda" ]) then
       "no wheels hold a ${variant.backend} compiler"
-    else if variant.toolkit != null && !(pins.cuda ? ${variant.toolkit}) then
-      "no wheels hold the compiler of CUDA ${variant.toolkit}"
+    else if variant.backend == "cuda" && !(pins.cuda ? ${variant.toolkit}) && packagedOf variant == null then
+      "neither wheels nor the package set have the compiler of CUDA ${variant.toolkit}"
     else if torchOf variant == null then
       "Torch ${variant.release} is not pinned"
     else

@@ -16,16 +16,18 @@ let
     readFile
     ;
 
+  sitePackages = "lib/python${pkgs.python3.pythonVersion}/site-packages";
   system = pkgs.stdenv.hostPlatform.system;
   python = pkgs.python3.withPackages (packages: [ packages.pip ]);
   tag = "cp${builtins.replaceStrings [ "." ] [ "" ] pkgs.python3.pythonVersion}";
 
   pins = fromJSON (readFile ../kbuild/toolchains/wheels/lock.json);
+  lockFile = ./locks + "/python-${pkgs.python3.pythonVersion}.json";
   pythonPins =
-    (fromJSON (readFile ./locks/python.json)).${pkgs.python3.pythonVersion} or {
-      kbuild = throw "nix/locks/python.json has no wheels for Python ${pkgs.python3.pythonVersion}";
-      test = { };
-    };
+    if builtins.pathExists lockFile then
+      fromJSON (readFile lockFile)
+    else
+      throw "nix/locks has no wheels for Python ${pkgs.python3.pythonVersion}; scripts/lock_nix.py pins them";
 
   fetchWheel = import ./fetch-wheel.nix { inherit pkgs python; };
 
@@ -61,22 +63,25 @@ let
     in
     "'${head parts}===${builtins.elemAt parts 1}'";
 
-  # Wheels unpacked into one folder for PYTHONPATH. Bytecode is compiled and never checked against its
-  # source again: without it every import of Torch costs 20 s.
+  # An interpreter with exactly these wheels, as a virtual environment. Bytecode is compiled and never
+  # checked against its source again: without it every import of Torch costs 20 s.
   environment =
     name: wheels:
     build {
       inherit name;
       script = ''
         ${linkWheels wheels}
+        ${pkgs.python3}/bin/python3 -m venv --without-pip $out
         HOME=$PWD python3 -m pip --disable-pip-version-check install --quiet --no-index \
-          --find-links wheels --no-deps --no-compile --root-user-action=ignore --target $out \
-          ${concatStringsSep " " (map requirement wheels)}
-        rm -rf $out/bin
-        autoPatchelf $out
+          --find-links wheels --no-deps --no-compile --root-user-action=ignore \
+          --target $out/${sitePackages} ${concatStringsSep " " (map requirement wheels)}
+        rm -rf $out/${sitePackages}/bin
+        autoPatchelf $out/${sitePackages}
         # Some packages ship templates that are no Python: those fail, and are never imported.
-        python3 -S -m compileall -q -j 0 --invalidation-mode unchecked-hash $out > /dev/null || true
+        $out/bin/python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash \
+          $out/${sitePackages} > /dev/null || true
       '';
+      passthru = { inherit sitePackages; };
     };
 
   # The wheel of a Torch release that headers are taken from: one for this Python, so that the
@@ -112,17 +117,13 @@ in
     pins
     pythonPins
     python
+    sitePackages
     system
     torchRelease
     torchWheel
     ;
-  inherit (pkgs)
-    runtimeShell
-    coreutils
-    git
-    bashInteractive
-    nixfmt-tree
-    ;
+  inherit pkgs;
+  inherit (pkgs) runtimeShell;
 
   # Systems that wheels with compilers and Torch are pinned for.
   hasWheels = elem system [ "x86_64-linux" ];

@@ -1,7 +1,7 @@
-"""Pin the wheels that the flake uses: `python scripts/lock_nix.py nix/locks/python.json`.
+"""Pin the wheels that the flake uses: `python scripts/lock_nix.py nix/locks`.
 
 They are what kbuild itself needs, and the environments that kernels are tested in: Torch, the
-`kernels` client and pytest. uv resolves them through the user's index; nothing is installed. The file holds file names and digests, never where files are: that is the index's business.
+`kernels` client and pytest. uv resolves them through the user's index; nothing is installed. The files hold file names and digests, never where files are: that is the index's business.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def _ranks(name: str, ranks: dict[tags.Tag, int]) -> list[int]:
 
 
 def kbuild_requirements() -> list[str]:
-    """Those of `pyproject.toml`."""
+    """Those of `pyproject.toml`, and pip: it is asked where wheels come from."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*map(str, project["dependencies"])]
+    return [*map(str, project["dependencies"]), "pip"]
 
 
 def torch_pins() -> dict[str, dict[str, str]]:
@@ -102,12 +102,10 @@ def environments(python: str) -> dict[str, dict[str, list[dict[str, str]]]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the lock file that is named."""
-    locked = {
-        python: {"kbuild": wheels(python, kbuild_requirements()), "test": environments(python)}
-        for python in PYTHONS
-    }
-    Path(arguments[0]).write_text(json.dumps(locked, indent=1) + "\n")
+    """Write the lock files, one for each interpreter, into the folder that is named."""
+    for python in PYTHONS:
+        pins = {"kbuild": wheels(python, kbuild_requirements()), "test": environments(python)}
+        Path(arguments[0], f"python-{python}.json").write_text(json.dumps(pins, indent=1) + "\n")
     return 0
 
 
