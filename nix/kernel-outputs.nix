@@ -174,9 +174,11 @@ in
   packages = {
     inherit bundle;
     default = bundle;
-    redistributable = group "${project.name}-redistributable" (
-      outputs
-    );
+    # With two sets for kbuild's driver: what was compiled, before its commit is noted, and reasons.
+    redistributable = group "${project.name}-redistributable" outputs // {
+      inherit compiled;
+      unsupported = named unable stores.refuses;
+    };
     backendBundle = group "${project.name}-backend-bundles" (
       listToAttrs (
         map (backend: {

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import tomllib
 from packaging import tags
 from packaging.utils import parse_wheel_filename
 

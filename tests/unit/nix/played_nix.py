@@ -98,7 +98,11 @@ class PlayedNix:
         named = json.loads(command[command.index("--apply") + 1].split('fromJSON "')[1]
                            .split('";\n')[0].replace('\\"', '"'))  # fmt: skip
         offered = {
-            name: {"derivation": self.variants[name], "output": str(self.output(name))}
+            name: {
+                "derivation": self.variants[name],
+                "output": str(self.output(name)),
+                "compiled": self.variants[name],
+            }
             for name in named if name in self.variants
         }  # fmt: skip
         answer = {"bundle": None, "offered": offered, "refused": dict(self.refused)}
