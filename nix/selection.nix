@@ -15,7 +15,6 @@ let
     filter
     isAttrs
     isOlder
-    listToAttrs
     strings
     table
     version
