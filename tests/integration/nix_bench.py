@@ -1,4 +1,4 @@
-"""Nix without a daemon, a store or settings of the machine: what tests of the flake evaluate with."""
+"""Nix without a daemon, a store or settings of the machine: what tests evaluate with."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ substituters =
 flake-registry =
 warn-dirty = false
 """
+EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/build.toml"))
 READ = ("nix", "kbuild/matrix")
 """What the flake reads of kbuild when it is evaluated."""
 
@@ -70,7 +71,7 @@ def nix_bench() -> Iterator[NixBench]:
 
 
 def flake(folder: Path, outputs: str) -> Path:
-    """A flake with kbuild's Nix files beside it; `outputs` may say `lib`, `variants`, `source`..."""
+    """A flake with kbuild's Nix files beside it; its outputs see `lib` and the three functions."""
     for name in READ:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "flake.nix").write_text(f"""\
@@ -85,3 +86,9 @@ def flake(folder: Path, outputs: str) -> Path:
 }}
 """)
     return folder
+
+
+def copied(example: str, target: Path) -> Path:
+    """An example without what was built in it."""
+    ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__", ".pytest_cache")
+    return Path(shutil.copytree(ROOT / "examples" / example, target, ignore=ignored))

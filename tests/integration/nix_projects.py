@@ -1,9 +1,12 @@
-"""Projects by number: whatever kbuild accepts, in many combinations, with files beside the sources."""
+"""Projects by number: what kbuild accepts in many combinations, with files beside the sources."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 from random import Random
+
+from kbuild.sourcetree import SourceTree
 
 COMPILED = ("cpu", "cuda", "rocm", "xpu", "metal")
 PYTHON_ONLY = ("cann", "neuron", "tpu")
@@ -22,6 +25,30 @@ NOISE = {
     ".github/workflows/build.yml": "on: push\n",
     "csrc/notes.md": "Words\n",
 }
+
+
+class Tree(SourceTree):
+    """Files that are only in memory."""
+
+    def __init__(self, files: dict[str, str]) -> None:
+        super().__init__(Path("/nowhere"))
+        self._files = {str(PurePosixPath(path)): text for path, text in files.items()}
+
+    def is_file(self, path: str) -> bool:
+        return str(PurePosixPath(path)) in self._files
+
+    def is_dir(self, path: str) -> bool:
+        return any(PurePosixPath(path) in PurePosixPath(file).parents for file in self._files)
+
+    def is_inside(self, path: str) -> bool:
+        return True
+
+    def read_bytes(self, path: str) -> bytes:
+        return self._files[str(PurePosixPath(path))].encode()
+
+    def walk(self, folder: str, *, skip: Iterable[str] = ()) -> tuple[str, ...]:
+        below = f"{PurePosixPath(folder)}/"
+        return tuple(sorted(file for file in self._files if file.startswith(below)))
 
 
 class Generated:
@@ -45,6 +72,10 @@ class Generated:
                         lines += self._kernel(backend, index)
         self._package()
         self.files["build.toml"] = "\n".join(lines) + "\n"
+
+    @property
+    def tree(self) -> Tree:
+        return Tree(self.files)
 
     def write(self, root: Path) -> Path:
         for path, text in self.files.items():
