@@ -120,6 +120,20 @@ rec {
       count: concatStringsSep "/" (genList (elemAt parts) (count + 1))
     ) (length parts);
 
+  # What follows the first `marker`.
+  after =
+    marker: text:
+    let
+      parts = split (escaped marker) text;
+    in
+    assert length parts > 1;
+    concatStringsSep marker (tail parts);
+  escaped =
+    let
+      special = builtins.filter (part: part != "") (split "" "\\.+*?()[]{}^$|");
+    in
+    builtins.replaceStrings special (map (character: "\\${character}") special);
+
   quoted = text: "'${builtins.replaceStrings [ "'" ] [ "'\\''" ] text}'";
 
   # Dotted versions as lists of integers; null for anything else.

@@ -122,12 +122,14 @@ let
   # `keep` gets paths relative to the project.
   copied =
     keep:
+    let
+      above = builtins.unsafeDiscardStringContext "${toString root}/";
+    in
     builtins.path {
       inherit name;
       path = root;
-      filter =
-        path: type:
-        type != "unknown" && keep (lib.substring (lib.stringLength (toString root) + 1) (-1) path) type;
+      # The path may be that of the store on this machine, which `--store` can put below another folder.
+      filter = path: type: type != "unknown" && keep (lib.after above path) type;
     };
 
   only =

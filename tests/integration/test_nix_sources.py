@@ -21,7 +21,7 @@ from kbuild.project import Project, open_project
 from kbuild.sourcetree import SourceTree
 
 pytestmark = needs_nix
-COUNT = 60
+COUNT = 40
 IDENTITY = Identity("0000000")
 DESCRIBED = """
   sources = builtins.mapAttrs (name: _:
@@ -265,6 +265,16 @@ class TestOneProject:
         git("commit", "-qm", "all of it")
         clean, _ = bench.eval(url)
         assert clean == found
+
+
+@pytest.mark.parametrize("root", ['"${self}/kernel"', '(self + "/kernel")'])
+def test_a_folder_given_as_text(bench, tmp_path, root) -> None:
+    """Where the store is not at `/nix`, filters see other paths than the text says."""
+    copied("relu", flake(tmp_path / "path", ONE) / "kernel")
+    copied("relu", flake(tmp_path / "text", ONE.replace("./kernel", root)) / "kernel")
+    by_path, _ = bench.eval(f"path:{tmp_path}/path#one")
+    by_text, _ = bench.eval(f"path:{tmp_path}/text#one")
+    assert by_path == by_text
 
 
 def test_a_project_in_a_folder_of_a_repository(bench, tmp_path) -> None:
