@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -92,3 +93,15 @@ def copied(example: str, target: Path) -> Path:
     """An example without what was built in it."""
     ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__", ".pytest_cache")
     return Path(shutil.copytree(ROOT / "examples" / example, target, ignore=ignored))
+
+
+def unpack(bench: NixBench, sources: dict[Path, dict[str, Any]]) -> None:
+    """Lay out projects as derivations see them, each in `unpacked` in its folder."""
+    scripts = []
+    for place, source in sources.items():
+        place.mkdir(parents=True)
+        script = source["unpack"].replace(source["tree"], str(bench.real(source["tree"])))
+        scripts.append(f"cd {shlex.quote(str(place))}\n{script}")
+    (bench.place / "unpack.sh").write_text("\n".join(scripts))
+    done = run(("bash", "-eu", "unpack.sh"), cwd=bench.place)
+    assert done.returncode == 0, done.stderr

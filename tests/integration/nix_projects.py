@@ -137,7 +137,7 @@ class Generated:
     def _sources(self, folder: str, suffix: str, stem: str) -> list[str]:
         """A source, what it includes in several ways, and the lines that name them."""
         listed = [f"{folder}/{stem}{suffix}"]
-        includes = ["vector", f"{stem}.h", "common/types.hpp"]
+        includes = ["vector", f"{stem}.h", "common/types"]
         self.files[f"{folder}/{stem}.h"] = f'#include "detail/{stem}.inc"\n'
         self.files[f"{folder}/detail/{stem}.inc"] = f"  #  include <../{stem}_tail.cuh>\n"
         self.files[f"{folder}/{stem}_tail.cuh"] = f'#include "{stem}.h"\n'
@@ -145,7 +145,7 @@ class Generated:
         if self._maybe(0.5):
             listed.append(f"./{folder}//{stem}.h")
         if self._maybe(0.3):
-            self.files["shared/common/types.hpp"] = "#pragma once\n#include MACRO\n"
+            self.files["shared/common/types"] = "#pragma once\n#include MACRO\n"
             self.files["shared/common/macro.h"] = "#pragma once\n"
         self.files[listed[0]] = "".join(f'#include "{name}"\n' for name in includes)
         folders = [name for name in (folder, "shared", ".") if self._maybe(0.3)]
