@@ -7,11 +7,12 @@
 #   - headers below the include folders, for includes that are macros;
 #   - the Python package, by extension.
 #
-# `kbuild check-config` in the sandbox still judges the whole `build.toml`. So the sources and folders of
-# other backends are there as empty stubs, and what is missing from the project is missing there, too:
-# the build reports it in kbuild's words.
+# `kbuild check-config` in the sandbox still judges the whole `build.toml`. So the sources and
+# folders of other backends are there as empty stubs, and what is missing from the project is
+# missing there, too: the build reports it in kbuild's words.
 #
-# A variant that needs a symbolic link is built from the whole folder, without what is hidden or built.
+# A variant that needs a symbolic link is built from the whole folder, without what is hidden or
+# built.
 { lib }:
 {
   # The folder of `build.toml`: a path, or a string in the store.
@@ -49,7 +50,9 @@ let
   # In the project's own folder, what tools wrote.
   isMade = name: elem name [ "build" "result" "node_modules" ] || hasPrefix "result-" name;
   # In the project's own folder, what holds no headers of the kernel.
-  isAside = name: isMade name || elem name [ "tests" "test" "docs" "doc" "benchmarks" ];
+  isTopAside =
+    path: name:
+    path == name && (isMade name || elem name [ "tests" "test" "docs" "doc" "benchmarks" ]);
 
   sections =
     map (key: table (toml.${key} or { })) frameworks
@@ -72,8 +75,8 @@ let
     keep =
       path: name: type:
       !(isHidden name)
-      && (isHeader path || (type == "symlink" && suffixOf path == "" && !(path == name && isAside name)));
-    enter = path: name: !(isHidden name || isBytecode name || (path == name && isAside name));
+      && (isHeader path || (type == "symlink" && suffixOf path == "" && !(isTopAside path name)));
+    enter = path: name: !(isHidden name || isBytecode name || isTopAside path name);
   };
 
   shippedSuffixes =
@@ -107,7 +110,8 @@ let
       sources = folder.reached { inherit isText folders; } variant.sources;
       own = setOf sources;
       others = setOf allSources;
-      headers = filter (path: own ? ${path} || !(others ? ${path})) (concatMap headersBelow folders);
+      isOwn = path: own ? ${path} || !(others ? ${path});
+      headers = filter isOwn (concatMap headersBelow folders);
       packages = concatMap packageBelow (packageFolders variant);
     in
     lib.attrNames (setOf ([ "build.toml" ] ++ sources ++ headers ++ packages));
@@ -128,7 +132,7 @@ let
     builtins.path {
       inherit name;
       path = root;
-      # The path may be that of the store on this machine, which `--store` can put below another folder.
+      # The path is that of the store on this machine, which `--store` puts below another folder.
       filter = path: type: type != "unknown" && keep (lib.after above path) type;
     };
 
@@ -144,7 +148,7 @@ let
     path: _: !(isHidden (baseNameOf path) || isBytecode (baseNameOf path) || isMade path)
   );
 
-  # A link among other backends' sources may be one to a file or a folder, and stands for a file here.
+  # A link among other backends' sources may be one to a folder, and stands for a file here.
   stubsFor =
     files:
     let

@@ -1,8 +1,8 @@
-# A project's folder as Nix may look at it: what is at a path, what lies below a folder, what a source
-# includes. Files are read at most once, and only when something asks for their includes.
+# A project's folder as Nix may look at it: what is at a path, what lies below a folder, what a
+# source includes. Files are read at most once, and only when something asks for their includes.
 #
-# Symbolic links are never followed: Nix cannot ask where one leads, and reading one that leads nowhere
-# ends the evaluation. A path behind a link is a `symlink`, too.
+# Symbolic links are never followed: Nix cannot ask where one leads, and reading one that leads
+# nowhere ends the evaluation. A path behind a link is a `symlink`, too.
 { lib }:
 # A path, or a string in the store.
 root:
@@ -55,8 +55,8 @@ rec {
   isFile = path: elem (typeOf path) [ "regular" "symlink" ];
   isFolder = path: elem (typeOf path) [ "directory" "symlink" ];
 
-  # Files and links below a folder that `keep` wants; `enter` says which folders are looked into. Both
-  # get a path and its last part, `keep` also the type.
+  # Files and links below a folder that `keep` wants; `enter` says which folders are looked into.
+  # Both get a path and its last part, `keep` also the type.
   walk =
     { keep, enter }:
     let
@@ -89,8 +89,8 @@ rec {
 
   # Sources and all files of the project that they include, directly or not.
   #
-  # As kbuild/includes.py, but an include means every file that it could mean: in the folder of the file
-  # that has it, and in `folders`. `isText` says which sources can be read.
+  # As kbuild/includes.py, but an include means every file that it could mean: in the folder of the
+  # file that has it, and in `folders`. `isText` says which sources can be read.
   reached =
     { isText, folders }:
     let
