@@ -107,9 +107,10 @@ def package(project: Project) -> set[str]:
 
 def test_the_plan_is_the_same_in_the_sandbox(bench, described, projects, tmp_path) -> None:
     """Every distinct source is laid out, judged and planned again."""
+    opened = {name: open_project(root) for name, root in projects.items()}
     distinct: dict[Path, tuple[str, Choice]] = {}
-    for name, root in projects.items():
-        for choice in variants(open_project(root)):
+    for name, project in opened.items():
+        for choice in variants(project):
             tree = described[name]["variants"][str(choice.variant)]["tree"]
             distinct[tmp_path / name / Path(tree).name] = (name, choice)
     found = {
@@ -118,8 +119,8 @@ def test_the_plan_is_the_same_in_the_sandbox(bench, described, projects, tmp_pat
     }
     unpack(bench, found)
     for place, (name, choice) in distinct.items():
-        inside, project = open_project(place / "unpacked"), open_project(projects[name])
-        assert plan_of(inside, choice) == plan_of(project, choice), (name, choice)
+        inside = open_project(place / "unpacked")
+        assert plan_of(inside, choice) == plan_of(opened[name], choice), (name, choice)
         listed = {str(path.relative_to(inside.root)) for path in inside.root.rglob("*")}
         assert not listed & NOISE.keys()
     assert len(distinct) > 2 * COUNT
