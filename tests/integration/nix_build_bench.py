@@ -21,6 +21,7 @@ SYSTEM = "x86_64-linux"
 TREE = ("flake.nix", "flake.lock", "nix", "kbuild", "templates", "examples")
 """What of this repository its flake reads."""
 _IGNORED = shutil.ignore_patterns("__pycache__", "build", ".kbuild", ".pytest_cache")
+_BYTECODE = shutil.ignore_patterns("__pycache__")
 _PROBE = """\
 derivation {
   name = "sandbox-probe";
@@ -67,7 +68,8 @@ class Sandbox:
         for name in TREE:
             source, target = ROOT / name, self.flake / name
             if source.is_dir():
-                shutil.copytree(source, target, ignore=_IGNORED)
+                ignored = _IGNORED if name == "examples" else _BYTECODE
+                shutil.copytree(source, target, ignore=ignored)
             elif source.is_file():
                 self.flake.mkdir(exist_ok=True)
                 shutil.copy(source, target)

@@ -105,7 +105,7 @@ class TestEvaluation:
             (sys.executable, "-m", "kbuild", "list-variants", "--all", "--json", str(relu)),
             cwd=ROOT,
         )
-        known = {entry["name"] for entry in json.loads(listed.stdout)}
+        known = {entry["variant"] for entry in json.loads(listed.stdout)}
         here = {name for name in known if name.endswith(SYSTEM)}
         assert set(variants) | set(unsupported) == here
         assert "rocm compiler" in unsupported["torch213-cxx11-rocm71-x86_64-linux"]
