@@ -80,7 +80,14 @@ let
       tests.loadCheck entry compiled.${variant.name}
     else
       null;
-  outputs = named able (variant: kernel.stamp variant compiled.${variant.name} (proofOf variant));
+  # `.compiled` is the derivation that compiles: what `nix build --rebuild` is for.
+  outputs = named able (
+    variant:
+    kernel.stamp variant compiled.${variant.name} (proofOf variant)
+    // {
+      compiled = compiled.${variant.name};
+    }
+  );
 
   bundleOf =
     name: chosen:
