@@ -26,7 +26,7 @@ let
   told = derivation: { derivation = derivation.drvPath; output = derivation.outPath; };
   # What the commit changes is made from what was compiled.
   both = name: told offered.${name} // {
-    compiled = (offered.compiled.${name} or offered.${name}).drvPath;
+    compiled = (offered.${name}.compiled or offered.${name}).drvPath;
   };
   those = set: builtins.filter (name: set ? ${name}) names;
   of = set: valueOf: builtins.listToAttrs
