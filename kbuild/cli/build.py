@@ -123,7 +123,7 @@ def _results(
     except KbuildError as error:
         if not (may_turn_back and is_for_another_driver(error)):
             raise
-        ctx.ui.say(f"driver: local ({error.message.splitlines()[0].removesuffix(':')})")
+        ctx.ui.say(f"driver: local after all ({error.message.splitlines()[0].removesuffix(':')})")
         return _built_here(args, ctx, project, output)
 
 

@@ -180,7 +180,7 @@ class TestBuild:
         doors.runner.evaluation = "unreachable"
         assert self.run(root, doors, monkeypatch) == 0
         said = doors.ui._err.getvalue()
-        assert "driver: local (an input of the project's flake cannot be fetched" in said
+        assert "driver: local after all (an input of the project's flake cannot be fetched" in said
         assert "download-attempts" in doors.runner.asked[-1]
 
     @pytest.mark.parametrize("words", [("--driver", "nix"), ("--cores", "1")])

@@ -163,6 +163,11 @@ class TestCopies:
         assert here.build(T213)[T213].status == "built"
         assert "edited" not in (target / "__init__.py").read_text()
 
+    def test_what_a_cache_has_is_not_built(self, desk):
+        here = desk("2.34", makes=(T213,), played="fetch")
+        assert here.build(T213)[T213].status == "built"
+        assert f"{T213}: it was in the store already, or in a binary cache" in here.said
+
     def test_an_added_file_makes_it_another_variant(self, desk):
         here = desk(makes=(T213,), code=1)
         here.build(T213)
