@@ -18,7 +18,8 @@ let
 
   # An own cache folder for kbuild; installed toolchains are links to the Nix store.
   prepare = variant: ''
-    export HOME=$PWD/home KBUILD_CACHE_DIR=$PWD/cache
+    # A builder's stderr is a terminal, and nobody looks at it: no bar.
+    export HOME=$PWD/home KBUILD_CACHE_DIR=$PWD/cache CI=1 TERM=dumb
     mkdir -p "$HOME" cache/store
     ${concatStringsSep "\n" (map (folder: "ln -s ${folder}/* cache/store/") (stores.of variant))}
     ${stores.setup variant}
@@ -94,7 +95,7 @@ let
         name = "${project.name}-${variant.name}";
         allowedReferences = [ ];
         inherit proof;
-        git = builtins.toJSON (
+        KERNEL_STATE = builtins.toJSON (
           if project.commit == null then
             null
           else

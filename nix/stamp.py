@@ -1,4 +1,6 @@
-"""Put the commit of the sources into a variant's `metadata.json`: `stamp.py FILE`, `$git` as JSON.
+"""Put the commit of the sources into a variant's `metadata.json`: `stamp.py FILE`.
+
+`$KERNEL_STATE` is JSON: `{"commit": ..., "dirty": ...}`, or null when Nix knows no commit.
 
 Keys are as in `kbuild.metadata.model.Provenance`; what is there already stays as it is.
 """
@@ -11,7 +13,7 @@ from pathlib import Path
 
 def main() -> None:
     """Rewrite the file when there is something to say."""
-    state = json.loads(os.environ["git"])
+    state = json.loads(os.environ["KERNEL_STATE"])
     if state is None:
         return
     file = Path(sys.argv[1])
