@@ -298,6 +298,17 @@ class TestBundle:
         assert not copied.is_symlink()
 
 
+class TestNewProject:
+    def test_what_init_writes_is_built_and_tested(self, sandbox, tmp_path, cpu) -> None:
+        project = tmp_path / "new"
+        options = ("--noarch", "--backends", "cpu", "--name", "me/new")
+        made = run((sys.executable, "-m", "kbuild", "init", str(project), *options), cwd=ROOT)
+        assert made.returncode == 0, made.stderr
+        done = sandbox.nix(f"git+file://{project}", ("run",), "ci-test")
+        assert "testing torch-cpu" in done.stderr
+        assert re.search(r"\d+ passed", done.stdout)
+
+
 class TestCompileCache:
     """A folder that `sandbox-paths` lends."""
 
