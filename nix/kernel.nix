@@ -112,13 +112,19 @@ let
         '';
       };
 
+  nothing = ''
+    echo "no variant of ${project.name} is built for ${toolchain.system};" \
+      "\`nix eval --json .#unsupported\` says why" >&2
+    exit 1
+  '';
+
   # What a kernel's page and its users get: variants as links, benchmarks, the filled card.
   bundle =
     name: variants:
     build {
       name = "${project.name}-${name}";
       preferLocalBuild = true;
-      script = ''
+      script = if variants == [ ] then nothing else ''
         mkdir -p $out home
         export HOME=$PWD/home KBUILD_CACHE_DIR=$PWD/cache
         ${concatStringsSep "\n" (

@@ -193,6 +193,21 @@ class TestProcessorVariant:
     def test_checks_build_nothing_large(self, sandbox, relu, cpu) -> None:
         sandbox.nix(relu, ("flake", "check"))
 
+    def test_tests_may_import_more(self, sandbox, tmp_path, cpu) -> None:
+        project = sandbox.project("relu", tmp_path / "relu")
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        extra = project / "extra" / "lib" / f"python{version}" / "site-packages"
+        extra.mkdir(parents=True)
+        (extra / "more.py").write_text("ANSWER = 42\n")
+        flake = project / "flake.nix"
+        given = "path = ./.; pythonCheckInputs = _: [ ./extra ];"
+        flake.write_text(flake.read_text().replace("path = ./.;", given))
+        (project / "tests" / "test_relu.py").write_text(
+            "import more, pytest\n\n"
+            "@pytest.mark.kernels_ci\ndef test_more():\n    assert more.ANSWER == 42\n"
+        )
+        assert "1 passed" in sandbox.nix(project, ("run",), "ci-test").stdout
+
     def test_a_failing_test_fails_the_check(self, sandbox, tmp_path, cpu) -> None:
         project = sandbox.project("relu", tmp_path / "relu")
         tests = project / "tests" / "test_relu.py"
