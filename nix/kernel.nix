@@ -9,7 +9,7 @@
   stores,
   # Of source.nix.
   sources,
-  # `{ name, commit, isDirty }`; the commit is null where Nix knows none.
+  # `{ name, state, builderState }`: states of the sources in git, null where Nix knows no commit.
   project,
 }:
 let
@@ -88,22 +88,17 @@ let
   # digest in it. `proof` is what has to be built before, and is no part of the result.
   stamp =
     variant: compiled: proof:
-    if project.commit == null && proof == null then
+    if project.state == null && project.builderState == null && proof == null then
       compiled
     else
       build {
         name = "${project.name}-${variant.name}";
         allowedReferences = [ ];
         inherit proof;
-        KERNEL_STATE = builtins.toJSON (
-          if project.commit == null then
-            null
-          else
-            {
-              inherit (project) commit;
-              dirty = project.isDirty;
-            }
-        );
+        STATES = builtins.toJSON {
+          kernel = project.state;
+          builder = project.builderState;
+        };
         preferLocalBuild = true;
         script = ''
           cp -R ${compiled} $out
