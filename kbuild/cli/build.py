@@ -75,6 +75,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     from kbuild.cli.sources import sources_of
     from kbuild.cli.tools import archs_of, toolchain_of, torch_wheels_of
     from kbuild.pipeline import BuildOptions, Doors, build
+    from kbuild.pipeline.card import refresh_card
     from kbuild.project import open_project
 
     if args.jobs is not None and args.jobs < 1:
@@ -103,8 +104,10 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         seconds=_seconds(args),
     )
     results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
+    card = refresh_card(project, output or project.root / "build", ctx.ui)
     if args.json:
-        ctx.ui.data_json({"project": project.name, "variants": [r.to_json() for r in results]})
+        outcome = {"project": project.name, "variants": [r.to_json() for r in results]}
+        ctx.ui.data_json(outcome | {"card": str(card) if card else None})
     else:
         report(results, ctx)
     if args.report:

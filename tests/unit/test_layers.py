@@ -22,6 +22,7 @@ LAYERS = (
         "languages",
         "package",
         "card",
+        "surface",
         "toolchains",
         "static",
         "provenance",
