@@ -13,7 +13,7 @@ from projects import BINDING, kernel
 from kbuild.build.workspace import Workspace
 from kbuild.errors import BuildError, CheckError, ConfigError, FileConflictError
 from kbuild.matrix.selection import Selection
-from kbuild.nix.copy import copy_card, copy_variant, has_card, is_copied
+from kbuild.nix.copy import copy_variant, is_copied
 from kbuild.nix.flake import Flake
 from kbuild.nix.options import NixOptions
 from kbuild.nix.program import find_nix
@@ -273,20 +273,3 @@ class TestFailures:
         here.runner.variants = {T213: here.runner.variants[T213]}
         error = here.build(T213)[T213].error
         assert error.code == 5
-
-
-def test_the_card_is_not_written_over(tmp_path):
-    made, folder = tmp_path / "bundle" / "CARD.md", tmp_path / "build"
-    made.parent.mkdir()
-    assert copy_card(tmp_path, str(made.parent), folder)  # not every kernel has one
-    assert not folder.exists()
-    made.write_text("# one\n")
-    assert copy_card(tmp_path, str(made.parent), folder)
-    made.write_text("# two\n")
-    assert copy_card(tmp_path, str(made.parent), folder)
-    assert has_card(tmp_path, str(made.parent))
-    assert not has_card(tmp_path, "another")
-    assert (folder / "CARD.md").read_text() == "# two\n"
-    (folder / "CARD.md").write_text("# mine\n")
-    assert not copy_card(tmp_path, str(made.parent), folder)
-    assert (folder / "CARD.md").read_text() == "# mine\n"
