@@ -93,7 +93,23 @@ class Sandbox:
         """A copy of an example, outside git."""
         return Path(shutil.copytree(ROOT / "examples" / example, place, ignore=_IGNORED))
 
+    def lock(self, project: Path) -> None:
+        """Pin this copy of kbuild and the stand-in in a project's own flake."""
+        file = project / "flake.nix"
+        pins = f"""\
+  inputs.kbuild.url = "path:{self.flake}";
+  inputs.kbuild.inputs.nixpkgs.url = "path:{self.conf}/nixpkgs";
+"""
+        lines = file.read_text().splitlines(keepends=True)
+        at = next(number for number, line in enumerate(lines) if "inputs.kbuild.url" in line)
+        file.write_text("".join((*lines[:at], pins, *lines[at + 1 :])))
+        argv = (str(NIX), "flake", "lock", f"path:{project}")
+        done = run(argv, cwd=self.folder, env=self.environment())
+        assert done.returncode == 0, done.stderr
+
     def overrides(self, project: Path) -> tuple[str, ...]:
+        if (project / "flake.lock").is_file() and project != self.flake:
+            return ()
         packages = f"path:{self.conf}/nixpkgs"
         if project == self.flake:
             return ("--override-input", "nixpkgs", packages)
@@ -112,7 +128,8 @@ class Sandbox:
         """`nix VERB ... PROJECT#ATTRIBUTE REST`."""
         url = project if isinstance(project, str) else f"path:{project}"
         place = self.flake if project == self.flake else self.folder
-        argv = (str(NIX), *verb, "--no-write-lock-file", *self.overrides(Path(project)))
+        folder = Path(project.partition("://")[2]) if isinstance(project, str) else project
+        argv = (str(NIX), *verb, "--no-write-lock-file", *self.overrides(folder))
         target = f"{url}#{attribute}" if attribute else url
         done = run((*argv, target, *rest), cwd=place, env=self.environment(conf))
         assert expect is None or done.returncode == expect, done.stdout + done.stderr
