@@ -13,7 +13,7 @@ from kbuild.cli.context import Context
 from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from kbuild.pipeline.options import BuildOptions
+    from kbuild.matrix.selection import Selection
     from kbuild.pipeline.outcome import Built
     from kbuild.project import Project
 
@@ -23,6 +23,7 @@ _MANY_SKIPPED = 4
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from kbuild.cli.driver import add_driver
     from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
     from kbuild.cli.sources import add_sources
@@ -40,6 +41,7 @@ def configure(parser: ArgumentParser) -> None:
     add_sources(parser)
     add_archs(parser)
     add_dev(parser)
+    add_driver(parser)
     parser.add_argument(
         "-j",
         "--jobs",
@@ -72,21 +74,15 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     """What `build` and `build-and-copy` share."""
+    from kbuild.cli.selection import selection_of
     from kbuild.project import open_project
 
     refuse_senseless(args)
     project = open_project(ctx.folder(args.kernel_dir))
-    options = options_of(args, ctx, project, output=output)
-    results, card = perform(project, options, args, ctx)
+    results, card = perform(args, ctx, project, output, selection_of(args))
     if args.json:
         ctx.ui.data_json(answer(project, results, card))
     return exit_code(results)
-
-
-def answer(project: Project, results: Sequence[Built], card: Path | None) -> dict[str, Any]:
-    """The outcome as a JSON object."""
-    built = [result.to_json() for result in results]
-    return {"project": project.name, "variants": built, "card": str(card) if card else None}
 
 
 def refuse_senseless(args: Namespace) -> None:
@@ -103,24 +99,72 @@ def refuse_senseless(args: Namespace) -> None:
         source_date(os.environ)
 
 
-def options_of(
-    args: Namespace, ctx: Context, project: Project, *, output: Path | None
-) -> BuildOptions:
-    """What the options ask for.
-
-    Raises:
-        UsageError: an option has no sense for the project.
-    """
-    from kbuild.cli.identity import identity_of
-    from kbuild.cli.selection import selection_of
-    from kbuild.cli.sources import sources_of
-    from kbuild.cli.tools import archs_of, toolchain_of, torch_wheels_of
-    from kbuild.pipeline import BuildOptions
+def perform(
+    args: Namespace, ctx: Context, project: Project, output: Path | None, selection: Selection
+) -> tuple[tuple[Built, ...], Path | None]:
+    """Build, fill the card, and say what became of each variant; on stdout not with `--json`."""
+    from kbuild.build.workspace import Workspace
+    from kbuild.pipeline.card import refresh_card
 
     for warning in project.warnings:
         ctx.ui.warn(warning)
-    return BuildOptions(
-        selection=selection_of(args),
+    results = _results(args, ctx, project, output, selection)
+    card = refresh_card(project, output or project.root / "build", ctx.ui)
+    if not args.json:
+        report(results, ctx)
+    if args.report:
+        _show_report(Workspace.report_of(project.root) / "build.html", ctx)
+    return results, card
+
+
+def answer(project: Project, results: Sequence[Built], card: Path | None) -> dict[str, Any]:
+    """The outcome as a JSON object."""
+    built = [result.to_json() for result in results]
+    return {"project": project.name, "variants": built, "card": str(card) if card else None}
+
+
+def _results(
+    args: Namespace, ctx: Context, project: Project, output: Path | None, selection: Selection
+) -> tuple[Built, ...]:
+    """Build with the driver that fits."""
+    from kbuild.cli.driver import nix_options_of, wish_of
+    from kbuild.pipeline import Doors
+    from kbuild.pipeline.driver import AUTO
+
+    nix = nix_options_of(args)
+    wish, doors = wish_of(args, nix), Doors(ctx.runner, ctx.ui, ctx.cache)
+    driver = wish.driver(project.root, doors)
+    if driver.reason:
+        ctx.ui.say(str(driver))
+    if driver.nix is None:
+        return _built_here(args, ctx, project, output, selection)
+    from kbuild.errors import KbuildError
+    from kbuild.nix.flake import Flake
+    from kbuild.pipeline.nix import NixBuild, is_for_another_driver
+
+    may_turn_back = wish.asked == AUTO and not wish.nix
+    flake = Flake(project.root, driver.nix, nix, ctx.runner, is_hasty=may_turn_back)
+    try:
+        return NixBuild(project, flake, selection, output, doors).perform()
+    except KbuildError as error:
+        if not (may_turn_back and is_for_another_driver(error)):
+            raise
+        ctx.ui.say(f"driver: local after all ({error.message.splitlines()[0].removesuffix(':')})")
+        return _built_here(args, ctx, project, output, selection)
+
+
+def _built_here(
+    args: Namespace, ctx: Context, project: Project, output: Path | None, selection: Selection
+) -> tuple[Built, ...]:
+    """Build on this machine."""
+    from kbuild.cli.identity import identity_of
+    from kbuild.cli.sources import sources_of
+    from kbuild.cli.tools import archs_of, toolchain_of, torch_wheels_of
+    from kbuild.pipeline import BuildOptions, Doors
+    from kbuild.pipeline.build import build
+
+    options = BuildOptions(
+        selection=selection,
         output=output,
         python=args.python,
         toolchain=toolchain_of(args),
@@ -133,23 +177,7 @@ def options_of(
         memory=_memory(args),
         seconds=_seconds(args),
     )
-
-
-def perform(
-    project: Project, options: BuildOptions, args: Namespace, ctx: Context
-) -> tuple[tuple[Built, ...], Path | None]:
-    """Build, fill the card, and say what became of each variant; on stdout not with `--json`."""
-    from kbuild.build.workspace import Workspace
-    from kbuild.pipeline import Doors, build
-    from kbuild.pipeline.card import refresh_card
-
-    results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
-    card = refresh_card(project, options.output or project.root / "build", ctx.ui)
-    if not args.json:
-        report(results, ctx)
-    if args.report:
-        _show_report(Workspace.report_of(project.root) / "build.html", ctx)
-    return results, card
+    return build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
 
 
 def exit_code(results: Sequence[Built]) -> int:
@@ -200,10 +228,17 @@ def report(results: Sequence[Built], ctx: Context) -> None:
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
-    skipped = [result for result in results if result.status == "skipped"]
+    _say_skipped([result for result in results if result.status == "skipped"], ctx)
+
+
+def _say_skipped(skipped: Sequence[Built], ctx: Context) -> None:
+    reasons = Counter(result.reason for result in skipped)
     if len(skipped) <= _MANY_SKIPPED:
         for result in skipped:
             ctx.ui.say(f"{result.variant}: skipped, {result.reason}")
+    elif len(reasons) <= _MANY_SKIPPED:
+        for reason, count in reasons.items():
+            ctx.ui.say(f"{count} variants skipped, {reason}")
     else:
         backends = Counter(_backend(result.variant) for result in skipped)
         listed = ", ".join(f"{count} {name}" for name, count in sorted(backends.items()))

@@ -13,7 +13,6 @@ from kbuild.cli.context import Context
 from kbuild.cli.uploading import add_upload, carry_out, open_desk, tell, upload_options
 
 if TYPE_CHECKING:
-    from kbuild.pipeline.options import BuildOptions
     from kbuild.pipeline.outcome import Built
     from kbuild.pipeline.upload.before import Ahead
 
@@ -26,6 +25,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Ask, build, upload; nothing is uploaded when a variant fails."""
+    from kbuild.cli.identity import identity_of
+    from kbuild.cli.selection import selection_of
     from kbuild.hub.target import Outcome
     from kbuild.pipeline import Doors
     from kbuild.pipeline.upload import before_build, prepare
@@ -34,27 +35,22 @@ def execute(args: Namespace, ctx: Context) -> int:
     build.refuse_senseless(args)
     project = open_project(ctx.folder(args.kernel_dir))
     output = ctx.path(args.output) if args.output else None
-    options, wanted = build.options_of(args, ctx, project, output=output), upload_options(args, ctx)
+    selection, wanted = selection_of(args), upload_options(args, ctx)
     desk = open_desk(ctx)
     doors = Doors(ctx.runner, ctx.ui, ctx.cache)
-    ahead = before_build(project, wanted, options.selection, desk, doors, identity=options.identity)
+    ahead = before_build(project, wanted, selection, desk, doors, identity=identity_of(args))
     if args.dry_run:
         return _show(ahead, args, ctx)
     if not ahead.variants:
         return tell(Outcome("no_changes", ahead.target, desk.hub.address), args, ctx)
-    results, card = build.perform(project, _restricted(options, ahead, args), args, ctx)
+    if args.missing:
+        selection = replace(selection, globs=ahead.variants)
+    results, card = build.perform(args, ctx, project, output, selection)
     if code := build.exit_code(results):
         ctx.ui.warn("nothing was uploaded, since not everything was built")
         return code
     prepared = prepare(_folders(results), project, wanted, desk)
     return carry_out(prepared, desk, args, ctx, **build.answer(project, results, card))
-
-
-def _restricted(options: BuildOptions, ahead: Ahead, args: Namespace) -> BuildOptions:
-    """With `--missing`, those variants and no other."""
-    if not args.missing:
-        return options
-    return replace(options, selection=replace(options.selection, globs=ahead.variants))
 
 
 def _folders(results: Sequence[Built]) -> list[Path]:

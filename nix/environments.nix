@@ -1,0 +1,8 @@
+# Where a project's tests can run, as `kbuild list-variants --arch --all` lists it; called as
+# variants.nix is.
+{
+  lib,
+  versions ? lib.readToml ../kbuild/matrix/versions.toml,
+  ...
+}:
+(import ./selection.nix { inherit lib versions; }).environments
