@@ -81,7 +81,7 @@ append() {
 }
 
 # Notes for --uninstall that this script made something.
-note() { echo "$*" | append "$made"; }
+note() { if [ -n "$dry" ]; then say "would note in $made: $*"; else echo "$*" | append "$made"; fi; }
 noted() { [ -f "$made" ] && grep -qx "$*" "$made"; }
 
 # --- Nix
@@ -128,28 +128,29 @@ install_determinate() {
 
 # The packages that give Nix, and a daemon for other users where systemd runs.
 install_distribution() {
-  if have apt-get; then
-    packages="nix-bin bash-static" # the default sandbox of Debian's newer Nix has bash-static as /bin/sh
-    if systemd; then packages="$packages nix-setup-systemd"; fi
-    # shellcheck disable=SC2086 # words on purpose
-    packages=$(absent $packages)
-    as_root apt-get update -q
-    # shellcheck disable=SC2086
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $packages
-  elif have dnf; then packages=nix; as_root dnf install -y nix
-  elif have pacman; then packages=nix; as_root pacman -S --noconfirm --needed nix
-  elif have zypper; then packages=nix; as_root zypper --non-interactive install nix
+  if have apt-get; then install_debian
+  elif have dnf; then as_root dnf install -y nix; note packages nix
+  elif have pacman; then as_root pacman -S --noconfirm --needed nix; note packages nix
+  elif have zypper; then as_root zypper --non-interactive install nix; note packages nix
   else
     fail "no package manager here that is known to have Nix (apt-get, dnf, pacman, zypper)" \
       "install Nix by hand, then run this again"
   fi
-  note "packages $packages"
 }
 
-absent() {
-  for package in "$@"; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || printf '%s ' "$package"
-  done
+install_debian() {
+  as_root apt-get update -q
+  apt_install nix-bin
+  if systemd; then apt_install nix-setup-systemd; fi
+  # Debian's newer Nix has bash-static as the sandbox's /bin/sh, and does not ask for the package.
+  if [ -z "$dry" ] && nix --extra-experimental-features nix-command show-config 2>/dev/null |
+    grep -q '^sandbox-paths.*=/usr/bin/bash-static'; then apt_install bash-static; fi
+}
+
+apt_install() {
+  if dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q ' installed$'; then return; fi
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$1"
+  note "packages $1"
 }
 
 # Builds run as users of their own: as root they could write to whatever is lent to the sandbox.

@@ -34,7 +34,9 @@ GIVES_NIX = (
     + """
 tools=$(dirname "$0")
 case "$*" in
-  *install*nix*) printf '#!/bin/sh\\necho "nix (Nix) 2.8.0"\\n' > "$tools/nix"; chmod +x "$tools/nix" ;;
+  *install*nix*)
+    printf '#!/bin/sh\\necho "nix (Nix) 2.8.0"\\n' > "$tools/nix"
+    chmod +x "$tools/nix" ;;
   *purge*nix*|*remove*nix*|-R*nix*) rm -f "$tools/nix" ;;
 esac
 """

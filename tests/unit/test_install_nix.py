@@ -74,6 +74,17 @@ class TestDistribution:
         assert "usermod -aG nix-users somebody" in calls
         assert "log in again" in said
 
+    @pytest.mark.parametrize("asked", [True, False])
+    def test_the_shell_of_debians_sandbox(self, machine, asked):
+        """Newer packages of Nix lend `bash-static` to the sandbox and do not depend on it."""
+        paths = "/bin/sh=/usr/bin/bash-static" if asked else ""
+        text = (
+            machine.tool("apt-get").read_text().replace("2.8.0", f"2.8.0\\nsandbox-paths = {paths}")
+        )
+        program(machine.tool("apt-get"), text.replace('echo "nix', 'printf "nix'))
+        installed(machine)
+        assert any("bash-static" in call for call in machine.calls()) == asked
+
     def test_no_daemon_without_systemd(self, machine):
         installed(machine)
         assert not any("systemctl" in c or "nix-setup-systemd" in c for c in machine.calls())
@@ -92,7 +103,9 @@ class TestDistribution:
 
     def test_debians_own_nix_conf_is_overruled(self, machine):
         """Its package brings one that turns the sandbox off: that was nobody's wish here."""
-        writes = f"mkdir -p '{machine.nix_conf.parent}'; echo sandbox = false > '{machine.nix_conf}'"
+        writes = (
+            f"mkdir -p '{machine.nix_conf.parent}'; echo sandbox = false > '{machine.nix_conf}'"
+        )
         program(
             machine.tool("apt-get"),
             machine.tool("apt-get").read_text() + f'case "$*" in *install*) {writes} ;; esac\n',
