@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,16 +29,26 @@ def finish(plan: VariantPlan, stage: Path, builder: Builder | None = None) -> No
     """
     metadata = replace(metadata_of(plan, builder), digest=digest_variant(stage))
     (stage / METADATA_FILE).write_text(metadata.to_json_text(), encoding="utf-8")
+    settle_modes(stage)
+
+
+def settle_modes(stage: Path) -> None:
+    """Give every file and folder the mode that its kind has, and its owner the right to write."""
     for path in (stage, *stage.rglob("*")):
         if path.is_symlink():
             continue
         path.chmod(0o755 if path.is_dir() or path.suffix in _LIBRARIES else 0o644)
 
 
-def place(stage: Path, target: Path) -> None:
-    """Move `stage` to `target`; at every moment `target` is the old directory or the new one.
+def place(stage: Path, target: Path, amend: Callable[[Path], None] = lambda _: None) -> None:
+    """Copy `stage` to `target`; at every moment `target` is the old directory or the new one.
 
     What it replaces is deleted afterwards.
+
+    Args:
+        stage: a variant's files.
+        target: the variant directory.
+        amend: changes the copy before it is put in place.
 
     Raises:
         FileConflictError: `target` exists and is no variant directory.
@@ -47,8 +58,9 @@ def place(stage: Path, target: Path) -> None:
     fresh = target.parent / f".{target.name}.new"
     old = target.parent / f".{target.name}.old"
     for leftover in (fresh, old):
-        shutil.rmtree(leftover, ignore_errors=True)
+        _remove(leftover)
     shutil.copytree(stage, fresh)
+    amend(fresh)
     if not target.exists():
         fresh.rename(target)
         return
@@ -59,6 +71,13 @@ def place(stage: Path, target: Path) -> None:
         old.rename(target)
         raise
     shutil.rmtree(old)
+
+
+def _remove(folder: Path) -> None:
+    """Delete a folder, parts of which may be write-protected copies."""
+    if folder.is_dir():
+        settle_modes(folder)
+        shutil.rmtree(folder)
 
 
 def recover(target: Path) -> None:

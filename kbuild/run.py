@@ -6,6 +6,7 @@ import errno
 import os
 import shlex
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -80,6 +81,14 @@ class Runner(Protocol):
     def stop(self) -> None:
         """End every process that runs, and start no other. Called from another thread."""
         ...
+
+
+def become(argv: Sequence[str], cwd: Path) -> None:
+    """Go on as another program, which gets this one's terminal; nothing comes after it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.chdir(cwd)
+    os.execvp(argv[0], tuple(argv))  # noqa: S606 - the door, for programs that talk to the user
 
 
 class LocalRunner:

@@ -13,6 +13,7 @@ from kbuild.cli.context import Context
 
 if TYPE_CHECKING:
     from kbuild.pipeline.outcome import Built
+    from kbuild.project import Project
 
 EXIT_OK = 0
 _MANY_SKIPPED = 4
@@ -20,6 +21,7 @@ _MANY_SKIPPED = 4
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from kbuild.cli.driver import add_driver
     from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
     from kbuild.cli.sources import add_sources
@@ -37,6 +39,7 @@ def configure(parser: ArgumentParser) -> None:
     add_sources(parser)
     add_archs(parser)
     add_dev(parser)
+    add_driver(parser)
     parser.add_argument(
         "-j",
         "--jobs",
@@ -70,11 +73,6 @@ def execute(args: Namespace, ctx: Context) -> int:
 def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     """What `build` and `build-and-copy` share."""
     from kbuild.build.workspace import Workspace
-    from kbuild.cli.identity import identity_of
-    from kbuild.cli.selection import selection_of
-    from kbuild.cli.sources import sources_of
-    from kbuild.cli.tools import archs_of, toolchain_of, torch_wheels_of
-    from kbuild.pipeline import BuildOptions, Doors, build
     from kbuild.project import open_project
 
     if args.jobs is not None and args.jobs < 1:
@@ -88,6 +86,58 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     project = open_project(ctx.folder(args.kernel_dir))
     for warning in project.warnings:
         ctx.ui.warn(warning)
+    results = _results(args, ctx, project, output)
+    if args.json:
+        ctx.ui.data_json({"project": project.name, "variants": [r.to_json() for r in results]})
+    else:
+        report(results, ctx)
+    if args.report:
+        _show_report(Workspace.report_of(project.root) / "build.html", ctx)
+    return exit_code(results)
+
+
+def _results(
+    args: Namespace, ctx: Context, project: Project, output: Path | None
+) -> tuple[Built, ...]:
+    """Build with the driver that fits."""
+    from kbuild.cli.driver import nix_options_of, wish_of
+    from kbuild.pipeline import Doors
+    from kbuild.pipeline.driver import AUTO
+
+    nix = nix_options_of(args)
+    wish, doors = wish_of(args, nix), Doors(ctx.runner, ctx.ui, ctx.cache)
+    driver = wish.driver(project.root, doors)
+    if driver.reason:
+        ctx.ui.say(str(driver))
+    if driver.nix is None:
+        return _built_here(args, ctx, project, output)
+    from kbuild.cli.selection import selection_of
+    from kbuild.errors import KbuildError
+    from kbuild.nix.flake import Flake
+    from kbuild.pipeline.nix import NixBuild, is_for_another_driver
+
+    may_turn_back = wish.asked == AUTO and not wish.nix
+    flake = Flake(project.root, driver.nix, nix, ctx.runner, is_hasty=may_turn_back)
+    try:
+        return NixBuild(project, flake, selection_of(args), output, doors).perform()
+    except KbuildError as error:
+        if not (may_turn_back and is_for_another_driver(error)):
+            raise
+        ctx.ui.say(f"driver: local ({error.message.splitlines()[0].removesuffix(':')})")
+        return _built_here(args, ctx, project, output)
+
+
+def _built_here(
+    args: Namespace, ctx: Context, project: Project, output: Path | None
+) -> tuple[Built, ...]:
+    """Build on this machine."""
+    from kbuild.cli.identity import identity_of
+    from kbuild.cli.selection import selection_of
+    from kbuild.cli.sources import sources_of
+    from kbuild.cli.tools import archs_of, toolchain_of, torch_wheels_of
+    from kbuild.pipeline import BuildOptions, Doors
+    from kbuild.pipeline.build import build
+
     options = BuildOptions(
         selection=selection_of(args),
         output=output,
@@ -102,14 +152,7 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         memory=_memory(args),
         seconds=_seconds(args),
     )
-    results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
-    if args.json:
-        ctx.ui.data_json({"project": project.name, "variants": [r.to_json() for r in results]})
-    else:
-        report(results, ctx)
-    if args.report:
-        _show_report(Workspace.report_of(project.root) / "build.html", ctx)
-    return exit_code(results)
+    return build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
 
 
 def exit_code(results: Sequence[Built]) -> int:
@@ -160,10 +203,17 @@ def report(results: Sequence[Built], ctx: Context) -> None:
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
-    skipped = [result for result in results if result.status == "skipped"]
+    _say_skipped([result for result in results if result.status == "skipped"], ctx)
+
+
+def _say_skipped(skipped: Sequence[Built], ctx: Context) -> None:
+    reasons = Counter(result.reason for result in skipped)
     if len(skipped) <= _MANY_SKIPPED:
         for result in skipped:
             ctx.ui.say(f"{result.variant}: skipped, {result.reason}")
+    elif len(reasons) <= _MANY_SKIPPED:
+        for reason, count in reasons.items():
+            ctx.ui.say(f"{count} variants skipped, {reason}")
     else:
         backends = Counter(_backend(result.variant) for result in skipped)
         listed = ", ".join(f"{count} {name}" for name, count in sorted(backends.items()))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.errors import UsageError
-from kbuild.run import Runner
+from kbuild.run import Runner, become
 from kbuild.ui import Ui
 
 
@@ -22,6 +22,8 @@ class Context:
     """kbuild's cache folder; it need not exist."""
     cwd: Path
     """Where relative paths of the command line start."""
+    become: Callable[[Sequence[str], Path], None] = become
+    """Goes on as another program, in a folder."""
 
     def folder(self, given: Path | None) -> Path:
         """The absolute path of a folder from the command line; the current one when not given.

@@ -94,6 +94,8 @@ def _argument(action: Action) -> Argument:
 
 
 def _metavar(action: Action) -> str:
+    if isinstance(action.metavar, tuple):
+        return " ".join(action.metavar)
     if action.metavar is not None:
-        return str(action.metavar)
+        return action.metavar
     return action.dest.upper()

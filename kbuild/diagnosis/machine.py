@@ -16,6 +16,7 @@ from typing import Any
 from kbuild.diagnosis.compilers import Compilers
 from kbuild.diagnosis.distribution import OS_RELEASE, Distribution, this_distribution
 from kbuild.diagnosis.item import Item, version_of
+from kbuild.diagnosis.nix import nix_items
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
 from kbuild.toolchains.build_tools import cmake, ninja
@@ -70,7 +71,6 @@ OPTIONAL_TOOLS = (
         "xcode-select --install",
         without="`kbuild check --backend metal` resolves their includes",
     ),
-    Tool("Nix", ("nix",), "builds in a sandbox", ""),
 )
 
 
@@ -95,6 +95,7 @@ def diagnose(
     for tool in OPTIONAL_TOOLS:
         yield _optional(tool, runner)
     yield _cuda_12(cache, runner)
+    yield from nix_items(cache, runner)
     yield Item("cache", "ok", f"{_size(cache)} {cache}", "not asking and compiling twice")
 
 

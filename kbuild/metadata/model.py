@@ -77,13 +77,16 @@ class Builder:
     """State of the tool's own source, when it ran from a checkout."""
     toolchain: UsedToolchain | None = None
     """None when nothing was compiled, and in variants of other tools."""
+    sandbox: str = ""
+    """What was wrong with Nix's sandbox: `off`, `relaxed` or `unsure`; empty when nothing was."""
 
     def to_json(self) -> dict[str, Any]:
-        """`{"name": "kbuild", "version": ..., "commit"?, "dirty"?, "toolchain"?}`."""
+        """`{"name": "kbuild", "version": ..., "commit"?, "dirty"?, "toolchain"?, "sandbox"?}`."""
         entries = {"name": self.name, "version": self.version}
         git = self.git.to_json() if self.git else {}
         used = {"toolchain": self.toolchain.to_json()} if self.toolchain else {}
-        return {**entries, **git, **used}
+        marked = {"sandbox": self.sandbox} if self.sandbox else {}
+        return {**entries, **git, **used, **marked}
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,8 @@ class _Reader:
             name=str(made.get("name", "kernel-builder")),
             git=self._git(made, prefix) if has_git else None,
             toolchain=self._toolchain(made, prefix),
+            sandbox=self._value(made, "sandbox", str, "a string", required=False, prefix=prefix)
+            or "",
         )
         kernel = self._object(whole, "kernel", prefix="provenance.")
         return Provenance(builder, self._git(kernel, "provenance.kernel.") if kernel else None)

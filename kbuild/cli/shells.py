@@ -1,0 +1,87 @@
+"""What `devshell` and `testshell` share: this process becomes `nix develop`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.cli.context import Context
+from kbuild.cli.driver import add_flake, nix_options_of
+from kbuild.errors import ToolchainError, UsageError
+
+if TYPE_CHECKING:
+    from kbuild.project import Project
+
+
+@dataclass(frozen=True)
+class Shell:
+    """One kind of shell of a kernel's flake."""
+
+    default: str
+    """Attribute of the shell for the variant that fits this machine best."""
+    others: str
+    """Attribute that has one for each variant."""
+    instead: str
+    """What serves without Nix."""
+
+
+def add_shell(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "variant",
+        nargs="?",
+        metavar="VARIANT",
+        help="a variant, by name or pattern (default: the best one for this machine)",
+    )
+    parser.add_argument(
+        "--project", type=Path, metavar="DIR", help="the project's folder (default: here)"
+    )
+    add_flake(parser)
+    parser.set_defaults(rest=())
+    parser.epilog = "What follows `--` is run in the shell, instead of a prompt"
+
+
+def open_shell(args: Namespace, ctx: Context, shell: Shell) -> int:
+    """Become the shell; returns only when that is not possible.
+
+    Raises:
+        UsageError: the project has no flake, or the pattern does not name one variant.
+        ToolchainError: Nix cannot be used.
+    """
+    from kbuild.nix.flake import FILE, uses_kbuild
+    from kbuild.nix.program import find_nix
+    from kbuild.project import open_project
+
+    project = open_project(ctx.folder(args.project))
+    if not uses_kbuild(project.root):
+        raise UsageError(f"`{project.root}` has no {FILE} that uses kbuild", hint=shell.instead)
+    attribute = f"{shell.others}.{_variant(args.variant, project)}" if args.variant else ""
+    options = nix_options_of(args)
+    try:
+        nix = find_nix(ctx.cache, ctx.runner, options.configuration)
+    except ToolchainError as error:
+        raise ToolchainError(error.message, hint=shell.instead) from None
+    run = ("--command", *args.rest) if args.rest else ()
+    flake = f".#{attribute or shell.default}"
+    command = nix.command("develop", flake, *options.evaluation, *run)
+    ctx.ui.say(f"nix develop {flake}, in {project.root}")
+    ctx.become(command, project.root)
+    return 0
+
+
+def _variant(given: str, project: Project) -> str:
+    """The one variant that is meant."""
+    from kbuild.matrix.selection import Selection, host_system, select
+
+    here = host_system()
+    found = [
+        str(choice.variant)
+        for choice in select(project, Selection(globs=(given,)))
+        if choice.variant.system in {None, here}
+    ]
+    if len(found) == 1:
+        return found[0]
+    listed = f"it fits {', '.join(found)}" if found else f"it fits none for {here}"
+    raise UsageError(f"`{given}` does not name one variant", hint=listed)

@@ -1,0 +1,102 @@
+"""Who builds: kbuild on this machine, or Nix with a derivation for each variant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbuild.errors import ToolchainError, UsageError
+from kbuild.nix.flake import FILE, uses_kbuild
+from kbuild.nix.program import Nix, find_nix
+from kbuild.pipeline.options import Doors
+
+AUTO, LOCAL, NIX = NAMES = ("auto", "local", "nix")
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Who builds, and why it is that one."""
+
+    name: str
+    reason: str = ""
+    """Empty when there was nothing to choose from."""
+    nix: Nix | None = None
+
+    def __str__(self) -> str:
+        version = f" {self.nix.version}, {self.nix.sandbox.words}" if self.nix else ""
+        return f"driver: {self.name}{version} ({self.reason})"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a command line says about who is to build."""
+
+    asked: str = AUTO
+    local: Sequence[str] = ()
+    """Options that were given and only the local driver has."""
+    nix: Sequence[str] = ()
+    """Options that were given and only Nix has."""
+    settings: Sequence[str] = ()
+    """Arguments about Nix's settings."""
+
+    def driver(self, root: Path, doors: Doors, environ: Mapping[str, str] = os.environ) -> Driver:
+        """The driver for a project.
+
+        Raises:
+            UsageError: the options belong to different drivers, or the project has no flake.
+            ToolchainError: Nix is asked for and cannot be used.
+        """
+        self._refuse_mixed()
+        if self.asked == LOCAL:
+            return Driver(LOCAL)
+        has_flake = uses_kbuild(root)
+        if self.asked == NIX or self.nix:
+            if not has_flake:
+                raise UsageError(
+                    f"`{root}` has no {FILE} that uses kbuild, so Nix has nothing to build",
+                    hint="`kbuild init` writes one; see docs/how-to/build-with-nix.md",
+                )
+            reason = "--driver nix" if self.asked == NIX else f"{self.nix[0]} is Nix's"
+            return Driver(NIX, reason, find_nix(doors.cache, doors.runner, self.settings))
+        if not has_flake:
+            return Driver(LOCAL)
+        return self._found(doors, environ)
+
+    def _found(self, doors: Doors, environ: Mapping[str, str]) -> Driver:
+        """Nix, unless something speaks for this machine."""
+        reason = self._reason_for_local(environ)
+        if reason:
+            return Driver(LOCAL, reason)
+        try:
+            nix = find_nix(doors.cache, doors.runner, self.settings)
+        except ToolchainError as error:
+            return Driver(LOCAL, error.message)
+        return Driver(NIX, f"{FILE} uses kbuild", nix)
+
+    def _reason_for_local(self, environ: Mapping[str, str]) -> str:
+        if self.local:
+            return f"{self.local[0]} is the local driver's"
+        if environ.get("IN_NIX_SHELL"):
+            return "this is a shell of Nix, with tools of its own"
+        if environ.get("NIX_BUILD_TOP"):
+            return "this is a derivation's own build"
+        if environ.get("KBUILD_TOOLCHAIN", AUTO) != AUTO:
+            return "KBUILD_TOOLCHAIN names a toolchain of this machine"
+        return ""
+
+    def _refuse_mixed(self) -> None:
+        if self.local and self.nix:
+            raise UsageError(
+                f"{self.local[0]} goes with the local driver, {self.nix[0]} with Nix",
+                hint="leave one of them out",
+            )
+        if self.asked == NIX and self.local:
+            raise UsageError(
+                f"{self.local[0]} goes with the local driver, not with --driver nix",
+                hint="a derivation knows nothing but the project: write it into build.toml or "
+                "the flake, or leave out --driver nix",
+            )
+        if self.asked == LOCAL and self.nix:
+            raise UsageError(f"{self.nix[0]} goes with --driver nix, not with the local driver")

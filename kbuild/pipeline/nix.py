@@ -1,0 +1,175 @@
+"""All variants that were asked for, each a derivation of the project's flake."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kbuild.build.workspace import Workspace
+from kbuild.errors import KbuildError, ToolchainError
+from kbuild.matrix.selection import Choice, Selection, host_system, select
+from kbuild.nix.copy import CARD, copy_card, copy_variant, is_copied
+from kbuild.nix.failures import EvaluationError
+from kbuild.nix.flake import Derivation, Flake, Offer
+from kbuild.nix.realise import Realisation
+from kbuild.pipeline.options import Doors
+from kbuild.pipeline.outcome import Built
+from kbuild.project import Project
+from kbuild.provenance.variantfiles import discard_evidence
+from kbuild.variant import System
+
+_BUNDLE = "bundle"
+
+
+class NothingOfferedError(ToolchainError):
+    """The flake offers nothing of what was asked for."""
+
+    def __init__(self, project: Project, skipped: Sequence[Built]) -> None:
+        reasons = "".join(f"\n    {result.variant}: {result.reason}" for result in skipped)
+        super().__init__(
+            f"the flake of {project.name} offers none of these variants:{reasons}",
+            hint="`kbuild build --driver local` builds without Nix",
+        )
+
+
+def is_for_another_driver(error: KbuildError) -> bool:
+    """True when nothing is wrong with the project, but Nix cannot build it here."""
+    if isinstance(error, EvaluationError):
+        return error.is_out_of_reach
+    return isinstance(error, NothingOfferedError)
+
+
+@dataclass(frozen=True)
+class NixBuild:
+    """One build of a project by Nix."""
+
+    project: Project
+    flake: Flake
+    selection: Selection
+    output: Path | None
+    """Folder that gets the variant directories; `build/` in the project when None."""
+    doors: Doors
+
+    def perform(self) -> tuple[Built, ...]:
+        """Build what was asked for and the flake offers; the rest is skipped with a reason.
+
+        Raises:
+            ToolchainError: the flake offers nothing of it.
+            ConfigError: the project's flake is wrong.
+            BuildError: Nix fails for a reason that is no variant's.
+            CheckError: a second build gave something else (`--rebuild`).
+        """
+        began = time.monotonic()
+        choices = select(self.project, self.selection)
+        offer = self._offer(choices)
+        skipped = [
+            Built(name, "skipped", self._reason(choice, offer))
+            for choice in choices
+            if (name := str(choice.variant)) not in offer.variants
+        ]
+        if not offer.variants:
+            raise NothingOfferedError(self.project, skipped)
+        sandbox = self.flake.nix.sandbox
+        if sandbox.warning:
+            self.doors.ui.warn(sandbox.warning)
+        results = {result.variant: result for result in self._build(offer, began)}
+        names = (str(choice.variant) for choice in choices)
+        return (*(results[name] for name in names if name in results), *skipped)
+
+    def _offer(self, choices: Sequence[Choice]) -> Offer:
+        """What the flake says, system by system."""
+        systems: dict[System, list[str]] = {}
+        for choice in choices:
+            system = choice.variant.system or host_system()
+            if self._is_in_reach(choice, system):
+                systems.setdefault(system, []).append(str(choice.variant))
+        whole, offers = not self.selection.narrows, []
+        for system, names in systems.items():
+            card = whole and system == host_system()
+            offers.append(self.flake.offer(str(system), names, card=card))
+        return _together(offers)
+
+    def _is_in_reach(self, choice: Choice, system: System) -> bool:
+        """This machine's system, and others that are asked for by name: a builder may have them."""
+        named = system in self.selection.systems or str(choice.variant) in self.selection.globs
+        return named or system == host_system()
+
+    def _reason(self, choice: Choice, offer: Offer) -> str:
+        name, system = str(choice.variant), choice.variant.system
+        if name in offer.refused:
+            return offer.refused[name]
+        if system is not None and not self._is_in_reach(choice, system):
+            return f"it is for {system}: `--system {system}` asks Nix, which needs such a builder"
+        return "the project's flake does not offer it"
+
+    def _build(self, offer: Offer, began: float) -> Iterable[Built]:
+        waiting = {
+            name: made
+            for name, made in offer.variants.items()
+            if self.flake.options.rebuild
+            or not is_copied(self._space(name), made.output, self._target(name))
+        }
+        looked = time.monotonic() - began
+        for name in offer.variants:
+            if name not in waiting:
+                yield Built(name, "up-to-date", path=self._target(name), seconds=looked)
+        card = offer.card
+        if waiting or (card is not None and not Path(card.output).exists()):
+            yield from self._realise(waiting, card)
+        elif card is not None:
+            self._card(card)
+
+    def _realise(
+        self, waiting: Mapping[str, Derivation], card: Derivation | None
+    ) -> Iterable[Built]:
+        wanted = {**waiting, **({_BUNDLE: card} if card is not None else {})}
+        flake, doors = self.flake, self.doors
+        run = Realisation(flake.nix, flake.options, wanted, doors.runner, doors.ui)
+        made = run.perform(self.project.root)
+        for name, derivation in waiting.items():
+            error = made.failed.get(name)
+            if error is None:
+                yield replace(self._copied(name, derivation), seconds=made.seconds.get(name, 0.0))
+            else:
+                doors.ui.error(error)
+                yield Built(name, "failed", error.message, error=error)
+        if card is not None and _BUNDLE in made.failed:
+            doors.ui.warn(f"{CARD}: {made.failed[_BUNDLE].message}")
+        elif card is not None:
+            self._card(card)
+
+    def _copied(self, name: str, made: Derivation) -> Built:
+        target, state = self._target(name), self.flake.nix.sandbox.state
+        if is_copied(self._space(name), made.output, target):
+            return Built(name, "up-to-date", path=target)
+        copy_variant(self._space(name), made.output, target, "" if state == "on" else state)
+        removed = discard_evidence(target)
+        if removed:
+            names = ", ".join(path.name for path in removed)
+            self.doors.ui.say(f"{name}: removed {names} of an older build")
+        return Built(name, "built", path=target)
+
+    def _card(self, card: Derivation) -> None:
+        folder = self._folder
+        if not copy_card(self.project.root, card.output, folder):
+            self.doors.ui.warn(f"`{folder / CARD}` was not written by kbuild: it stays as it is")
+
+    @property
+    def _folder(self) -> Path:
+        return self.output or self.project.root / "build"
+
+    def _target(self, name: str) -> Path:
+        return self._folder / name
+
+    def _space(self, name: str) -> Workspace:
+        return Workspace(self.project.root, name)
+
+
+def _together(offers: Sequence[Offer]) -> Offer:
+    return Offer(
+        {name: made for offer in offers for name, made in offer.variants.items()},
+        {name: reason for offer in offers for name, reason in offer.refused.items()},
+        next((offer.card for offer in offers if offer.card is not None), None),
+    )
