@@ -1,0 +1,7 @@
+# Where a project's tests can run, as `kbuild list-variants --arch --all` lists it; called as variants.nix.
+{
+  lib,
+  versions ? lib.readToml ../kbuild/matrix/versions.toml,
+  ...
+}:
+(import ./selection.nix { inherit lib versions; }).environments
