@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from kbuild.checks.limits import Limits
+from kbuild.checks.readers.memory import Memory
 from kbuild.registry import Registry
 from kbuild.variant import System, Variant
 
@@ -70,6 +71,8 @@ class Output:
     """Interpreters, with other Torch releases say, that have to load the kernel as well."""
     beside: Path | None = None
     """Another version of the same variant, which has to work in the same process."""
+    memory: Memory = field(default_factory=Memory)
+    """What other interpreters are asked through; without a folder they are always started."""
 
     @property
     def limits(self) -> Limits:

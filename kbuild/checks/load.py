@@ -6,14 +6,15 @@ can be asked as well, and another version of the kernel can be there first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.loaded import Remark, differences, end_of, remarks_on
-from kbuild.checks.readers.probing import Answer, ask
+from kbuild.checks.readers.probing import Answer
 from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.metadata import Metadata
 from kbuild.run import LocalRunner, Runner
@@ -42,6 +43,10 @@ class Load(Check):
         else:
             yield from self._load(output, output.python, _Kernel(output, output.variant, metadata))
 
+    def facts(self, output: Output) -> Mapping[str, Any]:
+        """`{"remembered": interpreters}`: those that loaded exactly this before."""
+        return output.memory.said_of("load_probe", output.root)
+
     def _load(self, output: Output, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         alone = self._ask(python, kernel)
         yield from self._judge(alone, python, kernel)
@@ -59,7 +64,7 @@ class Load(Check):
             why = "has the same id" if metadata else "has no metadata"
             yield self._not_loaded(f"beside {other}, which {why}", "give another version's folder")
             return
-        answer = self._ask(python, kernel, str(other.resolve()), metadata.id)
+        answer = self._ask(python, kernel, other, metadata.id)
         if answer.state == "alone":
             reason = f"beside {other}, which cannot be loaded:\n{answer.reason}"
             yield self._not_loaded(reason, "give a version that fits this machine")
@@ -69,8 +74,10 @@ class Load(Check):
             for finding in self._judge(answer, python, kernel):
                 yield replace(finding, what=f"beside {other}: {finding.what}")
 
-    def _ask(self, python: Path, kernel: _Kernel, *other: str) -> Answer:
-        return ask(self.runner, python, "load_probe", *kernel.arguments, str(self.limit_s), *other)
+    def _ask(self, python: Path, kernel: _Kernel, *other: str | Path) -> Answer:
+        arguments = (*kernel.arguments, str(self.limit_s), *other)
+        memory, general = kernel.output.memory, kernel.general
+        return memory.ask(self.runner, python, "load_probe", *arguments, general=general)
 
     def _judge(self, answer: Answer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         if answer.state == "loaded":
@@ -122,8 +129,12 @@ class _Kernel:
         return FRAMEWORKS.get(self.variant.framework)
 
     @property
-    def arguments(self) -> tuple[str, ...]:
+    def arguments(self) -> tuple[str | Path, ...]:
         """As `load_probe.py` takes them."""
-        kernel = self.metadata
-        named = (str(self.variant), kernel.backend, kernel.id, self.framework.runtime_module)
-        return (str(self.output.root.resolve()), *named)
+        variant, backend, module = self.general
+        return (self.output.root, variant, backend, self.metadata.id, module)
+
+    @property
+    def general(self) -> tuple[str, str, str]:
+        """What decides whether a variant of any kernel fits an interpreter."""
+        return str(self.variant), self.metadata.backend, self.framework.runtime_module

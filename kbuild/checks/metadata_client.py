@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.probing import ask
 from kbuild.metadata import METADATA_FILE
 from kbuild.run import LocalRunner, Runner
 
@@ -29,13 +29,17 @@ class MetadataClient(Check):
         if output.python is None:
             yield self._unread("no interpreter was given")
             return
-        path = str((output.root / METADATA_FILE).resolve())
-        answer = ask(self.runner, output.python, "metadata_probe", path)
+        path = output.root / METADATA_FILE
+        answer = output.memory.ask(self.runner, output.python, "metadata_probe", path)
         if answer.state == "absent":
             yield self._unread(answer.reason)
         elif answer.state != "ok":
             what = f"the client refuses it: {answer.reason}"
             yield Finding(self.name, "error", METADATA_FILE, what, "write it with `kbuild build`")
+
+    def facts(self, output: Output) -> Mapping[str, Any]:
+        """`{"remembered": interpreters}`: those whose client read exactly this before."""
+        return output.memory.said_of("metadata_probe", output.root / METADATA_FILE)
 
     def _unread(self, reason: str) -> Finding:
         what = f"not read by the client: {reason}"

@@ -61,8 +61,13 @@ def add_limits(parser: ArgumentParser) -> None:
 
 
 def add_no_load(parser: ArgumentParser) -> None:
-    """Declare `--no-load`."""
+    """Declare `--no-load` and `--fresh`."""
     parser.add_argument("--no-load", action="store_true", help="leave out checks that run Python")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="run Python again for what it has loaded before, although nothing has changed",
+    )
 
 
 def wants_sizes(args: Namespace) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kbuild.checks.base import Output
     from kbuild.checks.examination import Examination, Wanted
     from kbuild.checks.limits import Limits
+    from kbuild.checks.readers.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Terms:
     loading: Loading = field(default_factory=Loading)
     portable: bool = False
     """True when kbuild's own policy is asked for where no other is: breaking it is an error."""
+    memory: Memory | None = None
+    """What was loaded before; None where nothing is loaded."""
 
 
 def terms_of(args: Namespace, wanted: Wanted, ctx: Context, *, portable: bool = False) -> Terms:
@@ -39,7 +42,13 @@ def terms_of(args: Namespace, wanted: Wanted, ctx: Context, *, portable: bool = 
     slow = any(check.slow for check in wanted.checks())
     limits = limits_of(args)
     loading = loading_of(args, ctx) if slow else Loading()
-    return Terms(wanted, limits, loading, portable)
+    return Terms(wanted, limits, loading, portable, _memory(args, ctx) if slow else None)
+
+
+def _memory(args: Namespace, ctx: Context) -> Memory:
+    from kbuild.checks.readers.memory import Memory
+
+    return Memory(ctx.cache, fresh=args.fresh)
 
 
 def examinations(target: Target, terms: Terms) -> tuple[Examination, ...]:
@@ -53,6 +62,7 @@ def examinations(target: Target, terms: Terms) -> tuple[Examination, ...]:
 def _outputs(target: Target, terms: Terms) -> Iterator[Output]:
     from kbuild.build.workspace import Workspace
     from kbuild.checks.base import Output
+    from kbuild.checks.readers.memory import Memory
 
     limits = _limits(target, terms)
     if target.kind == "library":
@@ -69,6 +79,7 @@ def _outputs(target: Target, terms: Terms) -> Iterator[Output]:
             tree=known,
             other_pythons=terms.loading.others,
             beside=terms.loading.version_beside(folder),
+            memory=terms.memory or Memory(),
         )
 
 

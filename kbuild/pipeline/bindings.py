@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from kbuild.checks import Finding
 from kbuild.config.model import KernelSection, TorchSection
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.includes import reachable
 from kbuild.project import Project
 from kbuild.sourcetree import SourceTree
+
+if TYPE_CHECKING:
+    from kbuild.checks import Finding
 
 
 def binding_findings(project: Project, backends: Iterable[str]) -> tuple[Finding, ...]:

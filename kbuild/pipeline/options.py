@@ -45,6 +45,8 @@ class BuildOptions:
     """Whether a provenance statement and a list of ingredients are written beside each variant."""
     objects: bool = True
     """False when the object cache is not to be looked into, and gets nothing."""
+    fresh: bool = False
+    """Whether every variant is loaded, those that were loaded before as they are included."""
     jobs: int | None = None
     """Compiler processes of all variants together; as many as there are processors when None."""
     memory: int | None = None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from kbuild.checks import Finding
 from kbuild.errors import KbuildError
+
+if TYPE_CHECKING:
+    from kbuild.checks import Finding
 
 Status = Literal["built", "up-to-date", "skipped", "failed", "incomplete"]
 

@@ -158,6 +158,7 @@ class _Bench:
             toolchain=self.again.toolchain or first.toolchain or options.toolchain,
             output=self.again.keep or self.place / "built",
             objects=False,
+            fresh=True,
         )
         return build(fresh, replace(options, archs=_archs(fresh, options, group, doors)), doors)
 

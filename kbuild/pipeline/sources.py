@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from kbuild.checks import Finding
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.matrix.selection import variants
 from kbuild.project import Project
+
+if TYPE_CHECKING:
+    from kbuild.checks import Finding
 
 
 def python_findings(project: Project, frameworks: Iterable[str] = ()) -> tuple[Finding, ...]:

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 from kbuild.build.state import read_state, record
 from kbuild.build.workspace import Workspace
-from kbuild.checks import Finding, Output
-from kbuild.checks.base import run_checks
 from kbuild.errors import BuildError, CheckError, IncompleteError, ToolchainError
 from kbuild.metadata import Builder
 from kbuild.package import finish, place, recover
@@ -29,6 +27,7 @@ from kbuild.toolchains import Toolchain, ToolchainSource
 if TYPE_CHECKING:  # what only a build that has something to do needs
     from kbuild.build.budget import Run
     from kbuild.build.ninja import Tell
+    from kbuild.checks import Finding
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
         compilation = Compilation(made, toolchain, space, site.doors.runner, run, tell, lock)
         staged = compilation.perform()
         finish(told_truly(site, made, staged.inputs), staged.folder, site.builder)
-        findings = _check(made, staged.folder, toolchain, space.tree)
+        findings = _check(site, made, staged.folder, toolchain, space.tree)
         place(staged.folder, target)
         discard(site, made)
         record(made, site.project.root, target, staged.inputs).write(space.state)
@@ -142,10 +141,15 @@ def _check_sources(project: Project, made: VariantPlan) -> None:
 
 
 def _check(
-    made: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
+    site: Site, made: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
 ) -> tuple[Finding, ...]:
+    from kbuild.checks.base import Output, run_checks
+    from kbuild.checks.readers.memory import Memory
+
     python, portable = toolchain.python, toolchain.redistributable
-    findings = run_checks(Output(folder, made.parsed_variant, python, portable, tree=tree))
+    memory = Memory(site.doors.cache, fresh=site.options.fresh)
+    output = Output(folder, made.parsed_variant, python, portable, tree=tree, memory=memory)
+    findings = run_checks(output)
     _refuse(findings, f"{made.variant} was built but breaks its promises")
     return findings
 

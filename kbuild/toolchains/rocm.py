@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kbuild.toolchains.base import ToolchainSource
-from kbuild.toolchains.debian_hip import DebianHip
 from kbuild.toolchains.host import Host
 from kbuild.toolchains.rocm_host import RocmHost
 
+DEBIAN = "debian-hip"
 VARIABLE = "KBUILD_EXPERIMENTAL"
 """Names of experimental sources that may be used, separated by commas."""
 
@@ -24,7 +24,9 @@ def rocm_sources(
         asked: experimental sources named on the command line, beside those of the environment.
     """
     installed = RocmHost(host, environ)
-    if DebianHip.name in {*asked, *_listed(environ)}:
+    if DEBIAN in {*asked, *_listed(environ)}:
+        from kbuild.toolchains.debian_hip import DebianHip
+
         return installed, DebianHip(host, environ)
     return (installed,)
 

@@ -8,7 +8,8 @@ nothing is tried; SECONDS is how long one call of an op may take. A second folde
 of the kernel, which is loaded first and has to work as before afterwards. Prints JSON objects:
 `doing` says what begins, the last one has `state` and `reason`, and, when it is loaded, `torch`,
 `ops` (see `op_calls.py`), `strays` (ops that its library registers under another name), `foreign`
-(namespaces that appeared with it) and `disturbed` (ops of the other version that changed).
+(namespaces that appeared with it) and `disturbed` (ops of the other version that changed). An
+answer that stays as long as files do names them in `files`; `unread` says that FOLDER has no say.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ SHOWN_LINES = 6
 COMPILED = re.compile(r"torch(?:(\d)(\d+)|-stable-abi\d+)-")
 """Start of a compiled variant, with the Torch release that it is for, or for the stable ABI."""
 RELEASE = re.compile(r"(\d+)\.(\d+)")
+VERSION_FILE = "version.py"
 ASSIGNMENT = re.compile(r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"]?([^'\"\s]+)", re.MULTILINE)
 FLAVOURS = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 """What Torch's version file calls the device that it was built for, by backend."""
@@ -80,7 +82,7 @@ def torch_facts(folders: list[str] | None) -> dict[str, str]:
     """The assignments of Torch's version file; empty when it cannot be read."""
     for folder in folders or ():
         try:
-            text = Path(folder, "version.py").read_text(encoding="utf-8")
+            text = Path(folder, VERSION_FILE).read_text(encoding="utf-8")
         except OSError:
             continue
         return dict(ASSIGNMENT.findall(text))
@@ -140,18 +142,23 @@ def load(task: Task, module: str) -> str:
     return ""
 
 
-def op_calls() -> Any:
-    """The module beside this file; None when this Torch cannot be imported, or lacks its parts."""
-    path = Path(__file__).with_name("op_calls.py")
-    spec = importlib.util.spec_from_file_location("op_calls", path)
+def neighbour(name: str) -> Any:
+    """The module of that name beside this file; the folder itself is not searched for modules."""
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        return None
+        raise ImportError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def op_calls() -> Any:
+    """`op_calls.py`; None when this Torch cannot be imported, or lacks its parts."""
     try:
-        spec.loader.exec_module(module)
+        return neighbour("op_calls")
     except BaseException:  # noqa: BLE001 - importing the kernel will say why
         return None
-    return module
 
 
 def watch_libraries(folder: Path, namespace: str, op_names: Any) -> list[str]:
@@ -210,14 +217,24 @@ def answer(task: Task, variant: str, module: str, other: Task | None) -> Answer:
     if importlib.util.find_spec(module) is None:
         return "lacking", module, {}
     if reason := misfit_by_files(variant, task.backend):
-        return "misfit", reason, {}
+        return "misfit", reason, {"files": decided_by(), "unread": True}
     client = importlib.util.find_spec("kernels") is not None
     if client and (reason := misfit_by_client(variant, task.backend)):
         return "misfit", reason, {}
     if module == "torch":
-        return examine(task, other)
-    failure = load(task, module)
-    return ("failed", failure, {}) if failure else ("loaded", "", {})
+        state, reason, facts = examine(task, other)
+    else:
+        reason, facts = load(task, module), {}
+        state = "failed" if reason else "loaded"
+    return state, reason, {**facts, "files": decided_by()} if state == "loaded" else facts
+
+
+def decided_by() -> list[str]:
+    """The files to which this answer is due; Torch's version file was read without importing it."""
+    spec = importlib.util.find_spec("torch")
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    read = [str(Path(folder, VERSION_FILE)) for folder in folders]
+    return list(neighbour("surroundings").surroundings(*read))
 
 
 def tell(doing: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -16,7 +16,8 @@ from kbuild.run import Done, Runner
 _SHOWN_LINES = 6
 _WATCHDOG = "Timeout ("
 """How faulthandler begins what it says of a process that it ends."""
-_OWN = ("state", "reason")
+_OWN = ("state", "reason", "files", "unread")
+PROGRAMS = "kbuild.checks.probes"
 
 
 @dataclass(frozen=True)
@@ -32,19 +33,34 @@ class Answer:
     """What it had begun when the process ended."""
     returncode: int = 0
     """How the process ended; a negative number is a signal, by which it was ended."""
+    files: tuple[str, ...] = ()
+    """Whatever decided it beside the arguments; empty when another answer may come any time."""
+    unread: bool = False
+    """True when nothing was looked at of what was asked about: the general arguments decided."""
 
 
-def ask(runner: Runner, python: Path, probe: str, *arguments: str) -> Answer:
-    """Run `probes/<probe>.py` in a fresh process, in an empty folder, without writing bytecode."""
-    with (
-        as_file(files("kbuild.checks.probes")) as programs,
-        tempfile.TemporaryDirectory() as empty,
-    ):
-        argv = (str(python), str(programs / f"{probe}.py"), *arguments)
-        return _answer_of(runner.run(argv, cwd=Path(empty), env=_environment()))
+def ask(runner: Runner, python: Path, probe: str, *arguments: str | Path) -> Answer:
+    """Run `probes/<probe>.py` in a fresh process, in an empty folder, without writing bytecode.
+
+    Paths among the arguments are what is asked about; they are made absolute.
+    """
+    with as_file(files(PROGRAMS)) as programs, tempfile.TemporaryDirectory() as empty:
+        own = [str(path.resolve()) for path in arguments if isinstance(path, Path)]
+        given = (str(a.resolve()) if isinstance(a, Path) else a for a in arguments)
+        argv = (str(python), str(programs / f"{probe}.py"), *given)
+        answer = _answer_of(runner.run(argv, cwd=Path(empty), env=environment()))
+        own += [str(programs), str(Path(empty).resolve())]
+        return replace(answer, files=tuple(_beyond(answer.files, own)))
 
 
-def _environment() -> dict[str, str]:
+def _beyond(paths: Iterable[str], own: Iterable[str]) -> Iterable[str]:
+    """The paths that are neither one of these nor below one."""
+    within = tuple(f"{path}{os.sep}" for path in own)
+    return (path for path in paths if not f"{path}{os.sep}".startswith(within))
+
+
+def environment() -> dict[str, str]:
+    """What probes are started with."""
     quiet = {"PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     return os.environ | quiet | {"PYTHONSAFEPATH": "1"}
 
@@ -57,6 +73,8 @@ def _answer_of(done: Done) -> Answer:
     if answers:
         facts = {name: value for name, value in answers[-1].items() if name not in _OWN}
         answer = Answer(str(answers[-1]["state"]), str(answers[-1].get("reason", "")), facts)
+        decided = tuple(str(path) for path in answers[-1].get("files", ()))
+        answer = replace(answer, files=decided, unread=bool(answers[-1].get("unread")))
     else:
         lines = [line for line in lines if not _parsed(line)]
         shown = "\n".join(lines[-_SHOWN_LINES:])

@@ -1,0 +1,57 @@
+"""Verbs that load kernels do so once, unless asked for more."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from interpreter_bench import Interpreter, make_interpreter
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux says what a process has mapped"
+)
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Interpreter:
+    """The one that kbuild chooses, with a cache in which nothing is."""
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
+    made = make_interpreter(tmp_path / "venv")
+    monkeypatch.setenv("VIRTUAL_ENV", str(made.root))
+    return made
+
+
+@pytest.mark.parametrize("verb", ["check-builds", "check"])
+def test_fresh(kbuild, variant, interpreter, verb):
+    def remembered(*options):
+        answer = kbuild(verb, "demo/build", "--only", "load", "--json", *options)
+        assert answer.code == 0, answer.err
+        ((output,),) = [target["outputs"] for target in answer.json["targets"]]
+        assert output["checks"] == {"load": "ok"}
+        return output["facts"].get("load")
+
+    assert remembered() is None
+    assert remembered() == {"remembered": [str(interpreter.python.with_name("python3"))]}
+    assert remembered("--fresh") is None
+
+
+def test_a_second_build_of_the_same_bytes_loads_nothing_but_reproduce_does(
+    kbuild, demo, interpreter, tmp_path
+):
+    log = tmp_path / "log"
+    log.touch()
+    with (demo / "torch-ext" / "demo" / "__init__.py").open("a") as file:
+        file.write(f"\nwith open({str(log)!r}, 'a') as file:\n    file.write('loaded ')\n")
+
+    def loaded(verb, *options):
+        answer = kbuild(verb, "demo", *options)
+        assert answer.code == 0, answer.err
+        return log.read_text().split().count("loaded")
+
+    assert loaded("build", "--variant", "torch-cuda") == 1
+    shutil.rmtree(demo / "build")
+    shutil.rmtree(demo / ".kbuild")
+    assert loaded("build", "--variant", "torch-cuda") == 1
+    assert loaded("reproduce") == 2
