@@ -8,7 +8,9 @@ keep the real interpreter.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -19,6 +21,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +83,7 @@ def serve(address: str) -> None:
             __import__(name)
     with contextlib.suppress(ImportError):
         rehearse()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -111,15 +115,28 @@ def attend(connection: socket.socket) -> None:
 
 
 def become(task: dict[str, object], streams: list[int]) -> None:
-    """Be the program that was asked for; the interpreter's own end follows."""
+    """Be the program that was asked for, to its end, what it registered with `atexit` included.
+
+    Torch's modules are not torn down: in a fork that copies every page, and takes seconds.
+    """
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     os.environ.clear()
     os.environ.update(task["env"])  # type: ignore[call-overload]
     os.chdir(str(task["cwd"]))
     sys.argv = list(task["argv"])  # type: ignore[call-overload]
-    runpy.run_path(sys.argv[0], run_name="__main__")
-    sys.exit()
+    code: object = 0
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:  # noqa: BLE001 - shown as an interpreter would
+        traceback.print_exc()
+        code = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
 
 
 if __name__ == "__main__":
