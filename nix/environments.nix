@@ -1,4 +1,5 @@
-# Where a project's tests can run, as `kbuild list-variants --arch --all` lists it; called as variants.nix.
+# Where a project's tests can run, as `kbuild list-variants --arch --all` lists it; called as
+# variants.nix is.
 {
   lib,
   versions ? lib.readToml ../kbuild/matrix/versions.toml,

@@ -21,6 +21,7 @@ toolchain.build {
     ${toolchain.pkgs.python3}/bin/python3 -m venv --without-pip $out
     cp -r ${code} $site/kbuild
     chmod -R u+w $site
+    ln -s ${needs}/bin/ninja $out/bin/ninja
     echo ${needs}/${toolchain.sitePackages} > $site/kbuild-needs.pth
     $out/bin/python3 -m compileall -q --invalidation-mode unchecked-hash $site
     cp -r ${templates} $site/kbuild/templates

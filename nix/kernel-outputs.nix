@@ -80,7 +80,14 @@ let
       tests.loadCheck entry compiled.${variant.name}
     else
       null;
-  outputs = named able (variant: kernel.stamp variant compiled.${variant.name} (proofOf variant));
+  # `.compiled` is the derivation that compiles: what `nix build --rebuild` is for.
+  outputs = named able (
+    variant:
+    kernel.stamp variant compiled.${variant.name} (proofOf variant)
+    // {
+      compiled = compiled.${variant.name};
+    }
+  );
 
   bundleOf =
     name: chosen:
@@ -174,9 +181,11 @@ in
   packages = {
     inherit bundle;
     default = bundle;
-    redistributable = group "${project.name}-redistributable" (
-      outputs
-    );
+    # With two sets for kbuild's driver: what was compiled, before its commit is noted, and reasons.
+    redistributable = group "${project.name}-redistributable" outputs // {
+      inherit compiled;
+      unsupported = named unable stores.refuses;
+    };
     backendBundle = group "${project.name}-backend-bundles" (
       listToAttrs (
         map (backend: {

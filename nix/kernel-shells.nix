@@ -29,7 +29,7 @@ let
     mkdir -p "$KBUILD_CACHE_DIR/store"
     ${concatStringsSep "\n" (
       map (folder: ''ln -sf ${folder}/* "$KBUILD_CACHE_DIR/store/"'') (
-        lib.unique (lib.concatMap (variant: map toString (stores.of variant)) variants)
+        lib.concatMap stores.of variants
       )
     )}
     export LOCAL_KERNELS="${project.repoId}=$PWD/build"

@@ -20,7 +20,7 @@ let
     release:
     let
       runtimes = filter (found: found != null) (
-        map (wheel: builtins.match "nvidia_cuda_runtime-([0-9]+[.][0-9]+).*" wheel.filename) flavours.cuda.${release}
+        map (wheel: builtins.match "nvidia_cuda_runtime-([0-9]+[.][0-9]+).*" wheel.filename) flavours.cuda.${release}.large
       );
     in
     if runtimes == [ ] then null else head (head runtimes);

@@ -120,6 +120,20 @@ rec {
       count: concatStringsSep "/" (genList (elemAt parts) (count + 1))
     ) (length parts);
 
+  # What follows the first `marker`.
+  after =
+    marker: text:
+    let
+      parts = split (escaped marker) text;
+    in
+    assert length parts > 1;
+    concatStringsSep marker (tail parts);
+  escaped =
+    let
+      special = builtins.filter (part: part != "") (split "" "\\.+*?()[]{}^$|");
+    in
+    builtins.replaceStrings special (map (character: "\\${character}") special);
+
   quoted = text: "'${builtins.replaceStrings [ "'" ] [ "'\\''" ] text}'";
 
   # Dotted versions as lists of integers; null for anything else.
@@ -132,7 +146,12 @@ rec {
   toInt = digits: builtins.fromJSON (head (match "0*([0-9]+)" digits));
   versionText = parts: concatStringsSep "." (map toString parts);
   # `major` and `minor` without a dot.
-  compact = parts: "${toString (head parts)}${toString (if length parts > 1 then elemAt parts 1 else 0)}";
+  compact =
+    parts:
+    let
+      minor = if length parts > 1 then elemAt parts 1 else 0;
+    in
+    "${toString (head parts)}${toString minor}";
   # 13 is as old as 13.0.
   comparable =
     parts:
@@ -151,9 +170,9 @@ rec {
 
   readToml =
     file:
-    builtins.addErrorContext "while reading ${toString file}; `kbuild check-config` says more about a build.toml" (
-      builtins.fromTOML (readFile file)
-    );
+    builtins.addErrorContext
+      "while reading ${toString file}; `kbuild check-config` says more about a build.toml"
+      (builtins.fromTOML (readFile file));
 
   # The `build.toml` of a project's folder.
   readProject =
@@ -161,5 +180,8 @@ rec {
     if (builtins.readDir root) ? "build.toml" then
       readToml (root + "/build.toml")
     else
-      throw "there is no build.toml in ${toString root}: `path` is the folder of a kernel project, and in git Nix sees only files that git knows (`git add build.toml`)";
+      throw (
+        "there is no build.toml in ${toString root}: `path` is the folder of a kernel project, "
+        + "and in git Nix sees only files that git knows (`git add build.toml`)"
+      );
 }

@@ -47,7 +47,9 @@ let
     let
       torch = lib.table (toml.torch or { });
       backend = lib.table ((lib.table (toml.general or { })).${entry.backend} or { });
-      fits = bounds: text: lib.isWithin (bound bounds "minver") (bound bounds "maxver") (lib.version text);
+      fits =
+        bounds: text:
+        lib.isWithin (bound bounds "minver") (bound bounds "maxver") (lib.version text);
       bound = bounds: key: lib.version (bounds.${key} or null);
     in
     fits torch entry.torch && (entry.toolkit == null || fits backend entry.toolkit);

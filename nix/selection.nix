@@ -15,7 +15,6 @@ let
     filter
     isAttrs
     isOlder
-    listToAttrs
     strings
     table
     version
@@ -35,7 +34,8 @@ let
     { framework, release }:
     entry:
     let
-      abi = if framework == "torch" && lib.match ".*-linux" entry.system != null then "-cxx11" else "";
+      isLinux = lib.match ".*-linux" entry.system != null;
+      abi = if framework == "torch" && isLinux then "-cxx11" else "";
       tag = computeTags.${entry.backend} or entry.backend;
       compute = if entry.toolkit == null then tag else tag + compact (version entry.toolkit);
     in
@@ -102,25 +102,28 @@ let
     in
     builtins.replaceStrings [ "-" ] [ "_" ] (if lib.isString name then name else "");
 
-  paths = key: sections: lib.unique (filter (path: path != null) (
-    map lib.normalPath (concatMap (section: strings (section.${key} or null)) sections)
-  ));
+  paths =
+    key: sections:
+    lib.unique (
+      filter (path: path != null) (
+        map lib.normalPath (concatMap (section: strings (section.${key} or null)) sections)
+      )
+    );
 
-  noarch =
-    toml: backend: {
-      name = "torch-${noarchTags.${backend} or backend}";
-      framework = "torch-noarch";
-      inherit backend;
-      release = null;
-      torch = null;
-      toolkit = null;
-      system = null;
-      isNoarch = true;
-      isDefault = true;
-      sources = [ ];
-      includes = [ ];
-      packageFolder = "${packageRoots.torch-noarch}/${pythonName toml}";
-    };
+  noarch = toml: backend: {
+    name = "torch-${noarchTags.${backend} or backend}";
+    framework = "torch-noarch";
+    inherit backend;
+    release = null;
+    torch = null;
+    toolkit = null;
+    system = null;
+    isNoarch = true;
+    isDefault = true;
+    sources = [ ];
+    includes = [ ];
+    packageFolder = "${packageRoots.torch-noarch}/${pythonName toml}";
+  };
 
   compiled =
     toml: entry: abi:
@@ -160,7 +163,7 @@ let
         one: other:
         one
         // {
-          torch = if isOlder (version one.torch) (version other.torch) then other.torch else one.torch;
+          inherit (if isOlder (version one.torch) (version other.torch) then other else one) torch;
           isDefault = one.isDefault || other.isDefault;
         };
     in

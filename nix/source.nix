@@ -3,16 +3,16 @@
 #
 #   - `build.toml`;
 #   - the variant's sources and headers (`src` of the bindings and of its `[kernel.*]` sections);
-#   - what those include from the project, found as kbuild/includes.py does, only more generously;
+#   - what those include from the project;
 #   - headers below the include folders, for includes that are macros;
 #   - the Python package, by extension.
 #
-# `kbuild check-config` in the sandbox still judges the whole `build.toml`. So the sources and folders of
-# other backends are there as empty stubs, and what is missing from the project is missing there, too:
-# the build reports it in kbuild's words.
+# `kbuild check-config` in the sandbox still judges the whole `build.toml`. So the sources and
+# folders of other backends are there as empty stubs, and what is missing from the project is
+# missing there, too: the build reports it in kbuild's words.
 #
-# Symbolic links are never followed here, since Nix cannot ask where one leads. A variant that needs one
-# is built from the whole folder, without what is hidden or built.
+# A variant that needs a symbolic link is built from the whole folder, without what is hidden or
+# built.
 { lib }:
 {
   # The folder of `build.toml`: a path, or a string in the store.
@@ -27,7 +27,6 @@ let
     elem
     filter
     hasPrefix
-    joined
     quoted
     setOf
     strings
@@ -35,187 +34,106 @@ let
     table
     unique
     ;
+  folder = import ./tree.nix { inherit lib; } root;
 
-  scannedSuffixes = setOf (
-    [ "cpp" "cc" "cxx" "c++" "C" "c" "cu" "hip" "mm" "m" "metal" "sycl" ] ++ headerSuffixes
-  );
-  headerSuffixes = [
+  headerSuffixes = setOf [
     "h" "hh" "hpp" "hxx" "h++" "H" "cuh" "inc" "inl" "ipp" "tpp" "txx" "tcc" "def"
   ];
-  isHeader = path: elem (suffixOf path) headerSuffixes;
-  # Of the project's own folder, and no part of its sources.
-  isAside =
-    name:
-    hasPrefix "." name
-    || elem name [ "build" "result" "node_modules" "tests" "test" "docs" "doc" "benchmarks" ]
-    || hasPrefix "result-" name;
+  sourceSuffixes = setOf [
+    "cpp" "cc" "cxx" "c++" "C" "c" "cu" "hip" "mm" "m" "metal" "sycl"
+  ];
+  isHeader = path: headerSuffixes ? ${suffixOf path};
+  isText = path: isHeader path || sourceSuffixes ? ${suffixOf path};
+
+  isHidden = hasPrefix ".";
   isBytecode = name: name == "__pycache__" || suffixOf name == "pyc";
+  # In the project's own folder, what tools wrote.
+  isMade = name: elem name [ "build" "result" "node_modules" ] || hasPrefix "result-" name;
+  # In the project's own folder, what holds no headers of the kernel.
+  isTopAside =
+    path: name:
+    path == name && (isMade name || elem name [ "tests" "test" "docs" "doc" "benchmarks" ]);
 
-  # The folder as nested sets that are read, and files that are scanned, at most once.
-  folderAt =
-    path:
-    builtins.mapAttrs (
-      name: type:
-      { inherit type; }
-      // (
-        if type == "directory" then
-          { entries = folderAt (path + "/${name}"); }
-        else if type == "regular" then
-          { includes = includesIn (lib.readFile (path + "/${name}")); }
-        else
-          { }
+  sections =
+    map (key: table (toml.${key} or { })) frameworks
+    ++ map table (lib.attrValues (table (toml.kernel or { })));
+  frameworks = [ "torch" "torch-noarch" "tvm-ffi" ];
+  listed =
+    key:
+    unique (
+      filter (path: path != null) (
+        map lib.normalPath (concatMap (section: strings (section.${key} or null)) sections)
       )
-    ) (builtins.readDir path);
-  project = {
-    type = "directory";
-    entries = folderAt root;
-  };
-
-  includesIn =
-    text:
-    concatMap (found: if lib.isList found then [ (lib.elemAt found 1) ] else [ ]) (
-      builtins.split "#[ \t]*(include|include_next|import|embed)[ \t]*[<\"]([^\">\n]+)[\">]" text
     );
+  allSources = listed "src";
 
-  # What is at a path; `symlink` also for what lies behind one.
-  at =
-    path:
-    let
-      step =
-        node: name:
-        if node.type == "directory" then
-          node.entries.${name} or { type = "absent"; }
-        else if node.type == "symlink" then
-          node
-        else
-          { type = "absent"; };
-    in
-    if path == "." then project else builtins.foldl' step project (lib.split "/" path);
-  isThere = path: elem (at path).type [ "regular" "symlink" ];
+  # Hugging Face's builder has it as an include folder of every component, and so has kbuild.
+  usualInclude = lib.optional (folder.isFolder "csrc") "csrc";
 
-  # Files and links below a folder that `keep` wants; `enter` says which folders are looked into.
-  walk =
-    { keep, enter }:
-    let
-      below =
-        path: node:
-        if node.type == "symlink" then
-          [ path ]
-        else
-          concatMap (
-            name:
-            let
-              child = node.entries.${name};
-              childPath = joined path name;
-            in
-            if child.type == "directory" then
-              if enter childPath name then below childPath child else [ ]
-            else
-              lib.optional (keep childPath name child.type) childPath
-          ) (lib.attrNames (node.entries or { }));
-    in
-    path: below path (at path);
-
-  headersBelow = walk {
+  headersBelow = folder.walk {
     # A link without a suffix may be one to a folder of headers.
     keep =
       path: name: type:
-      !(hasPrefix "." name)
-      && (isHeader path || (type == "symlink" && suffixOf path == "" && !(path == name && isAside name)));
-    enter = path: name: !(hasPrefix "." name) && !(isBytecode name) && !(path == name && isAside name);
+      !(isHidden name)
+      && (isHeader path || (type == "symlink" && suffixOf path == "" && !(isTopAside path name)));
+    enter = path: name: !(isHidden name || isBytecode name || isTopAside path name);
   };
 
-  frameworkTable =
+  shippedSuffixes =
     let
-      present = filter (key: toml ? ${key}) [ "torch" "torch-noarch" "tvm-ffi" ];
+      present = filter (key: toml ? ${key}) frameworks;
+      framework = if present == [ ] then { } else table toml.${lib.head present};
+      bare = text: lib.head (lib.match "[.]*(.*)" text);
     in
-    if present == [ ] then { } else table toml.${lib.head present};
-  shippedSuffixes = setOf (
-    [ "py" "pyi" ] ++ map (text: lib.head (lib.match "[.]*(.*)" text)) (strings (frameworkTable.pyext or null))
-  );
+    removeAttrs (setOf ([ "py" "pyi" ] ++ map bare (strings (framework.pyext or null)))) [ "" ];
   packageBelow =
-    folder:
-    walk {
-      keep = path: name: _: shippedSuffixes ? ${suffixOf path} && suffixOf path != "" && path != "${folder}/_ops.py" && !(isBytecode name);
-      enter = _: name: !(hasPrefix "." name) && !(isBytecode name);
-    } folder;
-  # Where `kbuild check-config` looks for the package, beside where the variant ships it from.
-  checkedPackage =
+    package:
+    folder.walk {
+      # kbuild generates `_ops.py`; what another tool left there is not shipped.
+      keep =
+        path: name: _:
+        shippedSuffixes ? ${suffixOf path} && path != "${package}/_ops.py" && !(isBytecode name);
+      enter = _: name: !(isHidden name || isBytecode name);
+    } package;
+  # Where the variant ships its package from, and where `kbuild check-config` looks for one.
+  packageFolders =
     variant:
-    if toml ? tvm-ffi then "tvm-ffi-ext/${baseNameOf variant.packageFolder}" else variant.packageFolder;
-
-  sections =
-    map (key: table (toml.${key} or { })) [ "torch" "torch-noarch" "tvm-ffi" ]
-    ++ map table (lib.attrValues (table (toml.kernel or { })));
-  listed = key: unique (
-    filter (path: path != null) (map lib.normalPath (concatMap (section: strings (section.${key} or null)) sections))
-  );
-  allSources = listed "src";
-  allIncludes = listed "include";
-  # As in Hugging Face's builder, an include folder of every component.
-  usualInclude = lib.optional (elem (at "csrc").type [ "directory" "symlink" ]) "csrc";
-
-  # A variant's sources with all that they include, as { path = true; }.
-  reached =
-    variant: folders:
-    let
-      found =
-        base: name:
-        filter (path: path != null && isThere path) (
-          map (folder: lib.normalPath "${folder}/${name}") (unique ([ base ] ++ folders))
-        );
-      includedBy =
-        { key, scan }:
-        let
-          node = at key;
-        in
-        if scan && node.type == "regular" then
-          map (key: {
-            inherit key;
-            scan = true;
-          }) (concatMap (found (lib.parentOf key)) node.includes)
-        else
-          [ ];
-    in
-    map ({ key, ... }: key) (
-      builtins.genericClosure {
-        startSet = map (key: {
-          inherit key;
-          scan = scannedSuffixes ? ${suffixOf key};
-        }) (filter isThere variant.sources);
-        operator = includedBy;
-      }
+    unique (
+      [ variant.packageFolder ]
+      ++ lib.optional (toml ? tvm-ffi) "tvm-ffi-ext/${baseNameOf variant.packageFolder}"
     );
 
   filesOf =
     variant:
     let
-      folders = unique (variant.includes ++ lib.optional (!variant.isNoarch && usualInclude != [ ]) "csrc");
-      sources = reached variant folders;
+      folders = unique (variant.includes ++ (if variant.isNoarch then [ ] else usualInclude));
+      sources = folder.reached { inherit isText folders; } variant.sources;
       own = setOf sources;
       others = setOf allSources;
-      headers = filter (path: own ? ${path} || !(others ? ${path})) (concatMap headersBelow folders);
-      packages = concatMap packageBelow (unique [ variant.packageFolder (checkedPackage variant) ]);
+      isOwn = path: own ? ${path} || !(others ? ${path});
+      headers = filter isOwn (concatMap headersBelow folders);
+      packages = concatMap packageBelow (packageFolders variant);
     in
-    builtins.attrNames (setOf ([ "build.toml" ] ++ sources ++ headers ++ packages));
+    lib.attrNames (setOf ([ "build.toml" ] ++ sources ++ headers ++ packages));
 
   name =
     let
       given = (table (toml.general or { })).name or null;
+      isName = lib.isString given && lib.match "[a-z][-a-z0-9]{0,95}" given != null;
     in
-    if lib.isString given && lib.match "[a-z][-a-z0-9]{0,95}" given != null then
-      "${given}-source"
-    else
-      "kernel-source";
+    if isName then "${given}-source" else "kernel-source";
 
+  # `keep` gets paths relative to the project.
   copied =
     keep:
+    let
+      above = builtins.unsafeDiscardStringContext "${toString root}/";
+    in
     builtins.path {
       inherit name;
       path = root;
-      filter =
-        path: type:
-        keep (lib.substring (lib.stringLength (toString root) + 1) (-1) path) type;
+      # The path is that of the store on this machine, which `--store` puts below another folder.
+      filter = path: type: type != "unknown" && keep (lib.after above path) type;
     };
 
   only =
@@ -227,65 +145,59 @@ let
     copied (path: type: if type == "directory" then folders ? ${path} else wanted ? ${path});
 
   everything = copied (
-    path: _:
-    let
-      part = baseNameOf path;
-    in
-    !(hasPrefix "." part) && !(isBytecode part) && !(elem path [ "build" "result" "node_modules" ] || hasPrefix "result-" path)
+    path: _: !(isHidden (baseNameOf path) || isBytecode (baseNameOf path) || isMade path)
   );
+
+  # A link among other backends' sources may be one to a folder, and stands for a file here.
+  stubsFor =
+    files:
+    let
+      made = setOf ([ "." ] ++ concatMap lib.ancestors files);
+      absent = filter (path: !(made ? ${path}));
+      empty = filter folder.isFile (absent allSources);
+      folders = absent (unique (listed "include" ++ usualInclude ++ allSources));
+    in
+    {
+      files = empty;
+      folders = filter (path: folder.isFolder path && !(elem path empty)) folders;
+    };
 
   sourceOf =
     variant:
     let
       files = filesOf variant;
-      isLinked = builtins.any (path: (at path).type == "symlink") files;
-      here = setOf files;
-      made = setOf ([ "." ] ++ concatMap lib.ancestors files);
-      stubs = {
-        files = lib.optionalList (!isLinked) (
-          filter (path: !(here ? ${path}) && isThere path) allSources
-        );
-        folders = lib.optionalList (!isLinked) (
-          filter (path: !(made ? ${path}) && elem (at path).type [ "directory" "symlink" ]) (
-            unique (allIncludes ++ usualInclude ++ allSources)
-          )
-        );
+      isLinked = builtins.any (path: folder.typeOf path == "symlink") files;
+      none = {
+        files = [ ];
+        folders = [ ];
       };
-      tree = if isLinked then everything else only files;
     in
-    {
-      inherit
-        files
-        isLinked
-        stubs
-        tree
-        ;
+    rec {
+      inherit files isLinked;
+      # A store path.
+      tree = if isLinked then everything else only files;
+      stubs = if isLinked then none else stubsFor files;
       # Shell text that makes the project in the folder `target`, which does not exist yet.
       unpack =
         target:
+        let
+          inside = path: quoted "${target}/${path}";
+          folders = unique (stubs.folders ++ map lib.parentOf stubs.files);
+        in
         lib.concatStringsSep "\n" (
-          [
-            "cp -R ${tree} ${quoted target}"
-            "chmod -R u+w ${quoted target}"
-          ]
-          ++ map (path: "mkdir -p ${quoted "${target}/${path}"}") (
-            unique (stubs.folders ++ map lib.parentOf stubs.files)
-          )
-          ++ map (path: ": > ${quoted "${target}/${path}"}") stubs.files
-        )
-        + "\n";
+          [ "cp -R ${tree} ${quoted target}" ]
+          ++ [ "chmod -R u+w ${quoted target}" ]
+          ++ map (path: "mkdir -p ${inside path}") folders
+          ++ map (path: ": > ${inside path}") stubs.files
+          ++ [ "" ]
+        );
     };
 
   # Variants that are built from the same files share one source.
   key =
     variant:
     builtins.toJSON {
-      inherit (variant)
-        sources
-        includes
-        packageFolder
-        isNoarch
-        ;
+      inherit (variant) sources includes packageFolder isNoarch;
     };
   shared = builtins.mapAttrs (_: same: sourceOf (lib.head same)) (builtins.groupBy key variants);
 in
@@ -299,13 +211,14 @@ in
   );
 
   # Files of `build.toml` that are not there: in git, Nix sees only files that git knows.
-  missing = filter (path: (at path).type == "absent") allSources;
+  missing = filter (path: folder.typeOf path == "absent") allSources;
 
   # What lies in the project's folder under one of these names, e.g. `tests`, `CARD.md`.
   parts =
     names:
     copied (
       path: _:
-      elem (lib.head (lib.split "/" path)) names && !(isBytecode (baseNameOf path)) && !(hasPrefix "." (baseNameOf path))
+      elem (lib.head (lib.split "/" path)) names
+      && !(isBytecode (baseNameOf path) || isHidden (baseNameOf path))
     );
 }

@@ -49,6 +49,8 @@ let
       }
     );
 
+  fetchWheels = import ./fetch-wheels.nix { inherit pkgs python; };
+
   # Shell lines that make ./wheels, a folder as pip's --find-links takes it.
   linkWheels =
     wheels:
@@ -66,17 +68,22 @@ let
   # An interpreter with exactly these wheels, as a virtual environment. Bytecode is compiled and never
   # checked against its source again: without it every import of Torch costs 20 s.
   environment =
-    name: wheels:
+    name: pins:
     build {
       inherit name;
       script = ''
-        ${linkWheels wheels}
+        ${linkWheels pins.large}
+        ln -s ${fetchWheels pins.small}/* wheels/
         ${pkgs.python3}/bin/python3 -m venv --without-pip $out
         HOME=$PWD python3 -m pip --disable-pip-version-check install --quiet --no-index \
           --find-links wheels --no-deps --no-compile --root-user-action=ignore \
-          --target $out/${sitePackages} ${concatStringsSep " " (map requirement wheels)}
+          --target $out/${sitePackages} ${concatStringsSep " " (map requirement (pins.large ++ pins.small.wheels))}
+        # Programs stay; scripts would start another interpreter.
+        for file in $out/${sitePackages}/bin/*; do
+          if [ "$(head -c 4 "$file")" = $'\x7fELF' ]; then mv "$file" $out/bin/; fi
+        done
         rm -rf $out/${sitePackages}/bin
-        autoPatchelf $out/${sitePackages}
+        autoPatchelf $out
         # Some packages ship templates that are no Python: those fail, and are never imported.
         $out/bin/python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash \
           $out/${sitePackages} > /dev/null || true

@@ -9,6 +9,7 @@ import pytest
 UNSET = (
     *("CI", "GITHUB_ACTIONS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"),
     *("KBUILD_TRACEBACK", "LOCAL_KERNELS", "CXX", "CXXFLAGS", "LDFLAGS"),
+    *("KBUILD_NIX_ARGS", "IN_NIX_SHELL", "NIX_BUILD_TOP", "NIX_CONFIG", "NIX_REMOTE"),
 )
 
 
@@ -24,3 +25,5 @@ def surroundings(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(cache_folder))
     monkeypatch.setenv("COLUMNS", "100")
+    # The examples have flakes; whether Nix is installed must not decide what a test builds with.
+    monkeypatch.setenv("KBUILD_DRIVER", "local")

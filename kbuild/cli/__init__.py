@@ -35,7 +35,7 @@ VERBS = tuple(
         (_BUILD, "build", "Build the kernel's variants into build/"),
         (_BUILD, "build-and-copy", "The same as build"),
         (_BUILD, "test", "Run the project's tests against a built variant"),
-        (_BUILD, "devshell", "Open a shell of Nix with the tools that a variant is built with"),
+        (_BUILD, "devshell", "Open a shell of Nix with the tools of a variant"),
         (_BUILD, "testshell", "Open a shell of Nix where a variant can be tested"),
         (_BUILD, "clean", "Remove what builds keep for the next build"),
         (_CHECK, "check-config", "Check build.toml and the files that it names"),

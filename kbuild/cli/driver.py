@@ -17,7 +17,10 @@ _LOCAL_ONLY = (
     *("python", "torch_wheel", "with_source", "arch", "dev", "jobs", "memory", "time_budget"),
     *("report", "provenance", "unique_id", "kernel_sha", "kernel_dirty"),
 )
-_NIX_ONLY = ("max_jobs", "cores", "builders", "rebuild", "print_build_logs")
+_NIX_ONLY = (
+    *("max_jobs", "cores", "builders", "rebuild", "print_build_logs"),
+    *("override_input", "option"),
+)
 
 
 def add_driver(parser: ArgumentParser) -> None:
@@ -110,13 +113,14 @@ def wish_of(args: Namespace, nix: NixOptions) -> Wish:
         raise UsageError(f"there is no driver `{args.driver}`", hint=f"there are {NAMES}")
     ambient = os.environ.get("KBUILD_TOOLCHAIN") or "auto"
     local = ["--toolchain"] if args.toolchain != ambient else []
-    local += [_flag(name) for name in _LOCAL_ONLY if getattr(args, name) not in _NOTHING]
-    own = [_flag(name) for name in _NIX_ONLY if getattr(args, name) not in _NOTHING]
-    own += [_flag(name) for name in ("override_input", "option") if getattr(args, name)]
-    return Wish(args.driver, local, own, nix.configuration)
+    local += [_flag(name) for name in _LOCAL_ONLY if _is_given(getattr(args, name))]
+    own = [_flag(name) for name in _NIX_ONLY if _is_given(getattr(args, name))]
+    return Wish(args.driver, tuple(local), tuple(own), nix.configuration)
 
 
-_NOTHING: tuple[object, ...] = (None, False, [])
+def _is_given(value: object) -> bool:
+    """Whether a value differs from what it is without the option; 0 does."""
+    return value is not None and value is not False and value != []
 
 
 def _flag(name: str) -> str:

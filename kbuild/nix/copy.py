@@ -66,27 +66,34 @@ def _mark(metadata: Path, sandbox: str) -> None:
         )
 
 
-def copy_card(project: Path, output: str, folder: Path) -> bool:
-    """Put the bundle's card beside the variants.
+def has_card(project: Path, bundle: str) -> bool:
+    """True when the card of that bundle was copied last; the bundle need not be there any more."""
+    return _record(project).get("bundle") == bundle
+
+
+def copy_card(project: Path, bundle: str, folder: Path) -> bool:
+    """Put the bundle's card, if it has one, beside the variants.
 
     Returns:
         False when another card is there, which kbuild did not write.
     """
-    made = Path(output)
-    data = (made / CARD if made.is_dir() else made).read_bytes()
-    record, target = Workspace(project, NAME).root / _RECORD, folder / CARD
-    there = sha256(target.read_bytes()) if target.exists() else ""
-    if there == sha256(data):
-        return True
-    if there and there != _known(record):
-        return False
-    replace_atomically(target, data)
-    replace_atomically(record, json.dumps({"sha256": sha256(data)}).encode())
+    card, target = Path(bundle) / CARD, folder / CARD
+    record = {"bundle": bundle}
+    if card.is_file():
+        data, known = card.read_bytes(), _record(project).get("sha256")
+        there = sha256(target.read_bytes()) if target.exists() else None
+        if there not in {None, sha256(data), known}:
+            return False
+        if there != sha256(data):
+            replace_atomically(target, data)
+        record["sha256"] = sha256(data)
+    replace_atomically(Workspace(project, NAME).root / _RECORD, json.dumps(record).encode())
     return True
 
 
-def _known(record: Path) -> str:
+def _record(project: Path) -> dict[str, str]:
     try:
-        return str(json.loads(record.read_text())["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        found: dict[str, str] = json.loads((Workspace(project, NAME).root / _RECORD).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found

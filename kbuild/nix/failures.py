@@ -122,7 +122,12 @@ def _in_project(file: str, root: Path) -> str | None:
 
 
 def _is_same(path: Path, stored: str) -> bool:
-    """Whether a stored file is the project's: every flake has a `flake.nix`."""
+    """Whether a stored file is the project's: every flake has a `flake.nix`.
+
+    New releases of Nix name files that they did not have to store.
+    """
+    if not Path(stored).exists():
+        return path.is_file()
     try:
         return path.read_bytes() == Path(stored).read_bytes()
     except OSError:

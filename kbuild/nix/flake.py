@@ -22,16 +22,20 @@ packages:
 let
   names = builtins.fromJSON %s;
   offered = packages.redistributable or { };
-  refused = packages.unsupported or { };
+  refused = offered.unsupported or { };
   told = derivation: { derivation = derivation.drvPath; output = derivation.outPath; };
+  # What the commit changes is made from what was compiled.
+  both = name: told offered.${name} // {
+    compiled = (offered.compiled.${name} or offered.${name}).drvPath;
+  };
   those = set: builtins.filter (name: set ? ${name}) names;
-  of = set: make: builtins.listToAttrs
-    (map (name: { inherit name; value = make set.${name}; }) (those set));
+  of = set: valueOf: builtins.listToAttrs
+    (map (name: { inherit name; value = valueOf name; }) (those set));
 in
 {
-  offered = of offered told;
-  refused = of refused (reason: reason);
-  card = if %s && packages ? bundle.card then told packages.bundle.card else null;
+  offered = of offered both;
+  refused = of refused (name: refused.${name});
+  bundle = if %s && packages ? bundle then told packages.bundle else null;
 }
 """
 
@@ -44,6 +48,8 @@ class Derivation:
     """Its `.drv` file in the store."""
     output: str
     """The path that it makes, there or not."""
+    compiled: str = ""
+    """The `.drv` file of what it is made from, where making it is only the last touch."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,8 @@ class Offer:
     variants: Mapping[str, Derivation] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     """Variant -> why it cannot be made."""
-    card: Derivation | None = None
-    """The filled card that goes with all variants."""
+    bundle: Derivation | None = None
+    """The variants of a plain build together with the filled card."""
 
 
 def uses_kbuild(root: Path) -> bool:
@@ -76,7 +82,7 @@ class Flake:
     is_hasty: bool = False
     """Whether what cannot be downloaded at once counts as out of reach."""
 
-    def offer(self, system: str, variants: Sequence[str], *, card: bool = False) -> Offer:
+    def offer(self, system: str, variants: Sequence[str], *, bundle: bool = False) -> Offer:
         """What it offers of some variants on a system.
 
         Derivations are written to the store; nothing is built.
@@ -85,7 +91,7 @@ class Flake:
             ConfigError: an error in a file of the project.
             EvaluationError: an error elsewhere, or an input that cannot be fetched.
         """
-        wanted = _QUESTION % (_quoted(json.dumps(list(variants))), "true" if card else "false")
+        wanted = _QUESTION % (_quoted(json.dumps(list(variants))), "true" if bundle else "false")
         done = self._evaluate(f".#packages.{system}", wanted)
         answer = _answer(done) if done.ok else None
         if answer is None:
@@ -96,7 +102,7 @@ class Flake:
         return Offer(
             {name: _derivation(told) for name, told in answer["offered"].items()},
             {name: str(reason) for name, reason in answer["refused"].items()},
-            _derivation(answer["card"]) if answer["card"] else None,
+            _derivation(answer["bundle"]) if answer["bundle"] else None,
         )
 
     def _evaluate(self, attribute: str, function: str) -> Done:
@@ -111,7 +117,7 @@ def _answer(done: Done) -> dict[str, Any] | None:
     """The JSON object among the lines."""
     for line in reversed(done.output.splitlines()):
         # Programs that Nix starts write to the same stream without ending their lines.
-        at = line.find('{"card"')
+        at = line.find('{"bundle"')
         if at >= 0:
             try:
                 answer: dict[str, Any] = json.loads(line[at:])
@@ -122,7 +128,7 @@ def _answer(done: Done) -> dict[str, Any] | None:
 
 
 def _derivation(told: Mapping[str, str]) -> Derivation:
-    return Derivation(told["derivation"], told["output"])
+    return Derivation(told["derivation"], told["output"], told.get("compiled", ""))
 
 
 def _quoted(text: str) -> str:

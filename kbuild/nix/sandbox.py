@@ -23,12 +23,6 @@ class Sandbox:
     """Whether this user may make user namespaces."""
 
     @property
-    def words(self) -> str:
-        """For a line of a report."""
-        users = "" if self.has_users else ", no users of its own to build as"
-        return f"sandbox {self.state}{users}"
-
-    @property
     def warning(self) -> str:
         """What a user should know before trusting a result; empty when there is nothing."""
         if self.state == "on":

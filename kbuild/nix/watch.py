@@ -27,6 +27,9 @@ from kbuild.ui import Ui
 
 _DERIVATION = re.compile(r"'(/nix/store/[^'\s]+\.drv)'")
 _BUILDER = re.compile(r"builder(?: for '[^']+')? (failed [^\n]*?)[;.]*$", re.MULTILINE)
+_ELSEWHERE = re.compile(
+    r"build of '[^']+' on '(?P<machine>[^']+)' failed: (?:error:)?\s*(?P<why>.+)"
+)
 _FOLLOWS = re.compile(r"dependenc(?:y|ies) (?:of|failed)|^(?:error: *)?build of ")
 """Messages about what failed because something else did."""
 _COUNTS = 4
@@ -56,6 +59,8 @@ class Watch:
     _running: dict[int, Build] = field(default_factory=dict)
     _counts: tuple[int, int] = (0, 0)
     _label: str = ""
+    _said: set[str] = field(default_factory=set)
+    """Variants that are known to be built: several derivations may be for one."""
     _all: int = 0
     """The activity of all builds together."""
 
@@ -87,7 +92,7 @@ class Watch:
 
     def _start(self, event: Event) -> None:
         if event.type == BUILDS:
-            self._all = event.id
+            self._all = self._all or event.id  # another machine's are told of below it
         elif event.type == BUILD and event.fields:
             self._begin(event.id, *map(str, event.fields[:2]))
         elif event.type in {SUBSTITUTE, COPY} and event.fields:
@@ -97,17 +102,24 @@ class Watch:
             self.ui.detail(f"{word} {name_of(path)} {' -> '.join(filter(None, places))}".rstrip())
 
     def _begin(self, number: int, derivation: str, machine: str = "") -> None:
+        if derivation in self.builds:  # another machine tells of it as well
+            self._running[number] = self.builds[derivation]
+            return
         build = Build(derivation, machine, self.clock())
         build.open(self.logs)
         self.builds[derivation] = self._running[number] = build
         label, place = self.labels(derivation), f" on {machine}" if machine else ""
-        say = self.ui.detail if label == build.name else self.ui.say
-        say(f"{label}: building{place}")
+        is_news = label != build.name and label not in self._said
+        self._said.add(label)
+        if is_news:
+            self.ui.say(f"{label}: building{place}")
+        else:
+            self.ui.detail(f"{build.name}: building{place}")
         self._tell(f"{label}: building")
 
     def _stop(self, number: int) -> None:
         build = self._running.pop(number, None)
-        if build is not None:
+        if build is not None and build not in self._running.values():
             build.end(self.clock())
             build.close()
 
@@ -147,12 +159,12 @@ class Watch:
     def _failed(self, event: Event) -> None:
         text = event.text.removeprefix("error:").strip()
         self.errors.append(event.raw.strip() or text)
-        found = _DERIVATION.search(text)
-        if found is None or _FOLLOWS.search(text):
-            return
-        builder = _BUILDER.search(text)
-        reason = f"its builder {builder[1]}" if builder else text
-        self.reasons.setdefault(found[1], reason)
+        found, elsewhere = _DERIVATION.search(text), _ELSEWHERE.match(text)
+        if found is not None and elsewhere is not None:
+            self.reasons.setdefault(found[1], f"on {elsewhere['machine']}: {elsewhere['why']}")
+        elif found is not None and not _FOLLOWS.search(text):
+            builder = _BUILDER.search(text)
+            self.reasons.setdefault(found[1], f"its builder {builder[1]}" if builder else text)
 
     def _foreign(self, line: str) -> None:
         """What programs say that Nix starts, and errors of its command line."""

@@ -25,7 +25,7 @@ class Driver:
     nix: Nix | None = None
 
     def __str__(self) -> str:
-        version = f" {self.nix.version}, {self.nix.sandbox.words}" if self.nix else ""
+        version = f" {self.nix.version}, sandbox {self.nix.sandbox.state}" if self.nix else ""
         return f"driver: {self.name}{version} ({self.reason})"
 
 

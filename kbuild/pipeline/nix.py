@@ -10,7 +10,7 @@ from pathlib import Path
 from kbuild.build.workspace import Workspace
 from kbuild.errors import KbuildError, ToolchainError
 from kbuild.matrix.selection import Choice, Selection, host_system, select
-from kbuild.nix.copy import CARD, copy_card, copy_variant, is_copied
+from kbuild.nix.copy import CARD, copy_card, copy_variant, has_card, is_copied
 from kbuild.nix.failures import EvaluationError
 from kbuild.nix.flake import Derivation, Flake, Offer
 from kbuild.nix.realise import Realisation
@@ -87,8 +87,8 @@ class NixBuild:
                 systems.setdefault(system, []).append(str(choice.variant))
         whole, offers = not self.selection.narrows, []
         for system, names in systems.items():
-            card = whole and system == host_system()
-            offers.append(self.flake.offer(str(system), names, card=card))
+            bundle = whole and system == host_system()
+            offers.append(self.flake.offer(str(system), names, bundle=bundle))
         return _together(offers)
 
     def _is_in_reach(self, choice: Choice, system: System) -> bool:
@@ -115,16 +115,16 @@ class NixBuild:
         for name in offer.variants:
             if name not in waiting:
                 yield Built(name, "up-to-date", path=self._target(name), seconds=looked)
-        card = offer.card
-        if waiting or (card is not None and not Path(card.output).exists()):
-            yield from self._realise(waiting, card)
-        elif card is not None:
-            self._card(card)
+        bundle = offer.bundle
+        if bundle is not None and not waiting and has_card(self.project.root, bundle.output):
+            bundle = None
+        if waiting or bundle is not None:
+            yield from self._realise(waiting, bundle)
 
     def _realise(
-        self, waiting: Mapping[str, Derivation], card: Derivation | None
+        self, waiting: Mapping[str, Derivation], bundle: Derivation | None
     ) -> Iterable[Built]:
-        wanted = {**waiting, **({_BUNDLE: card} if card is not None else {})}
+        wanted = {**waiting, **({_BUNDLE: bundle} if bundle is not None else {})}
         flake, doors = self.flake, self.doors
         run = Realisation(flake.nix, flake.options, wanted, doors.runner, doors.ui)
         made = run.perform(self.project.root)
@@ -135,10 +135,8 @@ class NixBuild:
             else:
                 doors.ui.error(error)
                 yield Built(name, "failed", error.message, error=error)
-        if card is not None and _BUNDLE in made.failed:
-            doors.ui.warn(f"{CARD}: {made.failed[_BUNDLE].message}")
-        elif card is not None:
-            self._card(card)
+        if bundle is not None and _BUNDLE not in made.failed:
+            self._card(bundle)
 
     def _copied(self, name: str, made: Derivation) -> Built:
         target, state = self._target(name), self.flake.nix.sandbox.state
@@ -151,9 +149,9 @@ class NixBuild:
             self.doors.ui.say(f"{name}: removed {names} of an older build")
         return Built(name, "built", path=target)
 
-    def _card(self, card: Derivation) -> None:
+    def _card(self, bundle: Derivation) -> None:
         folder = self._folder
-        if not copy_card(self.project.root, card.output, folder):
+        if not copy_card(self.project.root, bundle.output, folder):
             self.doors.ui.warn(f"`{folder / CARD}` was not written by kbuild: it stays as it is")
 
     @property
@@ -171,5 +169,5 @@ def _together(offers: Sequence[Offer]) -> Offer:
     return Offer(
         {name: made for offer in offers for name, made in offer.variants.items()},
         {name: reason for offer in offers for name, reason in offer.refused.items()},
-        next((offer.card for offer in offers if offer.card is not None), None),
+        next((offer.bundle for offer in offers if offer.bundle is not None), None),
     )

@@ -20,6 +20,7 @@ LAYERS = (
         "checks",
         "hub",
         "languages",
+        "nix",
         "package",
         "card",
         "toolchains",

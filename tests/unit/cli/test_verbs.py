@@ -10,7 +10,7 @@ from kbuild.cli.describe import describe
 
 NAMES = [verb.name for verb in VERBS]
 # These print a script, a page, or nothing at all.
-WITHOUT_JSON = {"completions", "generate-docs"}
+WITHOUT_JSON = {"completions", "generate-docs", "devshell", "testshell"}
 
 
 @pytest.fixture(params=VERBS, ids=NAMES)

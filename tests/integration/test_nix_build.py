@@ -1,0 +1,374 @@
+"""Variants as derivations: built in the sandbox, tested, and the same however they are built."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from integration_bench import GIT, ROOT, run
+from nix_build_bench import SYSTEM, Sandbox, why_not
+
+from kbuild.checks.readers.elf import read_elf
+
+pytestmark = [
+    pytest.mark.nix,
+    pytest.mark.compile,
+    pytest.mark.network,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
+CPU = "torch213-cxx11-cpu-x86_64-linux"
+CUDA = "torch213-cxx11-cu130-x86_64-linux"
+STABLE_CPU = "torch-stable-abi211-cpu-x86_64-linux"
+STABLE_CUDA = "torch-stable-abi211-cu130-x86_64-linux"
+PACKAGES = (
+    *("default", "bundle", "redistributable", "backendBundle", "ci", "ci-test", "ciTests"),
+    *("build-and-copy", "build-and-upload", "kernels"),
+)
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+    made = Sandbox(tmp_path_factory.mktemp("nix"))
+    made.prepare()
+    return made
+
+
+@pytest.fixture(scope="module")
+def relu(sandbox: Sandbox) -> Path:
+    return sandbox.project("relu", sandbox.folder / "relu")
+
+
+@pytest.fixture(scope="module")
+def stable(sandbox: Sandbox) -> Path:
+    return sandbox.project("relu-stable-abi", sandbox.folder / "relu-stable-abi")
+
+
+@pytest.fixture(scope="module")
+def cpu(sandbox: Sandbox, relu: Path) -> Path:
+    return sandbox.build(relu, f"redistributable.{CPU}")[0]
+
+
+@pytest.fixture(scope="module")
+def stable_cpu(sandbox: Sandbox, stable: Path) -> Path:
+    return sandbox.build(stable, f"redistributable.{STABLE_CPU}")[0]
+
+
+@pytest.fixture(scope="module")
+def stable_cuda(sandbox: Sandbox, stable: Path) -> Path:
+    return sandbox.build(stable, f"redistributable.{STABLE_CUDA}")[0]
+
+
+def library_of(variant: Path) -> Path:
+    (found,) = variant.glob("*.so")
+    return found
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+class TestEvaluation:
+    """What needs no build."""
+
+    def test_a_project_shows_every_output(self, sandbox, relu) -> None:
+        shown = sandbox.nix(relu, ("flake", "show", "--json")).stdout
+        outputs = json.loads(shown)
+        assert set(PACKAGES) <= set(outputs["packages"][SYSTEM])
+        assert set(outputs["devShells"][SYSTEM]) == {"default", "devShells", "test", "testShells"}
+        assert "ci-test" in outputs["apps"][SYSTEM]
+        assert set(outputs["packages"]) == {SYSTEM, "aarch64-linux", "aarch64-darwin"}
+
+    def test_kbuild_itself_shows_every_output(self, sandbox) -> None:
+        outputs = json.loads(sandbox.nix(sandbox.flake, ("flake", "show", "--json")).stdout)
+        assert {"default", "kbuild"} == set(outputs["packages"][SYSTEM])
+        assert {"kbuild", f"tests-{CPU}"} <= set(outputs["checks"][SYSTEM])
+        assert outputs["formatter"][SYSTEM]
+
+    def test_variants_are_those_that_can_be_built_and_the_others_have_reasons(
+        self, sandbox, relu
+    ) -> None:
+        variants = sandbox.eval(relu, "variants")
+        unsupported = sandbox.eval(relu, "unsupported")
+        assert CPU in variants
+        assert CUDA in variants
+        listed = run(
+            (sys.executable, "-m", "kbuild", "list-variants", "--all", "--json", str(relu)),
+            cwd=ROOT,
+        )
+        known = {entry["variant"] for entry in json.loads(listed.stdout)}
+        here = {name for name in known if name.endswith(SYSTEM)}
+        assert set(variants) | set(unsupported) == here
+        assert "rocm compiler" in unsupported["torch213-cxx11-rocm71-x86_64-linux"]
+        assert "CUDA 12.6" in unsupported["torch213-cxx11-cu126-x86_64-linux"]
+
+    def test_another_system_has_reasons_instead_of_variants(self, sandbox, relu) -> None:
+        place = "legacyPackages.aarch64-linux"
+        assert sandbox.eval(relu, f"{place}.variants") == []
+        assert set(sandbox.eval(relu, f"{place}.unsupported").values()) == {
+            "wheels of compilers, and of what kbuild needs, are not pinned for aarch64-linux"
+        }
+
+    def test_torch_versions_chooses_releases(self, sandbox, relu) -> None:
+        text = (relu / "flake.nix").read_text()
+        (relu.parent / "chosen").mkdir()
+        chosen = sandbox.project("relu", relu.parent / "chosen" / "relu")
+        (chosen / "flake.nix").write_text(
+            text.replace("path = ./.;", 'path = ./.; torchVersions = _: [ "2.13" ];')
+        )
+        assert {name[:8] for name in sandbox.eval(chosen, "variants")} == {"torch213"}
+
+    def test_only_edits_that_a_variant_sees_change_it(self, sandbox, tmp_path) -> None:
+        project = sandbox.project("relu", tmp_path / "relu")
+        before = derivations(sandbox, project)
+        for path, text in {
+            "tests/test_relu.py": "\n",
+            "CARD.md": "more\n",
+            "benchmarks/benchmark.py": "\n",
+            "README.md": "more\n",
+            "docs/new.md": "new\n",
+        }.items():
+            (project / path).parent.mkdir(exist_ok=True)
+            with (project / path).open("a") as file:
+                file.write(text)
+        assert derivations(sandbox, project) == before
+        with (project / "relu_cuda" / "relu.cu").open("a") as file:
+            file.write("// more\n")
+        after = derivations(sandbox, project)
+        assert after[CPU] == before[CPU]
+        assert after[CUDA] != before[CUDA]
+        with (project / "torch-ext" / "torch_binding.cpp").open("a") as file:
+            file.write("// more\n")
+        last = derivations(sandbox, project)
+        assert last[CPU] != after[CPU]
+        assert last[CUDA] != after[CUDA]
+
+
+def derivations(sandbox: Sandbox, project: Path) -> dict[str, str]:
+    """The `.drv` of a few variants."""
+    apply = f'set: builtins.mapAttrs (_: drv: drv.drvPath) {{ inherit (set) "{CPU}" "{CUDA}"; }}'
+    found: dict[str, str] = sandbox.eval(project, "redistributable", "--apply", apply)
+    return found
+
+
+class TestProcessorVariant:
+    def test_it_names_nothing_in_the_store(self, sandbox, cpu) -> None:
+        assert sandbox.references(cpu) == []
+        assert all(b"/nix/store" not in data for data in files_of(cpu).values())
+        assert read_elf(library_of(cpu)).search_paths == ()
+
+    def test_its_metadata_says_what_it_is(self, cpu) -> None:
+        metadata = json.loads((cpu / "metadata.json").read_text())
+        assert metadata["backend"]["type"] == "cpu"
+        used = metadata["provenance"]["kernel-builder"]["toolchain"]
+        assert used["versions"]["torch"] == "2.13.0"
+        checked = run((sys.executable, "-m", "kbuild", "hash", "--check", str(cpu)), cwd=ROOT)
+        assert checked.returncode == 0, checked.stderr
+
+    def test_its_tests_pass(self, sandbox, relu, cpu) -> None:
+        done = sandbox.nix(relu, ("run",), "ci-test")
+        assert f"testing {CPU}" in done.stderr
+        assert re.search(r"\d+ passed", done.stdout)
+
+    def test_a_chosen_test_takes_arguments_of_pytest(self, sandbox, relu, cpu) -> None:
+        done = sandbox.nix(relu, ("run",), f"ciTests.{CPU}", "--", "--collect-only", "-q")
+        assert "test_relu.py" in done.stdout
+
+    def test_checks_build_nothing_large(self, sandbox, relu, cpu) -> None:
+        sandbox.nix(relu, ("flake", "check"))
+
+    def test_a_failing_test_fails_the_check(self, sandbox, tmp_path, cpu) -> None:
+        project = sandbox.project("relu", tmp_path / "relu")
+        tests = project / "tests" / "test_relu.py"
+        tests.write_text("import pytest\n\n@pytest.mark.kernels_ci\ndef test_no():\n    assert 0\n")
+        done = sandbox.nix(project, ("run",), "ci-test", expect=1)
+        assert "1 failed" in done.stdout
+        done = sandbox.nix(project, ("build", "--no-link"), f"checks.{SYSTEM}.tests-{CPU}", expect=1)
+        assert "1 failed" in done.stderr
+
+
+class TestSameBytes:
+    """With a stable ABI, since it compiles in seconds."""
+
+    @pytest.fixture(scope="class", params=[STABLE_CPU, STABLE_CUDA], ids=["cpu", "cuda"])
+    def variant(self, request) -> Iterator[tuple[str, Path]]:
+        fixture = {STABLE_CPU: "stable_cpu", STABLE_CUDA: "stable_cuda"}[request.param]
+        yield request.param, request.getfixturevalue(fixture)
+
+    def test_a_second_build_is_identical(self, sandbox, stable, variant) -> None:
+        name, built = variant
+        again, said = sandbox.build(stable, f"redistributable.{name}.compiled", "--rebuild")
+        assert "built in" in said  # kbuild says this of what it builds
+        assert sandbox.references(again) == sandbox.references(built) == []
+        assert files_of(again) == files_of(built)
+
+    def test_the_local_driver_gives_the_same(self, sandbox, stable, variant, tmp_path) -> None:
+        """Bit by bit, with the toolchains that Nix installed."""
+        name, built = variant
+        project = sandbox.project(stable.name, tmp_path / "elsewhere" / stable.name)
+        cache = tmp_path / "cache"
+        (cache / "store").mkdir(parents=True)
+        for entry in installations(sandbox, built):
+            (cache / "store" / entry.name).symlink_to(entry)
+        unique = json.loads((built / "metadata.json").read_text())["id"].rpartition("_")[2]
+        options = ("--toolchain", "wheels", "--variant", name, "--unique-id", unique)
+        done = run(
+            (sys.executable, "-m", "kbuild", "build", str(project), *options),
+            cwd=ROOT,
+            env={"KBUILD_CACHE_DIR": str(cache), "PIP_NO_INDEX": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+        assert files_of(project / "build" / name) == files_of(built)
+
+
+def installations(sandbox: Sandbox, variant: Path) -> list[Path]:
+    """kbuild's store entries that a variant was built with."""
+    asked = ("nix-store", "--query", "--requisites", deriver(sandbox, variant))
+    done = run(asked, cwd=sandbox.folder, env=sandbox.environment())
+    drvs = [line for line in done.stdout.split() if re.search(r"-kbuild-(torch|cuda)-.*\.drv", line)]
+    outs = run(("nix-store", "--query", "--outputs", *drvs), cwd=sandbox.folder).stdout.split()
+    return [entry for out in outs for entry in Path(out).iterdir()]
+
+
+def deriver(sandbox: Sandbox, output: Path) -> str:
+    asked = ("nix-store", "--query", "--deriver", str(output))
+    return run(asked, cwd=sandbox.folder, env=sandbox.environment()).stdout.strip()
+
+
+class TestBundle:
+    """Of a kernel that compiles nothing."""
+
+    @pytest.fixture(scope="class")
+    def noarch(self, sandbox, tmp_path_factory) -> Path:
+        place = tmp_path_factory.mktemp("noarch") / "relu-noarch"
+        project = sandbox.project("relu-noarch", place)
+        for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "one")):
+            subprocess.run((*GIT, *command), cwd=project, check=True)  # noqa: TID251
+        return project
+
+    def test_it_has_the_variants_the_card_and_the_benchmarks(self, sandbox, noarch) -> None:
+        bundle, _ = sandbox.build(f"git+file://{noarch}", "bundle")
+        assert {path.name for path in bundle.iterdir()} == {
+            *("torch-cpu", "torch-cuda", "CARD.md", "benchmarks"),
+        }
+        assert "relu" in (bundle / "CARD.md").read_text()
+
+    def test_the_commit_is_in_the_metadata_and_compiles_nothing_again(
+        self, sandbox, noarch
+    ) -> None:
+        url = f"git+file://{noarch}"
+        first, _ = sandbox.build(url, "redistributable.torch-cpu")
+        commit = run((*GIT, "rev-parse", "HEAD"), cwd=noarch).stdout.strip()
+        metadata = json.loads((first / "metadata.json").read_text())
+        assert metadata["provenance"]["kernel"] == {"commit": commit, "dirty": False}
+        (noarch / "README.md").write_text("changed\n")
+        for command in (("commit", "-qam", "two"),):
+            subprocess.run((*GIT, *command), cwd=noarch, check=True)  # noqa: TID251
+        second, said = sandbox.build(url, "redistributable.torch-cpu")
+        assert second != first
+        assert "built in" not in said
+        same = ("__init__.py", "_ops.py")
+        assert all((first / name).read_bytes() == (second / name).read_bytes() for name in same)
+
+    def test_build_and_copy_replaces_what_is_there(self, sandbox, noarch) -> None:
+        stale = sandbox.folder / "build" / "torch-cpu"
+        stale.mkdir(parents=True)
+        (stale / "stale.py").write_text("")
+        sandbox.nix(f"git+file://{noarch}", ("run",), "build-and-copy")
+        assert not (stale / "stale.py").exists()
+        copied = stale / "metadata.json"
+        assert os.access(copied, os.W_OK)
+        assert not copied.is_symlink()
+
+
+class TestCompileCache:
+    """A folder that `sandbox-paths` lends."""
+
+    @pytest.fixture
+    def lending(self, sandbox, tmp_path) -> Path:
+        """Settings that lend a folder to builders."""
+        lent = tmp_path / "objects"
+        lent.mkdir()
+        lent.chmod(0o2770)
+        os.chown(lent, -1, nixbld())
+        conf = tmp_path / "conf"
+        sandbox.configure(conf, "--compile-cache", str(lent))
+        return conf
+
+    def test_objects_outlive_the_sandbox_and_hashes_do_not_change(
+        self, sandbox, lending, tmp_path
+    ) -> None:
+        project = sandbox.project("relu-stable-abi", tmp_path / "relu-stable-abi")
+        touch(project, f"// {tmp_path}\n")
+        name = f"redistributable.{STABLE_CPU}.compiled"
+        first, said = sandbox.build(project, name, conf=lending)
+        assert "0 of 2 objects from cache" in said
+        # Another kernel for the store: the same objects, but for what the change is in.
+        tests = project / "build.toml"
+        tests.write_text(tests.read_text() + "# a comment\n")
+        second, said = sandbox.build(project, name, conf=lending)
+        assert "2 of 2 objects from cache" in said
+        assert files_of(first) == files_of(second)
+        # Nix is asked to prove that the result is what the sources give: nothing is taken from there.
+        again, said = sandbox.build(project, name, "--rebuild", conf=lending)
+        assert "compile cache: not used" in said
+        assert "0 of 2 objects from cache" in said
+        assert again == second
+        # And it is the derivation of those who lend nothing.
+        assert sandbox.build(project, name)[0] == second
+
+
+def nixbld() -> int:
+    import grp
+
+    return grp.getgrnam("nixbld").gr_gid
+
+
+def touch(project: Path, text: str) -> None:
+    with (project / "torch-ext" / "torch_binding.cpp").open("a") as file:
+        file.write(text)
+
+
+class TestShells:
+    def test_a_shell_has_kbuild_its_toolchains_and_torch(self, sandbox, relu, cpu) -> None:
+        script = "kbuild plan RELU --variant CPU --json && python3 -c 'import torch, kernels'"
+        script = script.replace("RELU", str(relu)).replace("CPU", CPU)
+        done = sandbox.nix(relu, ("develop",), "", "-c", "bash", "-c", script)
+        (plan,) = json.loads(done.stdout)
+        assert plan["toolchain"]["source"] == "wheels"
+
+    def test_a_test_shell_imports_the_kernel(self, sandbox, relu, cpu) -> None:
+        script = "import torch, relu; print(relu.relu(torch.tensor([-1.0, 2.0])).tolist())"
+        done = sandbox.nix(relu, ("develop",), "test", "-c", "python3", "-c", script)
+        assert done.stdout.split() == ["[0.0,", "2.0]"]
+
+
+class TestFailures:
+    def test_what_is_wrong_with_the_project_is_said_in_kbuilds_words(
+        self, sandbox, tmp_path
+    ) -> None:
+        project = sandbox.project("relu", tmp_path / "relu")
+        (project / "relu_cpu" / "relu_cpu.cpp").unlink()
+        verb = ("build", "--no-link", "--print-build-logs")
+        done = sandbox.nix(project, verb, f"redistributable.{CPU}", expect=1)
+        assert "`relu_cpu/relu_cpu.cpp` does not exist" in done.stderr
+        assert "build.toml:" in done.stderr
+
+
+class TestStandIn:
+    def test_nothing_that_is_lent_lies_in_something_lent(self, sandbox) -> None:
+        """Nix would write an empty file there, as root, into the host's own folder."""
+        (line,) = re.findall(r"^sandbox-paths = (.*)$", (sandbox.conf / "nix.conf").read_text(), re.M)
+        targets = [Path(place.partition("=")[0]) for place in line.split()]
+        assert not any(one in other.parents for one in targets for other in targets)
+        certificates = Path("/etc/ssl/certs/ca-certificates.crt")
+        assert not any(place in certificates.parents for place in targets)

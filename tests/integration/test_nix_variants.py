@@ -1,0 +1,227 @@
+"""The variants that Nix reads from a `build.toml`, against `kbuild list-variants`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration_bench import ROOT
+from nix_bench import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench
+from nix_projects import Generated, Tree
+
+from kbuild.matrix.data import entries
+from kbuild.matrix.selection import Choice, Selection, environment_variants, variants
+from kbuild.project import Project, open_project
+from kbuild.sourcetree import SourceTree
+
+pytestmark = needs_nix
+COUNT = 240
+EVERYTHING = Selection(globs=("*",))
+STYLES = (
+    """\
+general = { name = "ab", version = 1, license = "MIT", backends = ["cuda", "cann"] }
+torch.src = ["x.cpp"]
+kernel."a".backend = "cuda"
+kernel."a".src = [\"\"\"k\\
+    .cu\"\"\"]
+kernel."a".depends = []
+torch.stable-abi = "2.12"
+""",
+    """\
+[kernel.a]\r
+backend = 'cpu' # the CPU\r
+depends = ["torch",]\r
+src = [\r
+    "\\u0061.cpp",\r
+]\r
+[general]\r
+name = "ab"\r
+version = 0x1\r
+edition = 5\r
+license = "MIT"\r
+backends = [ "cpu", 'cuda' ]\r
+cuda.minver = "12.8"\r
+[torch]\r
+minver = "2.12"\r
+""",
+)
+"""The same things written in other ways that TOML has."""
+STYLED = dict.fromkeys(("x.cpp", "k.cu", "a.cpp", "torch-ext/ab/__init__.py"), "")
+DESCRIBED = """
+  projects = map (text:
+    let toml = builtins.fromTOML text; in {
+      variants = variantsOf { inherit toml; };
+      environments = environmentsOf { inherit toml; };
+    }) (builtins.fromJSON (builtins.readFile ./texts.json));
+"""
+
+
+@pytest.fixture(scope="module")
+def bench():
+    with nix_bench() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def projects() -> list[Project]:
+    """The examples and the generated projects."""
+    made = (Generated(number).tree for number in range(COUNT))
+    examples = (SourceTree(ROOT / "examples" / name) for name in EXAMPLES)
+    styled = (Tree({**STYLED, "build.toml": text}) for text in STYLES)
+    return [open_project(tree.root, tree) for tree in (*examples, *made, *styled)]
+
+
+@pytest.fixture(scope="module")
+def described(bench: NixBench) -> list[Any]:
+    """What Nix says of each project: one pure evaluation."""
+    folder = flake(bench.place / "flake", DESCRIBED)
+    examples = [(ROOT / "examples" / name / "build.toml").read_text() for name in EXAMPLES]
+    made = [Generated(number).files["build.toml"] for number in range(COUNT)]
+    (folder / "texts.json").write_text(json.dumps([*examples, *made, *STYLES]))
+    found, _ = bench.eval(f"path:{folder}#projects")
+    return found
+
+
+FACTS = (
+    *("name", "framework", "backend", "torch", "toolkit", "release", "system"),
+    *("isNoarch", "isDefault"),
+)
+
+
+def facts(choice: Choice) -> dict[str, Any]:
+    variant = choice.variant
+    return {
+        "name": str(variant),
+        "framework": variant.framework,
+        "backend": variant.backend,
+        "torch": str(choice.torch) if choice.torch else None,
+        "toolkit": str(variant.backend_version) if variant.backend_version else None,
+        "release": str(variant.framework_version) if variant.framework_version else None,
+        "system": str(variant.system) if variant.system else None,
+        "isNoarch": variant.is_noarch,
+        "isDefault": choice.default,
+    }
+
+
+def test_the_same_variants_in_the_same_order(described, projects) -> None:
+    for project, found in zip(projects, described, strict=True):
+        ours = [facts(choice) for choice in variants(project)]
+        assert [{key: made[key] for key in FACTS} for made in found["variants"]] == ours
+    count = sum(len(found["variants"]) for found in described)
+    assert count > 10 * COUNT  # otherwise the projects say nothing
+
+
+def test_the_same_environments(described, projects) -> None:
+    for project, found in zip(projects, described, strict=True):
+        choices = environment_variants(project, EVERYTHING)
+        ours = [(str(c.variant), str(c.torch), c.default) for c in choices]
+        theirs = found["environments"]
+        assert [(e["name"], e["torch"], e["isDefault"]) for e in theirs] == ours
+        known = {str(choice.variant) for choice in variants(project)}
+        assert {e["variant"] for e in theirs} - {None} <= known
+
+
+MATRIX = """
+  matrix = (import ./nix/matrix.nix { inherit lib; }) {
+    toml.general.backends = [ "cpu" "cuda" "rocm" "xpu" "metal" ];
+  };
+"""
+
+
+def test_both_read_the_same_data(bench, tmp_path) -> None:
+    flake(tmp_path, MATRIX)
+    found, _ = bench.eval(f"path:{tmp_path}#matrix")
+    ours = [
+        (str(entry.torch), entry.backend, str(entry.system), entry.default,
+         str(entry.backend_version) if entry.backend_version else None)
+        for entry in entries()
+    ]  # fmt: skip
+    keys = ("torch", "backend", "system", "isDefault", "toolkit")
+    assert [tuple(entry[key] for key in keys) for entry in found] == ours
+    file = tmp_path / "kbuild/matrix/versions.toml"
+    file.write_text(file.read_text().replace('"2.15"', '"2.16"'))
+    changed, _ = bench.eval(f"path:{tmp_path}#matrix")
+    assert {entry["torch"] for entry in changed} >= {"2.16"}
+
+
+class TestChoices:
+    def names(self, bench: NixBench, place: Path, arguments: str, expect: int = 0) -> Any:
+        toml = "lib.readToml ./build.toml"
+        outputs = f"names = map (v: v.name) (variantsOf {{ toml = {toml}; {arguments} }});"
+        shutil.copy(ROOT / "examples/relu/build.toml", flake(place, outputs) / "build.toml")
+        found, said = bench.eval(f"path:{place}#names", expect=expect)
+        return found if expect == 0 else said
+
+    def test_releases_as_tables(self, bench, tmp_path) -> None:
+        chosen = 'torchVersions = builtins.filter (release: release.version == "2.12");'
+        found = self.names(bench, tmp_path, chosen + ' systems = [ "x86_64-linux" ];')
+        assert found == [
+            "torch212-cxx11-cpu-x86_64-linux",
+            "torch212-cxx11-cu126-x86_64-linux",
+            "torch212-cxx11-cu130-x86_64-linux",
+            "torch212-cxx11-cu132-x86_64-linux",
+            "torch212-cxx11-rocm71-x86_64-linux",
+            "torch212-cxx11-rocm72-x86_64-linux",
+            "torch212-cxx11-xpu20253-x86_64-linux",
+        ]
+
+    def test_releases_by_name(self, bench, tmp_path) -> None:
+        chosen = 'torchVersions = _: [ "2.14" ]; systems = [ "aarch64-darwin" ];'
+        found = self.names(bench, tmp_path, chosen)
+        assert found == ["torch214-cpu-aarch64-darwin", "torch214-metal-aarch64-darwin"]
+
+    def test_a_release_that_is_not_known(self, bench, tmp_path) -> None:
+        said = self.names(bench, tmp_path, 'torchVersions = _: [ "1.0" ];', expect=1)
+        assert "torchVersions: kbuild has no Torch 1.0, only 2.11, 2.12" in said
+
+
+def test_names_are_there_at_once(bench, tmp_path) -> None:
+    """Cold: nothing of the flake is in the store."""
+    outputs = "names = map (v: v.name) (variantsOf { toml = lib.readProject ./kernel; });"
+    copied("relu", flake(tmp_path, outputs) / "kernel")
+    start = time.perf_counter()
+    found, _ = bench.eval(f"path:{tmp_path}#names")
+    assert len(found) > 50
+    assert time.perf_counter() - start < 3  # 0.3 s on a quiet machine
+
+
+TYPES = (1, 1.5, True, "", "x", "cuda", "2.12", [], {}, [1], ["x", ".."], [[]], {"x": 1}, [{}])
+WRONG = """
+  wrong = map (toml:
+    let
+      variants = variantsOf { inherit toml; };
+      sources = sourcesOf { inherit toml variants; root = ./.; };
+    in [ (map (variant: variant.name) variants) sources.missing
+         (map (source: source.files ++ source.stubs.files) (builtins.attrValues sources.variants))
+       ]) (builtins.fromJSON (builtins.readFile ./wrong.json));
+"""
+
+
+def retyped(data: dict[str, Any], whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The whole file, each time with one value of another type."""
+    for key, value in [*data.items()]:
+        for other in TYPES:
+            data[key] = other
+            yield deepcopy(whole)
+        data[key] = value
+        if isinstance(value, dict):
+            yield from retyped(value, whole)
+
+
+def test_what_kbuild_refuses_can_be_evaluated(bench, tmp_path) -> None:
+    """So that the sandbox can say what is wrong, in kbuild's words."""
+    whole = {
+        "general": {"name": "k", "backends": ["cuda", "cpu", "tpu"], "cuda": {"minver": "12.8"}},
+        "torch": {"src": ["a.cpp"], "include": ["b"], "maxver": "2.14", "stable-abi": "2.11"},
+        "kernel": {"k": {"backend": "cuda", "src": ["k.cu"], "cuda-minver": "12.6"}},
+    }
+    files = list(retyped(whole, whole))
+    (flake(tmp_path, WRONG) / "wrong.json").write_text(json.dumps(files))
+    found, _ = bench.eval(f"path:{tmp_path}#wrong")
+    assert len(found) == len(files) > 200

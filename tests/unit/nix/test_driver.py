@@ -1,0 +1,265 @@
+"""Who builds, and why."""
+
+from __future__ import annotations
+
+import io
+from argparse import Namespace
+
+import pytest
+from played_nix import PlayedNix, program
+from projects import BINDING, kernel, write_project
+
+from kbuild.cli import build as verb
+from kbuild.cli import devshell, testshell
+from kbuild.cli.context import Context
+from kbuild.cli.driver import nix_options_of, wish_of
+from kbuild.diagnosis.nix import nix_items
+from kbuild.errors import ToolchainError, UsageError
+from kbuild.pipeline import Doors
+from kbuild.pipeline.driver import Wish
+from kbuild.ui import Ui
+from kbuild.variant import System
+
+FLAKE = '{ inputs.kbuild.url = "github:kbuild/kbuild"; outputs = _: { }; }\n'
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setattr("kbuild.matrix.selection.host_system", lambda: System.parse("x86_64-linux"))
+    folder = write_project(tmp_path / "project", BINDING, kernel("cpu"))
+    (folder / "flake.nix").write_text(FLAKE)
+    program(tmp_path, monkeypatch)
+    return folder
+
+
+@pytest.fixture
+def doors(tmp_path):
+    runner = PlayedNix("2.34", tmp_path)
+    return Doors(runner, Ui(out=io.StringIO(), err=io.StringIO()), tmp_path / "cache")
+
+
+class TestAuto:
+    def test_nix_where_the_flake_uses_kbuild(self, root, doors):
+        driver = Wish().driver(root, doors, {})
+        assert str(driver) == "driver: nix 2.34.3, sandbox on (flake.nix uses kbuild)"
+
+    def test_nothing_is_said_where_there_is_no_choice(self, root, doors):
+        (root / "flake.nix").write_text("{ outputs = _: { }; }\n")
+        driver = Wish().driver(root, doors, {})
+        assert (driver.name, driver.reason, driver.nix) == ("local", "", None)
+        (root / "flake.nix").unlink()
+        assert Wish().driver(root, doors, {}).reason == ""
+        assert doors.runner.asked == []
+
+    @pytest.mark.parametrize(
+        ("environ", "words"),
+        [
+            ({"IN_NIX_SHELL": "impure", "NIX_BUILD_TOP": "/build"}, "a shell of Nix"),
+            ({"NIX_BUILD_TOP": "/build"}, "derivation's own build"),
+            ({"KBUILD_TOOLCHAIN": "host"}, "KBUILD_TOOLCHAIN"),
+        ],
+    )
+    def test_surroundings_that_speak_for_this_machine(self, root, doors, environ, words):
+        driver = Wish().driver(root, doors, environ)
+        assert driver.name == "local"
+        assert words in driver.reason
+
+    def test_options_that_only_one_driver_has(self, root, doors):
+        assert Wish(local=["--arch"]).driver(root, doors, {}).reason == (
+            "--arch is the local driver's"
+        )
+        chosen = Wish(nix=["--builders"]).driver(root, doors, {"KBUILD_TOOLCHAIN": "host"})
+        assert (chosen.name, chosen.reason) == ("nix", "--builders is Nix's")
+
+    def test_a_nix_that_cannot_be_used(self, root, doors, monkeypatch):
+        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
+        assert Wish().driver(root, doors, {}).reason == "Nix is not installed"
+        with pytest.raises(ToolchainError):
+            Wish("nix").driver(root, doors, {})
+        with pytest.raises(ToolchainError):
+            Wish(nix=["--cores"]).driver(root, doors, {})
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "wish",
+        [
+            Wish(local=["--arch"], nix=["--cores"]),
+            Wish("nix", local=["--python"]),
+            Wish("local", nix=["--rebuild"]),
+        ],
+    )
+    def test_options_of_different_drivers(self, root, doors, wish):
+        with pytest.raises(UsageError, match="goes with"):
+            wish.driver(root, doors, {})
+
+    def test_no_flake(self, root, doors):
+        (root / "flake.nix").unlink()
+        with pytest.raises(UsageError, match=r"has no flake\.nix"):
+            Wish("nix").driver(root, doors, {})
+        with pytest.raises(UsageError, match=r"has no flake\.nix"):
+            Wish(nix=["--rebuild"]).driver(root, doors, {})
+
+
+def parsed(*words):
+    from kbuild.cli import find
+    from kbuild.cli.parser import parser_of
+
+    return parser_of(find("build")).parse_args(words)
+
+
+def wish(*words):
+    args = parsed(*words)
+    return wish_of(args, nix_options_of(args))
+
+
+class TestCommandLine:
+    def test_plain(self, monkeypatch):
+        monkeypatch.delenv("KBUILD_DRIVER")
+        assert wish() == Wish("auto")
+        monkeypatch.setenv("KBUILD_DRIVER", "nix")
+        assert wish().asked == "nix"
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("--toolchain", "host"), ("--python", "python3"), ("--torch-wheel", "x.whl"),
+            ("--with-source", "a=b"), ("--arch", "9.0"), ("--dev",), ("--jobs", "2"),
+            ("--memory", "4G"), ("--time-budget", "1h"), ("--report",), ("--provenance",),
+            ("--unique-id", "x"), ("--kernel-sha", "0" * 40),
+        ],
+    )  # fmt: skip
+    def test_the_local_drivers(self, words):
+        assert wish(*words).local == (words[0],)
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("--max-jobs", "auto"), ("--cores", "0"), ("--builders", "ssh-ng://one"),
+            ("--rebuild",), ("--print-build-logs",), ("--override-input", "a", "path:/b"),
+            ("--option", "cores", "1"),
+        ],
+    )  # fmt: skip
+    def test_nixs(self, words):
+        assert wish(*words).nix == (words[0],)
+
+    def test_a_toolchain_of_the_environment_is_no_option(self, monkeypatch):
+        monkeypatch.setenv("KBUILD_TOOLCHAIN", "wheels")
+        assert wish().local == ()
+        assert wish("--toolchain", "host").local == ("--toolchain",)
+
+    @pytest.mark.parametrize(
+        "words", [("--driver", "make"), ("--max-jobs", "many"), ("--cores", "-1")]
+    )
+    def test_values_that_do_not_exist(self, words):
+        with pytest.raises(UsageError):
+            wish(*words)
+
+
+def context(doors, root, became=None):
+    return Context(
+        doors.ui, doors.runner, doors.cache, root, became.append if became is not None else _no
+    )
+
+
+def _no(*_):
+    raise AssertionError("nothing was to be started")
+
+
+class TestBuild:
+    """The verb turns back to this machine only where it may."""
+
+    def run(self, root, doors, monkeypatch, *words):
+        monkeypatch.delenv("KBUILD_DRIVER")
+        monkeypatch.setattr(verb, "_built_here", lambda *_: ())
+        return verb.execute(parsed(str(root), *words), context(doors, root))
+
+    def test_an_input_out_of_reach(self, root, doors, monkeypatch):
+        doors.runner.evaluation = "unreachable"
+        assert self.run(root, doors, monkeypatch) == 0
+        said = doors.ui._err.getvalue()
+        assert "driver: local (an input of the project's flake cannot be fetched" in said
+        assert "download-attempts" in doors.runner.asked[-1]
+
+    @pytest.mark.parametrize("words", [("--driver", "nix"), ("--cores", "1")])
+    def test_not_when_nix_was_asked_for(self, root, doors, monkeypatch, words):
+        from kbuild.errors import BuildError
+
+        doors.runner.evaluation = "unreachable"
+        with pytest.raises(BuildError, match="cannot be fetched"):
+            self.run(root, doors, monkeypatch, *words)
+        assert "download-attempts" not in doors.runner.asked[-1]
+
+    def test_not_from_an_error_of_the_flake(self, root, doors, monkeypatch):
+        from kbuild.errors import ConfigError
+
+        doors.runner.evaluation = "untracked"
+        with pytest.raises(ConfigError):
+            self.run(root, doors, monkeypatch)
+
+
+class TestShells:
+    def open(self, shell, root, doors, variant=None, rest=()):
+        became = []
+        args = Namespace(variant=variant, project=None, rest=rest, override_input=[], option=[])
+        ctx = Context(doors.ui, doors.runner, doors.cache, root, lambda *it: became.append(it))
+        assert shell.execute(args, ctx) == 0
+        ((command, folder),) = became
+        assert folder == root
+        return command[3:]
+
+    def test_defaults(self, root, doors, monkeypatch):
+        assert self.open(devshell, root, doors) == ("develop", ".#default")
+        monkeypatch.setenv("KBUILD_NIX_ARGS", "--override-input kbuild/nixpkgs path:/x")
+        assert self.open(testshell, root, doors, rest=("pytest", "-x")) == (
+            "develop", ".#test", "--override-input", "kbuild/nixpkgs", "path:/x",
+            "--command", "pytest", "-x",
+        )  # fmt: skip
+
+    def test_a_variant(self, root, doors):
+        name = "torch213-cxx11-cpu-x86_64-linux"
+        assert self.open(devshell, root, doors, "torch213-*")[1] == f".#devShells.{name}"
+        assert self.open(testshell, root, doors, name)[1] == f".#testShells.{name}"
+
+    @pytest.mark.parametrize("pattern", ["torch21?-*", "*-aarch64-linux"])
+    def test_a_pattern_for_several_or_none(self, root, doors, pattern):
+        with pytest.raises(UsageError, match="does not name one variant"):
+            self.open(devshell, root, doors, pattern)
+
+    @pytest.mark.parametrize(
+        ("shell", "instead"), [(devshell, "create-pyproject"), (testshell, "kbuild test")]
+    )
+    def test_without_nix_or_flake(self, root, doors, monkeypatch, shell, instead):
+        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
+        with pytest.raises(ToolchainError, match="not installed") as caught:
+            self.open(shell, root, doors)
+        assert instead in caught.value.hint
+        (root / "flake.nix").unlink()
+        with pytest.raises(UsageError, match=r"no flake\.nix") as refused:
+            self.open(shell, root, doors)
+        assert instead in refused.value.hint
+
+
+class TestDoctor:
+    def test_a_nix_with_a_sandbox(self, root, doors, tmp_path):
+        nix, sandbox = nix_items(doors.cache, doors.runner)
+        assert (nix.state, sandbox.state) == ("ok", "ok")
+        assert nix.found == f"2.34.3 {tmp_path / 'bin' / 'nix'}"
+        assert sandbox.found == "on, user namespaces, no users to build as"
+
+    def test_one_without(self, root, doors):
+        doors.runner.settings = {"sandbox": False}
+        doors.runner.namespaces = False
+        _, sandbox = nix_items(doors.cache, doors.runner)
+        assert sandbox.state == "optional"
+        assert sandbox.found.startswith("off, no user namespaces")
+        assert "sandbox = true" in sandbox.mend
+
+    def test_none(self, doors, monkeypatch):
+        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
+        (item,) = nix_items(doors.cache, doors.runner)
+        assert (item.state, item.found) == ("optional", "")
+        assert "--with-nix" in item.mend
