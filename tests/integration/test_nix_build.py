@@ -192,7 +192,9 @@ class TestProcessorVariant:
         tests.write_text("import pytest\n\n@pytest.mark.kernels_ci\ndef test_no():\n    assert 0\n")
         done = sandbox.nix(project, ("run",), "ci-test", expect=1)
         assert "1 failed" in done.stdout
-        done = sandbox.nix(project, ("build", "--no-link"), f"checks.{SYSTEM}.tests-{CPU}", expect=1)
+        done = sandbox.nix(
+            project, ("build", "--no-link"), f"checks.{SYSTEM}.tests-{CPU}", expect=1
+        )
         assert "1 failed" in done.stderr
 
 
@@ -234,7 +236,9 @@ def installations(sandbox: Sandbox, variant: Path) -> list[Path]:
     """kbuild's store entries that a variant was built with."""
     asked = ("nix-store", "--query", "--requisites", deriver(sandbox, variant))
     done = run(asked, cwd=sandbox.folder, env=sandbox.environment())
-    drvs = [line for line in done.stdout.split() if re.search(r"-kbuild-(torch|cuda)-.*\.drv", line)]
+    drvs = [
+        line for line in done.stdout.split() if re.search(r"-kbuild-(torch|cuda)-.*\.drv", line)
+    ]
     outs = run(("nix-store", "--query", "--outputs", *drvs), cwd=sandbox.folder).stdout.split()
     return [entry for out in outs for entry in Path(out).iterdir()]
 
@@ -367,7 +371,9 @@ class TestFailures:
 class TestStandIn:
     def test_nothing_that_is_lent_lies_in_something_lent(self, sandbox) -> None:
         """Nix would write an empty file there, as root, into the host's own folder."""
-        (line,) = re.findall(r"^sandbox-paths = (.*)$", (sandbox.conf / "nix.conf").read_text(), re.M)
+        (line,) = re.findall(
+            r"^sandbox-paths = (.*)$", (sandbox.conf / "nix.conf").read_text(), re.M
+        )
         targets = [Path(place.partition("=")[0]) for place in line.split()]
         assert not any(one in other.parents for one in targets for other in targets)
         certificates = Path("/etc/ssl/certs/ca-certificates.crt")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import threading
 import time
@@ -13,11 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from integration_bench import ROOT, run
-from nix_fleet_bench import SYSTEM, Fleet, fleet, served, what_is_missing
+from integration_bench import run
+from nix_build_bench import SYSTEM, Sandbox, why_not
+from nix_fleet_bench import Fleet, fleet, served
 
-pytestmark = [pytest.mark.nix, pytest.mark.compile, pytest.mark.network]
-CPU, CUDA = (f"torch213-cxx11-{backend}-{SYSTEM}" for backend in ("cpu", "cu130"))
+pytestmark = [
+    pytest.mark.nix,
+    pytest.mark.compile,
+    pytest.mark.network,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
+EXAMPLE = "relu-stable-abi"
+CPU, CUDA = (f"torch-stable-abi211-{backend}-{SYSTEM}" for backend in ("cpu", "cu130"))
 FLAKE = """\
 {
   inputs.kbuild.url = "github:kbuild/kbuild";
@@ -36,14 +42,8 @@ class Kernel:
 
     root: Path
     fleet: Fleet
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """kbuild of this tree, and the stand-in for nixpkgs."""
-        return (
-            *("--override-input", "kbuild", f"path:{self.fleet.folder / 'kbuild'}"),
-            *("--override-input", "kbuild/nixpkgs", f"path:{self.fleet.conf / 'nixpkgs'}"),
-        )
+    inputs: tuple[str, ...]
+    """kbuild of this tree, and the stand-in for nixpkgs."""
 
     def store(self, name: str) -> Path:
         return self.fleet.folder / name
@@ -54,28 +54,15 @@ class Kernel:
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    missing = what_is_missing()
-    if missing:
-        pytest.skip(missing)
     with fleet() as machines:
-        conf = machines.folder / "stand-in"
-        done = run((sys.executable, str(ROOT / "tests/nix/stand_in.py"), str(conf)), cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-        for name in ("flake.nix", "nix", "kbuild", "templates", "pyproject.toml"):
-            source, target = ROOT / name, machines.folder / "kbuild" / name
-            target.parent.mkdir(exist_ok=True)
-            if source.is_dir():
-                ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(source, target, ignore=ignored)
-            elif source.exists():
-                shutil.copy(source, target)
-        root = machines.folder / "relu"
-        ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__")
-        shutil.copytree(ROOT / "examples" / "relu", root, ignore=ignored)
+        sandbox = Sandbox(machines.folder / "sandbox")
+        sandbox.folder.mkdir()
+        sandbox.prepare()
+        root = sandbox.project(EXAMPLE, machines.folder / EXAMPLE)
         (root / "flake.nix").write_text(FLAKE)
         for source in (*root.rglob("relu*.cpp"), *root.rglob("relu*.cu")):
             source.write_text(f"{source.read_text()}// {uuid.uuid4()}\n")
-        yield Kernel(root, replace(machines, conf=conf))
+        yield Kernel(root, replace(machines, conf=sandbox.conf), sandbox.overrides(root))
 
 
 class Watch:
@@ -122,7 +109,7 @@ def built(kernel: Kernel) -> dict[str, Path]:
     }
     argv = (
         *(sys.executable, "-m", "kbuild", "build", "--driver", "nix", "--json"),
-        *("--variant", CPU, "--variant", CUDA, "--max-jobs", "0"),
+        *("--variant", CPU, "--variant", CUDA, "--max-jobs", "0", "--cores", "1"),
         *("--builders", kernel.builders("left", "right")),
     )
     toolchains(kernel)
@@ -136,13 +123,12 @@ def built(kernel: Kernel) -> dict[str, Path]:
 def held(kernel: Kernel, store: str) -> set[str]:
     """The variants that a store holds."""
     folder = kernel.store(store) / "nix" / "store"
-    return {name for name in (CPU, CUDA) if any(folder.glob(f"*-relu-{name}/metadata.json"))}
+    return {name for name in (CPU, CUDA) if any(folder.glob(f"*-{name}/metadata.json"))}
 
 
 def test_two_machines_build_variants_at_once(kernel: Kernel, built: dict[str, Path]) -> None:
     assert set(built) == {CPU, CUDA}
     for path in built.values():
-        assert json.loads((path / "metadata.json").read_text())["name"] == "relu"
         assert list(path.glob("*.so"))
     assert held(kernel, "left") | held(kernel, "right") == {CPU, CUDA}
     assert not held(kernel, "left") & held(kernel, "right")
@@ -165,7 +151,7 @@ def test_a_third_machine_downloads_them(kernel: Kernel, built: dict[str, Path]) 
     assert got.returncode == 0, got.stderr
     assert held(kernel, "third") == {CPU, CUDA}
     for name, path in built.items():
-        (there,) = (kernel.store("third") / "nix" / "store").glob(f"*-relu-{name}")
+        (there,) = (kernel.store("third") / "nix" / "store").glob(f"*-{name}")
         files = {file.name for file in path.iterdir() if file.is_file()}
         assert files == {file.name for file in there.iterdir() if file.is_file()}
         assert all((there / n).read_bytes() == (path / n).read_bytes() for n in files)
