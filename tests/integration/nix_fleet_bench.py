@@ -141,16 +141,14 @@ def what_is_missing() -> str | None:
 @contextmanager
 def fleet() -> Iterator[Fleet]:
     """Stores that are gone afterwards; files of a store cannot be written, so neither deleted."""
-    with tempfile.TemporaryDirectory(prefix="kbuild-fleet-", dir=_base()) as name:
-        folder = Path(name).resolve()
-        folder.chmod(0o755)  # build users pass through
-        settings(folder / "conf")
-        try:
-            yield Fleet(folder, folder / "conf")
-        finally:
-            for base, _, _ in os.walk(folder):
-                if not Path(base).is_symlink():
-                    Path(base).chmod(0o700)
+    folder = Path(tempfile.mkdtemp(prefix="kbuild-fleet-", dir=_base())).resolve()
+    folder.chmod(0o755)  # build users pass through
+    settings(folder / "conf")
+    try:
+        yield Fleet(folder, folder / "conf")
+    finally:
+        for argv in (("chmod", "-R", "u+w"), ("rm", "-rf")):  # tens of thousands of files
+            run((*argv, str(folder)), cwd=folder.parent)
 
 
 def _base() -> Path:
