@@ -38,7 +38,7 @@
     {
       lib.genKernelFlakeOutputs = import ./nix/kernel-flake.nix {
         inherit nixpkgs;
-        source = ./.;
+        kbuild = self;
       };
 
       packages = supported (system: {

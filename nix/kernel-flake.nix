@@ -1,7 +1,11 @@
 # What a kernel's flake gives: `kbuild.lib.genKernelFlakeOutputs { inherit self; path = ./.; }`.
 #
 # Every derivation is lazy: what an output does not name is not evaluated, and needs no `nixpkgs`.
-{ nixpkgs, source }:
+{
+  nixpkgs,
+  # kbuild's own flake.
+  kbuild,
+}:
 {
   self,
   # The folder of `build.toml`.
@@ -39,10 +43,26 @@ let
     name = general.name;
     pythonName = builtins.replaceStrings [ "-" ] [ "_" ] general.name;
     repoId = general.hub.repo-id or general.name;
-    commit = self.rev or (if self ? dirtyRev then builtins.substring 0 40 self.dirtyRev else null);
-    isDirty = !(self ? rev);
+    state = stateOf self;
+    builderState = stateOf kbuild;
     tests = sources.parts [ "tests" ];
   };
+
+  # Nix before 2.16 tells no commit when there are changes on top.
+  stateOf =
+    flake:
+    if flake ? rev then
+      {
+        commit = flake.rev;
+        dirty = false;
+      }
+    else if flake ? dirtyRev then
+      {
+        commit = builtins.head (builtins.match "([0-9a-f]+).*" flake.dirtyRev);
+        dirty = true;
+      }
+    else
+      null;
 
   outputsOf =
     system:
@@ -50,7 +70,6 @@ let
       inherit
         lib
         system
-        source
         sources
         doGetKernelCheck
         ;
@@ -60,6 +79,7 @@ let
       };
       checkInputs = packages: pythonCheckInputs packages ++ pythonNativeCheckInputs packages;
       inherit project;
+      source = ../.;
       variants = filter (variant: variant.isNoarch || variant.system == system) allVariants;
       environments = filter (entry: entry.system == system && entry.variant != null) allEnvironments;
     };

@@ -181,9 +181,8 @@ in
   packages = {
     inherit bundle;
     default = bundle;
-    # With two sets for kbuild's driver: what was compiled, before its commit is noted, and reasons.
+    # The reasons are for kbuild's driver, which asks one question.
     redistributable = group "${project.name}-redistributable" outputs // {
-      inherit compiled;
       unsupported = named unable stores.refuses;
     };
     backendBundle = group "${project.name}-backend-bundles" (

@@ -9,7 +9,7 @@
   stores,
   # Of source.nix.
   sources,
-  # `{ name, commit, isDirty }`; the commit is null where Nix knows none.
+  # `{ name, state, builderState }`: states of the sources in git, null where Nix knows no commit.
   project,
 }:
 let
@@ -18,7 +18,8 @@ let
 
   # An own cache folder for kbuild; installed toolchains are links to the Nix store.
   prepare = variant: ''
-    export HOME=$PWD/home KBUILD_CACHE_DIR=$PWD/cache
+    # A builder's stderr is a terminal, and nobody looks at it: no bar.
+    export HOME=$PWD/home KBUILD_CACHE_DIR=$PWD/cache CI=1 TERM=dumb
     mkdir -p "$HOME" cache/store
     ${concatStringsSep "\n" (map (folder: "ln -s ${folder}/* cache/store/") (stores.of variant))}
     ${stores.setup variant}
@@ -87,22 +88,17 @@ let
   # digest in it. `proof` is what has to be built before, and is no part of the result.
   stamp =
     variant: compiled: proof:
-    if project.commit == null && proof == null then
+    if project.state == null && project.builderState == null && proof == null then
       compiled
     else
       build {
         name = "${project.name}-${variant.name}";
         allowedReferences = [ ];
         inherit proof;
-        git = builtins.toJSON (
-          if project.commit == null then
-            null
-          else
-            {
-              inherit (project) commit;
-              dirty = project.isDirty;
-            }
-        );
+        STATES = builtins.toJSON {
+          kernel = project.state;
+          builder = project.builderState;
+        };
         preferLocalBuild = true;
         script = ''
           cp -R ${compiled} $out
@@ -111,13 +107,19 @@ let
         '';
       };
 
+  nothing = ''
+    echo "no variant of ${project.name} is built for ${toolchain.system};" \
+      "\`nix eval --json .#unsupported\` says why" >&2
+    exit 1
+  '';
+
   # What a kernel's page and its users get: variants as links, benchmarks, the filled card.
   bundle =
     name: variants:
     build {
       name = "${project.name}-${name}";
       preferLocalBuild = true;
-      script = ''
+      script = if variants == [ ] then nothing else ''
         mkdir -p $out home
         export HOME=$PWD/home KBUILD_CACHE_DIR=$PWD/cache
         ${concatStringsSep "\n" (

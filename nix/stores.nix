@@ -23,6 +23,8 @@ let
         printf %s "$lock" > lock.json
         ${kbuild}/bin/kbuild toolchain install ${name} --lock-file lock.json
         rm -rf $out/.[!.]*
+        chmod -R u+w $out
+        autoPatchelf $out
       '';
     };
 

@@ -14,13 +14,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import tomli
 from packaging import tags
 from packaging.utils import parse_wheel_filename
 
@@ -43,11 +43,13 @@ def wheels(python: str, requirements: Iterable[str]) -> list[Pin] | None:
         "--format=pylock.toml", f"--python-version={python}", f"--python-platform={PLATFORM}",
     ]  # fmt: skip
     asked = "\n".join(requirements)
-    done = subprocess.run(command, check=False, capture_output=True, text=True, input=asked)
+    done = subprocess.run(  # noqa: TID251
+        command, check=False, capture_output=True, text=True, input=asked
+    )
     if done.returncode:
         print(f"Python {python}: {' '.join(requirements)}\n{done.stderr}", file=sys.stderr)
         return None
-    found = (_pin(python, entry["wheels"]) for entry in tomllib.loads(done.stdout)["packages"])
+    found = (_pin(python, entry["wheels"]) for entry in tomli.loads(done.stdout)["packages"])
     return sorted(found, key=lambda pin: pin["filename"].lower())
 
 
@@ -90,7 +92,7 @@ def fetch(python: str, lines: Iterable[str], folder: Path) -> None:
         *(f"--abi={abi}" for abi in (tag, "abi3", "none")),
         *(f"--platform={platform}" for platform in _platforms()),
     ]  # fmt: skip
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True)  # noqa: TID251
     wanted.unlink()
 
 
@@ -145,7 +147,7 @@ def _ranks(name: str, ranks: dict[tags.Tag, int]) -> list[int]:
 
 def kbuild_requirements() -> list[str]:
     """Those of `pyproject.toml`, and pip: it is asked where wheels come from."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]
     return [*map(str, project["dependencies"]), "pip"]
 
 

@@ -73,6 +73,7 @@ def execute(args: Namespace, ctx: Context) -> int:
 def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     """What `build` and `build-and-copy` share."""
     from kbuild.build.workspace import Workspace
+    from kbuild.pipeline.card import refresh_card
     from kbuild.project import open_project
 
     if args.jobs is not None and args.jobs < 1:
@@ -87,8 +88,10 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     for warning in project.warnings:
         ctx.ui.warn(warning)
     results = _results(args, ctx, project, output)
+    card = refresh_card(project, output or project.root / "build", ctx.ui)
     if args.json:
-        ctx.ui.data_json({"project": project.name, "variants": [r.to_json() for r in results]})
+        outcome = {"project": project.name, "variants": [r.to_json() for r in results]}
+        ctx.ui.data_json(outcome | {"card": str(card) if card else None})
     else:
         report(results, ctx)
     if args.report:
@@ -123,7 +126,7 @@ def _results(
     except KbuildError as error:
         if not (may_turn_back and is_for_another_driver(error)):
             raise
-        ctx.ui.say(f"driver: local ({error.message.splitlines()[0].removesuffix(':')})")
+        ctx.ui.say(f"driver: local after all ({error.message.splitlines()[0].removesuffix(':')})")
         return _built_here(args, ctx, project, output)
 
 

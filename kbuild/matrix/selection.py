@@ -40,11 +40,6 @@ class Selection:
         """True when variants or releases were named."""
         return bool(self.globs or self.torch)
 
-    @property
-    def narrows(self) -> bool:
-        """True when anything was named, so that a plain build's variants are not all asked for."""
-        return bool(self.globs or self.torch or self.backends or self.systems)
-
 
 def host_system() -> System:
     """The CPU and operating system that this process runs on."""

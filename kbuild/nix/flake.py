@@ -26,7 +26,7 @@ let
   told = derivation: { derivation = derivation.drvPath; output = derivation.outPath; };
   # What the commit changes is made from what was compiled.
   both = name: told offered.${name} // {
-    compiled = (offered.compiled.${name} or offered.${name}).drvPath;
+    compiled = (offered.${name}.compiled or offered.${name}).drvPath;
   };
   those = set: builtins.filter (name: set ? ${name}) names;
   of = set: valueOf: builtins.listToAttrs
@@ -35,7 +35,6 @@ in
 {
   offered = of offered both;
   refused = of refused (name: refused.${name});
-  bundle = if %s && packages ? bundle then told packages.bundle else null;
 }
 """
 
@@ -59,8 +58,6 @@ class Offer:
     variants: Mapping[str, Derivation] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     """Variant -> why it cannot be made."""
-    bundle: Derivation | None = None
-    """The variants of a plain build together with the filled card."""
 
 
 def uses_kbuild(root: Path) -> bool:
@@ -82,7 +79,7 @@ class Flake:
     is_hasty: bool = False
     """Whether what cannot be downloaded at once counts as out of reach."""
 
-    def offer(self, system: str, variants: Sequence[str], *, bundle: bool = False) -> Offer:
+    def offer(self, system: str, variants: Sequence[str]) -> Offer:
         """What it offers of some variants on a system.
 
         Derivations are written to the store; nothing is built.
@@ -91,7 +88,7 @@ class Flake:
             ConfigError: an error in a file of the project.
             EvaluationError: an error elsewhere, or an input that cannot be fetched.
         """
-        wanted = _QUESTION % (_quoted(json.dumps(list(variants))), "true" if bundle else "false")
+        wanted = _QUESTION % _quoted(json.dumps(list(variants)))
         done = self._evaluate(f".#packages.{system}", wanted)
         answer = _answer(done) if done.ok else None
         if answer is None:
@@ -102,7 +99,6 @@ class Flake:
         return Offer(
             {name: _derivation(told) for name, told in answer["offered"].items()},
             {name: str(reason) for name, reason in answer["refused"].items()},
-            _derivation(answer["bundle"]) if answer["bundle"] else None,
         )
 
     def _evaluate(self, attribute: str, function: str) -> Done:
@@ -117,7 +113,7 @@ def _answer(done: Done) -> dict[str, Any] | None:
     """The JSON object among the lines."""
     for line in reversed(done.output.splitlines()):
         # Programs that Nix starts write to the same stream without ending their lines.
-        at = line.find('{"bundle"')
+        at = line.find('{"offered"')
         if at >= 0:
             try:
                 answer: dict[str, Any] = json.loads(line[at:])

@@ -82,7 +82,7 @@ class Wish:
             return "this is a shell of Nix, with tools of its own"
         if environ.get("NIX_BUILD_TOP"):
             return "this is a derivation's own build"
-        if environ.get("KBUILD_TOOLCHAIN", AUTO) != AUTO:
+        if (environ.get("KBUILD_TOOLCHAIN") or AUTO) != AUTO:
             return "KBUILD_TOOLCHAIN names a toolchain of this machine"
         return ""
 

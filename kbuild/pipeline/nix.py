@@ -10,7 +10,7 @@ from pathlib import Path
 from kbuild.build.workspace import Workspace
 from kbuild.errors import KbuildError, ToolchainError
 from kbuild.matrix.selection import Choice, Selection, host_system, select
-from kbuild.nix.copy import CARD, copy_card, copy_variant, has_card, is_copied
+from kbuild.nix.copy import copy_variant, is_copied
 from kbuild.nix.failures import EvaluationError
 from kbuild.nix.flake import Derivation, Flake, Offer
 from kbuild.nix.realise import Realisation
@@ -19,8 +19,6 @@ from kbuild.pipeline.outcome import Built
 from kbuild.project import Project
 from kbuild.provenance.variantfiles import discard_evidence
 from kbuild.variant import System
-
-_BUNDLE = "bundle"
 
 
 class NothingOfferedError(ToolchainError):
@@ -85,11 +83,9 @@ class NixBuild:
             system = choice.variant.system or host_system()
             if self._is_in_reach(choice, system):
                 systems.setdefault(system, []).append(str(choice.variant))
-        whole, offers = not self.selection.narrows, []
-        for system, names in systems.items():
-            bundle = whole and system == host_system()
-            offers.append(self.flake.offer(str(system), names, bundle=bundle))
-        return _together(offers)
+        return _together(
+            [self.flake.offer(str(system), names) for system, names in systems.items()]
+        )
 
     def _is_in_reach(self, choice: Choice, system: System) -> bool:
         """This machine's system, and others that are asked for by name: a builder may have them."""
@@ -115,28 +111,22 @@ class NixBuild:
         for name in offer.variants:
             if name not in waiting:
                 yield Built(name, "up-to-date", path=self._target(name), seconds=looked)
-        bundle = offer.bundle
-        if bundle is not None and not waiting and has_card(self.project.root, bundle.output):
-            bundle = None
-        if waiting or bundle is not None:
-            yield from self._realise(waiting, bundle)
+        if waiting:
+            yield from self._realise(waiting)
 
-    def _realise(
-        self, waiting: Mapping[str, Derivation], bundle: Derivation | None
-    ) -> Iterable[Built]:
-        wanted = {**waiting, **({_BUNDLE: bundle} if bundle is not None else {})}
+    def _realise(self, waiting: Mapping[str, Derivation]) -> Iterable[Built]:
         flake, doors = self.flake, self.doors
-        run = Realisation(flake.nix, flake.options, wanted, doors.runner, doors.ui)
+        run = Realisation(flake.nix, flake.options, waiting, doors.runner, doors.ui)
         made = run.perform(self.project.root)
         for name, derivation in waiting.items():
             error = made.failed.get(name)
             if error is None:
+                if name not in made.seconds:
+                    doors.ui.say(f"{name}: it was in the store already, or in a binary cache")
                 yield replace(self._copied(name, derivation), seconds=made.seconds.get(name, 0.0))
             else:
                 doors.ui.error(error)
                 yield Built(name, "failed", error.message, error=error)
-        if bundle is not None and _BUNDLE not in made.failed:
-            self._card(bundle)
 
     def _copied(self, name: str, made: Derivation) -> Built:
         target, state = self._target(name), self.flake.nix.sandbox.state
@@ -148,11 +138,6 @@ class NixBuild:
             names = ", ".join(path.name for path in removed)
             self.doors.ui.say(f"{name}: removed {names} of an older build")
         return Built(name, "built", path=target)
-
-    def _card(self, bundle: Derivation) -> None:
-        folder = self._folder
-        if not copy_card(self.project.root, bundle.output, folder):
-            self.doors.ui.warn(f"`{folder / CARD}` was not written by kbuild: it stays as it is")
 
     @property
     def _folder(self) -> Path:
@@ -169,5 +154,4 @@ def _together(offers: Sequence[Offer]) -> Offer:
     return Offer(
         {name: made for offer in offers for name, made in offer.variants.items()},
         {name: reason for offer in offers for name, reason in offer.refused.items()},
-        next((offer.bundle for offer in offers if offer.bundle is not None), None),
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from integration_bench import GIT, ROOT, run
@@ -24,8 +23,8 @@ pytestmark = [
 ]
 CPU = "torch213-cxx11-cpu-x86_64-linux"
 CUDA = "torch213-cxx11-cu130-x86_64-linux"
-STABLE_CPU = "torch-stable-abi211-cpu-x86_64-linux"
-STABLE_CUDA = "torch-stable-abi211-cu130-x86_64-linux"
+STABLE_CPU = "torch-stable-abi213-cpu-x86_64-linux"
+STABLE_CUDA = "torch-stable-abi213-cu130-x86_64-linux"
 PACKAGES = (
     *("default", "bundle", "redistributable", "backendBundle", "ci", "ci-test", "ciTests"),
     *("build-and-copy", "build-and-upload", "kernels"),
@@ -46,7 +45,7 @@ def relu(sandbox: Sandbox) -> Path:
 
 @pytest.fixture(scope="module")
 def stable(sandbox: Sandbox) -> Path:
-    return sandbox.project("relu-stable-abi", sandbox.folder / "relu-stable-abi")
+    return stable_abi(sandbox, sandbox.folder)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +61,15 @@ def stable_cpu(sandbox: Sandbox, stable: Path) -> Path:
 @pytest.fixture(scope="module")
 def stable_cuda(sandbox: Sandbox, stable: Path) -> Path:
     return sandbox.build(stable, f"redistributable.{STABLE_CUDA}")[0]
+
+
+def stable_abi(sandbox: Sandbox, folder: Path) -> Path:
+    """The example for the stable ABI of the one Torch release that all tests here fetch."""
+    project = sandbox.project("relu-stable-abi", folder / "relu-stable-abi")
+    text = (project / "build.toml").read_text()
+    assert 'stable-abi = "2.11"' in text
+    (project / "build.toml").write_text(text.replace('"2.11"', '"2.13"'))
+    return project
 
 
 def library_of(variant: Path) -> Path:
@@ -186,25 +194,39 @@ class TestProcessorVariant:
     def test_checks_build_nothing_large(self, sandbox, relu, cpu) -> None:
         sandbox.nix(relu, ("flake", "check"))
 
+    def test_tests_may_import_more(self, sandbox, tmp_path, cpu) -> None:
+        project = sandbox.project("relu", tmp_path / "relu")
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        extra = project / "extra" / "lib" / f"python{version}" / "site-packages"
+        extra.mkdir(parents=True)
+        (extra / "more.py").write_text("ANSWER = 42\n")
+        flake = project / "flake.nix"
+        given = "path = ./.; pythonCheckInputs = _: [ ./extra ];"
+        flake.write_text(flake.read_text().replace("path = ./.;", given))
+        (project / "tests" / "test_relu.py").write_text(
+            "import more, pytest\n\n"
+            "@pytest.mark.kernels_ci\ndef test_more():\n    assert more.ANSWER == 42\n"
+        )
+        assert "1 passed" in sandbox.nix(project, ("run",), "ci-test").stdout
+
     def test_a_failing_test_fails_the_check(self, sandbox, tmp_path, cpu) -> None:
         project = sandbox.project("relu", tmp_path / "relu")
         tests = project / "tests" / "test_relu.py"
         tests.write_text("import pytest\n\n@pytest.mark.kernels_ci\ndef test_no():\n    assert 0\n")
         done = sandbox.nix(project, ("run",), "ci-test", expect=1)
         assert "1 failed" in done.stdout
-        done = sandbox.nix(
-            project, ("build", "--no-link"), f"checks.{SYSTEM}.tests-{CPU}", expect=1
-        )
+        check = f"checks.{SYSTEM}.tests-{CPU}"
+        done = sandbox.nix(project, ("build", "--no-link"), check, expect=1)
         assert "1 failed" in done.stderr
 
 
 class TestSameBytes:
     """With a stable ABI, since it compiles in seconds."""
 
-    @pytest.fixture(scope="class", params=[STABLE_CPU, STABLE_CUDA], ids=["cpu", "cuda"])
-    def variant(self, request) -> Iterator[tuple[str, Path]]:
+    @pytest.fixture(params=[STABLE_CPU, STABLE_CUDA], ids=["cpu", "cuda"])
+    def variant(self, request) -> tuple[str, Path]:
         fixture = {STABLE_CPU: "stable_cpu", STABLE_CUDA: "stable_cuda"}[request.param]
-        yield request.param, request.getfixturevalue(fixture)
+        return request.param, request.getfixturevalue(fixture)
 
     def test_a_second_build_is_identical(self, sandbox, stable, variant) -> None:
         name, built = variant
@@ -216,7 +238,7 @@ class TestSameBytes:
     def test_the_local_driver_gives_the_same(self, sandbox, stable, variant, tmp_path) -> None:
         """Bit by bit, with the toolchains that Nix installed."""
         name, built = variant
-        project = sandbox.project(stable.name, tmp_path / "elsewhere" / stable.name)
+        project = stable_abi(sandbox, tmp_path)
         cache = tmp_path / "cache"
         (cache / "store").mkdir(parents=True)
         for entry in installations(sandbox, built):
@@ -229,16 +251,25 @@ class TestSameBytes:
             env={"KBUILD_CACHE_DIR": str(cache), "PIP_NO_INDEX": "1"},
         )
         assert done.returncode == 0, done.stderr
-        assert files_of(project / "build" / name) == files_of(built)
+        local, nix = files_of(project / "build" / name), files_of(built)
+        assert described(local.pop("metadata.json")) == described(nix.pop("metadata.json"))
+        assert local == nix
+
+
+def described(metadata: bytes) -> dict[str, Any]:
+    """Without the commit of kbuild itself, which only a checkout knows."""
+    read: dict[str, Any] = json.loads(metadata)
+    for key in ("commit", "dirty"):
+        read["provenance"]["kernel-builder"].pop(key, None)
+    return read
 
 
 def installations(sandbox: Sandbox, variant: Path) -> list[Path]:
     """kbuild's store entries that a variant was built with."""
     asked = ("nix-store", "--query", "--requisites", deriver(sandbox, variant))
     done = run(asked, cwd=sandbox.folder, env=sandbox.environment())
-    drvs = [
-        line for line in done.stdout.split() if re.search(r"-kbuild-(torch|cuda)-.*\.drv", line)
-    ]
+    made = re.compile(r"-kbuild-(torch|cuda)-.*\.drv$")
+    drvs = [line for line in done.stdout.split() if made.search(line)]
     outs = run(("nix-store", "--query", "--outputs", *drvs), cwd=sandbox.folder).stdout.split()
     return [entry for out in outs for entry in Path(out).iterdir()]
 
@@ -248,16 +279,16 @@ def deriver(sandbox: Sandbox, output: Path) -> str:
     return run(asked, cwd=sandbox.folder, env=sandbox.environment()).stdout.strip()
 
 
+@pytest.fixture(scope="module")
+def noarch(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = sandbox.project("relu-noarch", tmp_path_factory.mktemp("noarch") / "relu-noarch")
+    for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "one")):
+        assert run((*GIT, *command), cwd=project).returncode == 0
+    return project
+
+
 class TestBundle:
     """Of a kernel that compiles nothing."""
-
-    @pytest.fixture(scope="class")
-    def noarch(self, sandbox, tmp_path_factory) -> Path:
-        place = tmp_path_factory.mktemp("noarch") / "relu-noarch"
-        project = sandbox.project("relu-noarch", place)
-        for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "one")):
-            subprocess.run((*GIT, *command), cwd=project, check=True)  # noqa: TID251
-        return project
 
     def test_it_has_the_variants_the_card_and_the_benchmarks(self, sandbox, noarch) -> None:
         bundle, _ = sandbox.build(f"git+file://{noarch}", "bundle")
@@ -275,8 +306,7 @@ class TestBundle:
         metadata = json.loads((first / "metadata.json").read_text())
         assert metadata["provenance"]["kernel"] == {"commit": commit, "dirty": False}
         (noarch / "README.md").write_text("changed\n")
-        for command in (("commit", "-qam", "two"),):
-            subprocess.run((*GIT, *command), cwd=noarch, check=True)  # noqa: TID251
+        assert run((*GIT, "commit", "-qam", "two"), cwd=noarch).returncode == 0
         second, said = sandbox.build(url, "redistributable.torch-cpu")
         assert second != first
         assert "built in" not in said
@@ -292,6 +322,17 @@ class TestBundle:
         copied = stale / "metadata.json"
         assert os.access(copied, os.W_OK)
         assert not copied.is_symlink()
+
+
+class TestNewProject:
+    def test_what_init_writes_is_built_and_tested(self, sandbox, tmp_path, cpu) -> None:
+        project = tmp_path / "new"
+        options = ("--noarch", "--backends", "cpu", "--name", "me/new")
+        made = run((sys.executable, "-m", "kbuild", "init", str(project), *options), cwd=ROOT)
+        assert made.returncode == 0, made.stderr
+        done = sandbox.nix(f"git+file://{project}", ("run",), "ci-test")
+        assert "testing torch-cpu" in done.stderr
+        assert re.search(r"\d+ passed", done.stdout)
 
 
 class TestCompileCache:
@@ -311,7 +352,7 @@ class TestCompileCache:
     def test_objects_outlive_the_sandbox_and_hashes_do_not_change(
         self, sandbox, lending, tmp_path
     ) -> None:
-        project = sandbox.project("relu-stable-abi", tmp_path / "relu-stable-abi")
+        project = stable_abi(sandbox, tmp_path)
         touch(project, f"// {tmp_path}\n")
         name = f"redistributable.{STABLE_CPU}.compiled"
         first, said = sandbox.build(project, name, conf=lending)
@@ -322,7 +363,7 @@ class TestCompileCache:
         second, said = sandbox.build(project, name, conf=lending)
         assert "2 of 2 objects from cache" in said
         assert files_of(first) == files_of(second)
-        # Nix is asked to prove that the result is what the sources give: nothing is taken from there.
+        # Nix is asked to prove that the result is what the sources give: nothing comes from there.
         again, said = sandbox.build(project, name, "--rebuild", conf=lending)
         assert "compile cache: not used" in said
         assert "0 of 2 objects from cache" in said
@@ -371,9 +412,8 @@ class TestFailures:
 class TestStandIn:
     def test_nothing_that_is_lent_lies_in_something_lent(self, sandbox) -> None:
         """Nix would write an empty file there, as root, into the host's own folder."""
-        (line,) = re.findall(
-            r"^sandbox-paths = (.*)$", (sandbox.conf / "nix.conf").read_text(), re.M
-        )
+        settings = (sandbox.conf / "nix.conf").read_text()
+        (line,) = re.findall(r"^sandbox-paths = (.*)$", settings, re.MULTILINE)
         targets = [Path(place.partition("=")[0]) for place in line.split()]
         assert not any(one in other.parents for one in targets for other in targets)
         certificates = Path("/etc/ssl/certs/ca-certificates.crt")

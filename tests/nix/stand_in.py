@@ -68,7 +68,7 @@ def write_packages(folder: Path) -> None:
 def first_line(*command: str) -> str:
     """What a program says first; empty when it is not there."""
     try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: TID251
     except OSError:
         return ""
     return done.stdout.partition("\n")[0]
@@ -77,7 +77,7 @@ def first_line(*command: str) -> str:
 def pip_settings() -> dict[str, str]:
     """Option -> value, as this user's pip sees them."""
     command = (sys.executable, "-m", "pip", "config", "list")
-    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    listing = subprocess.check_output(command, text=True)
     found = {}
     for section in _FETCHING:
         for line in listing.splitlines():
@@ -118,9 +118,8 @@ def lent(settings: dict[str, str], folder: Path) -> list[str]:
 def _local_places(settings: dict[str, str]) -> list[str]:
     """Folders among the places that pip looks at; of a file-based index its parent as well."""
     found = list(settings.get("find-links", "").split())
-    for url in f"{settings.get('index-url', '')} {settings.get('extra-index-url', '')}".split():
-        if url.startswith("file://"):
-            found.append(str(Path(url.removeprefix("file://")).parent))
+    urls = f"{settings.get('index-url', '')} {settings.get('extra-index-url', '')}".split()
+    found += [str(Path(url[7:]).parent) for url in urls if url.startswith("file://")]
     return [place.removeprefix("file://") for place in found if place.startswith(("/", "file:"))]
 
 

@@ -23,6 +23,7 @@ LAYERS = (
         "nix",
         "package",
         "card",
+        "surface",
         "toolchains",
         "static",
         "provenance",

@@ -105,7 +105,7 @@ class PlayedNix:
             }
             for name in named if name in self.variants
         }  # fmt: skip
-        answer = {"bundle": None, "offered": offered, "refused": dict(self.refused)}
+        answer = {"offered": offered, "refused": dict(self.refused)}
         noise = '@nix {"action":"msg","level":1,"msg":"warning: Git tree is dirty"}\n'
         return self._done(command, noise + json.dumps(answer))
 

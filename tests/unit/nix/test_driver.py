@@ -40,7 +40,7 @@ def doors(tmp_path):
 
 class TestAuto:
     def test_nix_where_the_flake_uses_kbuild(self, root, doors):
-        driver = Wish().driver(root, doors, {})
+        driver = Wish().driver(root, doors, {"KBUILD_TOOLCHAIN": ""})
         assert str(driver) == "driver: nix 2.34.3, sandbox on (flake.nix uses kbuild)"
 
     def test_nothing_is_said_where_there_is_no_choice(self, root, doors):
@@ -57,6 +57,7 @@ class TestAuto:
             ({"IN_NIX_SHELL": "impure", "NIX_BUILD_TOP": "/build"}, "a shell of Nix"),
             ({"NIX_BUILD_TOP": "/build"}, "derivation's own build"),
             ({"KBUILD_TOOLCHAIN": "host"}, "KBUILD_TOOLCHAIN"),
+            ({"KBUILD_TOOLCHAIN": "", "IN_NIX_SHELL": "pure"}, "a shell of Nix"),
         ],
     )
     def test_surroundings_that_speak_for_this_machine(self, root, doors, environ, words):
@@ -179,7 +180,7 @@ class TestBuild:
         doors.runner.evaluation = "unreachable"
         assert self.run(root, doors, monkeypatch) == 0
         said = doors.ui._err.getvalue()
-        assert "driver: local (an input of the project's flake cannot be fetched" in said
+        assert "driver: local after all (an input of the project's flake cannot be fetched" in said
         assert "download-attempts" in doors.runner.asked[-1]
 
     @pytest.mark.parametrize("words", [("--driver", "nix"), ("--cores", "1")])

@@ -13,7 +13,7 @@ from projects import BINDING, kernel
 from kbuild.build.workspace import Workspace
 from kbuild.errors import BuildError, CheckError, ConfigError, FileConflictError
 from kbuild.matrix.selection import Selection
-from kbuild.nix.copy import copy_card, copy_variant, has_card, is_copied
+from kbuild.nix.copy import copy_variant, is_copied
 from kbuild.nix.flake import Flake
 from kbuild.nix.options import NixOptions
 from kbuild.nix.program import find_nix
@@ -163,6 +163,11 @@ class TestCopies:
         assert here.build(T213)[T213].status == "built"
         assert "edited" not in (target / "__init__.py").read_text()
 
+    def test_what_a_cache_has_is_not_built(self, desk):
+        here = desk("2.34", makes=(T213,), played="fetch")
+        assert here.build(T213)[T213].status == "built"
+        assert f"{T213}: it was in the store already, or in a binary cache" in here.said
+
     def test_an_added_file_makes_it_another_variant(self, desk):
         here = desk(makes=(T213,), code=1)
         here.build(T213)
@@ -268,20 +273,3 @@ class TestFailures:
         here.runner.variants = {T213: here.runner.variants[T213]}
         error = here.build(T213)[T213].error
         assert error.code == 5
-
-
-def test_the_card_is_not_written_over(tmp_path):
-    made, folder = tmp_path / "bundle" / "CARD.md", tmp_path / "build"
-    made.parent.mkdir()
-    assert copy_card(tmp_path, str(made.parent), folder)  # not every kernel has one
-    assert not folder.exists()
-    made.write_text("# one\n")
-    assert copy_card(tmp_path, str(made.parent), folder)
-    made.write_text("# two\n")
-    assert copy_card(tmp_path, str(made.parent), folder)
-    assert has_card(tmp_path, str(made.parent))
-    assert not has_card(tmp_path, "another")
-    assert (folder / "CARD.md").read_text() == "# two\n"
-    (folder / "CARD.md").write_text("# mine\n")
-    assert not copy_card(tmp_path, str(made.parent), folder)
-    assert (folder / "CARD.md").read_text() == "# mine\n"
