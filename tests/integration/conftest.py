@@ -24,16 +24,23 @@ def need_torch() -> None:
 
 
 @pytest.fixture(scope="session")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Bench]:
-    """A fresh copy of one example, committed to git."""
+def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bench]:
+    """A fresh copy of one example, committed to git.
 
-    def copy(name: str) -> Bench:
+    With `kept=True`, objects that other such copies compiled are there already; everything else of
+    the cache is its own.
+    """
+    objects = tmp_path_factory.mktemp("objects")
+
+    def copy(name: str, *, kept: bool = False) -> Bench:
         folder = tmp_path_factory.mktemp(name)
         root = folder / name
         ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__", ".pytest_cache")
         shutil.copytree(ROOT / "examples" / name, root, ignore=ignored)
         cache = folder / "cache"
         cache.mkdir()
+        if kept:
+            (cache / "objects").symlink_to(objects)
         bench = Bench(root, cache)
         bench.git("init", "-q")
         bench.git("add", "-A")

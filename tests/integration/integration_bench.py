@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMIT_DATE = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2026-01-01T00:00:00Z")
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.invalid")
 
 
@@ -80,7 +81,8 @@ class Bench:
         return found[0]
 
     def git(self, *arguments: str) -> None:
-        done = run((*GIT, *arguments), cwd=self.root)
+        """A git command; the same content gives the same commit."""
+        done = run((*GIT, *arguments), cwd=self.root, env=COMMIT_DATE)
         assert done.returncode == 0, done.stderr
 
     def python(self, code: str, env: Mapping[str, str] | None = None) -> str:

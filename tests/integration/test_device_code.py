@@ -43,7 +43,7 @@ def cuobjdump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stable(example: Callable[[str], Bench]) -> Bench:
     if not shutil.which("c++"):
         pytest.skip("needs a C++ compiler: apt install g++")
-    return example("relu-stable-abi")
+    return example("relu-stable-abi", kept=True)
 
 
 @pytest.fixture(scope="session", params=VARIANTS)

@@ -26,7 +26,7 @@ print(kernel.__name__)
 @pytest.mark.parametrize("name", ["relu", "relu-stable-abi", "relu-noarch"])
 def test_what_is_built_has_no_findings(example: Callable[[str], Bench], name: str) -> None:
     """Not even warnings, but for what this machine's compiler promises nobody."""
-    bench = example(name)
+    bench = example(name, kept=True)
     bench.build("--backend", "cpu")
     done = bench.kbuild("check-builds", "--strict", "--skip", "manylinux", "--json")
     (target,) = json.loads(done.stdout)["targets"]
@@ -37,7 +37,7 @@ def test_what_is_built_has_no_findings(example: Callable[[str], Bench], name: st
 
 @pytest.mark.compile
 def test_the_stable_abi_variant_loads(example: Callable[[str], Bench]) -> None:
-    bench = example("relu-stable-abi")
+    bench = example("relu-stable-abi", kept=True)
     entry = bench.built("--backend", "cpu")
     assert entry["variant"].startswith("torch-stable-abi211-cpu-")
     assert "_relu_stable_abi_cpu_" in bench.python(LOAD.format(path=str(bench.root / "build")))

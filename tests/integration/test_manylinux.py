@@ -191,7 +191,7 @@ exec {cxx} "$@"
 @pytest.mark.torch
 @pytest.mark.usefixtures("need_torch")
 def test_the_examples_keep_the_promise(example: Callable[[str], Bench]) -> None:
-    entry = example("relu-stable-abi").built("--backend", "cpu")
+    entry = example("relu-stable-abi", kept=True).built("--backend", "cpu")
     assert entry["findings"] == []
 
 

@@ -42,7 +42,7 @@ INCLUDED = '#include "local_only.h"\n'
 
 @pytest.fixture(scope="module")
 def relu(example: Callable[[str], Bench]) -> Bench:
-    bench = example("relu")
+    bench = example("relu", kept=True)
     bench.built("--backend", "cpu", "--provenance")
     return bench
 

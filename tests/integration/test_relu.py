@@ -43,7 +43,7 @@ print(kernel.__name__)
 
 @pytest.fixture(scope="module")
 def relu(example: Callable[[str], Bench]) -> Bench:
-    bench = example("relu")
+    bench = example("relu", kept=True)
     entry = bench.built("--backend", "cpu")
     assert entry["status"] == "built"
     return bench

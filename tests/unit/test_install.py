@@ -70,9 +70,12 @@ def test_the_checkout_is_the_default(install, home):
     assert f"installing kbuild from {ROOT} with uv" in install().stderr
 
 
-def test_nix_comes_later(install, home):
-    program(home / "tools" / "uv", UV)
-    assert "Nix comes later" in install("--with-nix").stderr
+def test_a_dry_run_changes_nothing(install, home):
+    done = install("--dry-run", "--from", "a-spec", KBUILD_INSTALLER="venv")
+    assert done.returncode == 0, done.stderr
+    for step in ("-m venv", "-m pip install --quiet --disable-pip-version-check a-spec", "ln -sfn"):
+        assert step in done.stderr
+    assert {path.name for path in home.iterdir()} == {"bin"}
 
 
 @pytest.mark.parametrize("argv", [["--bad"], ["--from"]])

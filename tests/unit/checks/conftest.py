@@ -5,11 +5,12 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from warm_python import warm_python
 
 from kbuild.checks.base import Check, Finding, Output
 from kbuild.digest import digest_variant
@@ -68,6 +69,13 @@ def noarch(make: Callable[..., Output]) -> Callable[..., Output]:
         return make(files, variant="torch-cpu", **facts)
 
     return made
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An interpreter that starts with Torch imported: the import takes seconds each time."""
+    with warm_python(tmp_path_factory.mktemp("warm")) as program:
+        yield program
 
 
 @pytest.fixture

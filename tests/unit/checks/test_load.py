@@ -48,8 +48,8 @@ def test_fails_with_the_end_of_the_traceback(noarch: Make) -> None:
 
 @needs_client
 @pytest.mark.parametrize("source", ["raise SystemExit(0)", "import os; os._exit(3)"])
-def test_a_kernel_that_ends_the_process(noarch: Make, source: str) -> None:
-    ((severity, _),) = said(noarch({"__init__.py": source}, python=HERE))
+def test_a_kernel_that_ends_the_process(noarch: Make, warm: Path, source: str) -> None:
+    ((severity, _),) = said(noarch({"__init__.py": source}, python=warm))
     assert severity == "error"
 
 
@@ -61,10 +61,12 @@ def test_a_kernel_that_ends_the_process(noarch: Make, source: str) -> None:
         ("torch213-metal-aarch64-darwin", "Invalid backend 'metal'"),
     ],
 )
-def test_a_variant_for_elsewhere_is_said_not_skipped(make: Make, variant: str, reason: str) -> None:
+def test_a_variant_for_elsewhere_is_said_not_skipped(
+    make: Make, warm: Path, variant: str, reason: str
+) -> None:
     backend = "metal" if "metal" in variant else "cpu"
     metadata = Metadata("relu", ID, 1, "mit", backend)
-    ((severity, what),) = said(make(variant=variant, metadata=metadata, python=HERE))
+    ((severity, what),) = said(make(variant=variant, metadata=metadata, python=warm))
     assert severity == "info"
     assert what.startswith("not loaded here: ")
     assert reason in what
@@ -237,11 +239,19 @@ def add(schema, function, fake=None):
 """
 
 
-def load_ops(noarch: Make, source: str, limit_s: float = 60, **how: object) -> list[Finding]:
-    output = noarch({"__init__.py": OPS + source}, python=HERE, **how)
-    check = Load()
-    check.limit_s = limit_s
-    return list(check.run(output))
+Ops = Callable[..., list[Finding]]
+
+
+@pytest.fixture
+def load_ops(noarch: Make, warm: Path) -> Ops:
+    """What the check says of a kernel with these ops."""
+
+    def loaded(source: str, *, python: Path = warm, limit_s: float = 60, **how: object):
+        check = Load()
+        check.limit_s = limit_s
+        return list(check.run(noarch({"__init__.py": OPS + source}, python=python, **how)))
+
+    return loaded
 
 
 def severities(found: list[Finding]) -> list[str]:
@@ -259,8 +269,9 @@ add("split(Tensor x) -> (Tensor, Tensor)", lambda x: (x + 1, x + 2), lambda x: (
 
 
 @needs_client
-def test_ops_that_work_are_not_spoken_of(noarch: Make) -> None:
-    assert load_ops(noarch, GOOD_OPS) == []
+@pytest.mark.parametrize("fresh", [True, False])
+def test_ops_that_work_are_not_spoken_of(load_ops: Ops, warm: Path, *, fresh: bool) -> None:
+    assert load_ops(GOOD_OPS, python=HERE if fresh else warm) == []
 
 
 @needs_client
@@ -272,31 +283,31 @@ def test_ops_that_work_are_not_spoken_of(noarch: Make) -> None:
         ("os._exit(3)", "ended with exit code 3"),
     ],
 )
-def test_an_op_that_ends_the_process_is_named(noarch: Make, body: str, end: str) -> None:
+def test_an_op_that_ends_the_process_is_named(load_ops: Ops, body: str, end: str) -> None:
     source = f'{GOOD_OPS}\ndef bad(x):\n    {body}\nadd("zap(Tensor x) -> Tensor", bad)\n'
-    (finding,) = load_ops(noarch, source)
+    (finding,) = load_ops(source)
     assert finding.severity == "warning"
     assert finding.what.startswith("`zap` crashed: the process ")
     assert end in finding.what
 
 
 @needs_client
-def test_an_op_that_hangs_is_named(noarch: Make) -> None:
+def test_an_op_that_hangs_is_named(load_ops: Ops) -> None:
     source = 'add("wait(Tensor x) -> Tensor", lambda x: time.sleep(1000))\n'
-    (finding,) = load_ops(noarch, source, limit_s=2)
+    (finding,) = load_ops(source, limit_s=2)
     assert finding.severity == "warning"
     assert finding.what.startswith("`wait` did not return")
 
 
 @needs_client
-def test_a_fake_kernel_that_ends_the_process_is_named(noarch: Make) -> None:
+def test_a_fake_kernel_that_ends_the_process_is_named(load_ops: Ops) -> None:
     source = 'add("zap(Tensor x) -> Tensor", lambda x: x, lambda x: os.abort())\n'
-    (finding,) = load_ops(noarch, source)
+    (finding,) = load_ops(source)
     assert finding.what.startswith("the fake kernel of `zap` crashed")
 
 
 @needs_client
-def test_refusals_and_inputs_that_cannot_be_made_up_are_notes(noarch: Make) -> None:
+def test_refusals_and_inputs_that_cannot_be_made_up_are_notes(load_ops: Ops) -> None:
     source = """
 def refuses(x):
     raise ValueError("x must have 3 dimensions\\nand more")
@@ -304,7 +315,7 @@ add("picky(Tensor x) -> Tensor", refuses, torch.empty_like)
 add("named(Tensor x, str mode) -> Tensor", lambda x, mode: x + 1, lambda x, mode: x + 1)
 add("unfaked(Tensor x) -> Tensor", lambda x: x + 1)
 """
-    (finding,) = load_ops(noarch, source)
+    (finding,) = load_ops(source)
     assert finding.severity == "info"
     assert "`picky`: ValueError: x must have 3 dimensions;" in finding.what + ";"
     assert "`named`: no value can be made up for `str mode`" in finding.what
@@ -312,38 +323,38 @@ add("unfaked(Tensor x) -> Tensor", lambda x: x + 1)
 
 
 @needs_client
-def test_a_fake_kernel_that_lies_about_shapes(noarch: Make) -> None:
+def test_a_fake_kernel_that_lies_about_shapes(load_ops: Ops) -> None:
     source = 'add("sum(Tensor x) -> Tensor", lambda x: x.sum(0), torch.empty_like)\n'
-    (finding,) = load_ops(noarch, source)
+    (finding,) = load_ops(source)
     assert finding.severity == "warning"
     assert "`sum` answers float32[4], " in finding.what
     assert "its fake kernel float32[4, 4]" in finding.what
 
 
 @needs_client
-def test_an_op_without_a_kernel_or_without_a_schema(noarch: Make) -> None:
+def test_an_op_without_a_kernel_or_without_a_schema(load_ops: Ops) -> None:
     source = f"""
 lib.define("idle(Tensor x) -> Tensor")
 more = torch.library.Library("{ID}", "IMPL")
 more.m.impl("dangling", "CPU", lambda x: x)
 """
-    found = {finding.what: finding.severity for finding in load_ops(noarch, source)}
+    found = {finding.what: finding.severity for finding in load_ops(source)}
     assert found["`idle` has no kernel for the device that the variant is for"] == "warning"
     assert found["`dangling` has kernels, but is not defined"] == "error"
 
 
 @needs_client
-def test_a_namespace_of_somebody_else_is_doubted(noarch: Make) -> None:
+def test_a_namespace_of_somebody_else_is_doubted(load_ops: Ops) -> None:
     source = 'other = torch.library.Library("mine", "DEF")\nother.define("f() -> ()")\n'
-    (finding,) = load_ops(noarch, source)
+    (finding,) = load_ops(source)
     assert finding.severity == "warning"
     assert "the namespaces `mine` appeared" in finding.what
 
 
 @needs_client
-def test_a_crash_at_the_very_end(noarch: Make) -> None:
+def test_a_crash_at_the_very_end(load_ops: Ops) -> None:
     source = f"{GOOD_OPS}import atexit\natexit.register(os.abort)\n"
-    (finding,) = load_ops(noarch, source)
+    (finding,) = load_ops(source)
     assert finding.severity == "warning"
     assert "SIGABRT" in finding.what
 
@@ -376,8 +387,8 @@ def other(tmp_path: Path, seal: Callable[..., None]) -> Callable[[str], Path]:
 
 
 @needs_client
-def test_two_versions_in_one_process(noarch: Make, other: Callable[[str], Path]) -> None:
-    assert load_ops(noarch, GOOD_OPS, beside=other(GOOD_OPS)) == []
+def test_two_versions_in_one_process(load_ops: Ops, other: Callable[[str], Path]) -> None:
+    assert load_ops(GOOD_OPS, beside=other(GOOD_OPS)) == []
 
 
 SHARED = 'import sys\nstate = sys.__dict__.setdefault("shared", {{"by": 2}})\nstate["by"] += {0}\n'
@@ -385,25 +396,25 @@ SCALES = 'add("scale(Tensor x) -> Tensor", lambda x: x * state["by"], torch.empt
 
 
 @needs_client
-def test_a_version_that_changes_the_other(noarch: Make, other: Callable[[str], Path]) -> None:
+def test_a_version_that_changes_the_other(load_ops: Ops, other: Callable[[str], Path]) -> None:
     mine, theirs = SHARED.format(1) + SCALES, SHARED.format(0) + SCALES
-    (finding,) = load_ops(noarch, mine, beside=other(theirs))
+    (finding,) = load_ops(mine, beside=other(theirs))
     assert finding.severity == "error"
     assert "changes what the other version's `scale` answers" in finding.what
 
 
 @needs_client
-def test_a_version_that_the_other_changes(noarch: Make, other: Callable[[str], Path]) -> None:
+def test_a_version_that_the_other_changes(load_ops: Ops, other: Callable[[str], Path]) -> None:
     mine, theirs = SHARED.format(0) + SCALES, SHARED.format(5) + SCALES
-    (finding,) = load_ops(noarch, mine, beside=other(theirs))
+    (finding,) = load_ops(mine, beside=other(theirs))
     assert finding.severity == "error"
     assert "`scale` answers differently beside another version" in finding.what
 
 
 @needs_client
-def test_versions_that_register_the_same(noarch: Make, other: Callable[[str], Path]) -> None:
+def test_versions_that_register_the_same(load_ops: Ops, other: Callable[[str], Path]) -> None:
     clash = 'both = torch.library.Library("relu", "DEF")\n'
-    found = load_ops(noarch, clash, beside=other(clash))
+    found = load_ops(clash, beside=other(clash))
     assert severities(found) == ["error"]
     assert "beside" in found[-1].what
 
@@ -414,9 +425,9 @@ def test_versions_that_register_the_same(noarch: Make, other: Callable[[str], Pa
     [("1 / 0", OTHER_ID, "ZeroDivisionError"), ("", ID, "has the same id")],
 )
 def test_another_version_that_cannot_be_compared(
-    noarch: Make, other: Callable[..., Path], source: str, identifier: str, reason: str
+    load_ops: Ops, other: Callable[..., Path], source: str, identifier: str, reason: str
 ) -> None:
-    (finding,) = load_ops(noarch, "", beside=other(source, identifier))
+    (finding,) = load_ops("", beside=other(source, identifier))
     assert finding.severity == "info"
     assert reason in finding.what
 
