@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,6 +32,15 @@ def digest_variant(root: Path, algorithm: str = "sha256") -> dict[str, Any]:
         raise ValueError(f"`{algorithm}` is not a digest algorithm: write sha256 or sha512")
     files = {path: _hash_of(root / path, algorithm) for path in sorted(_counted(root))}
     return {"algorithm": algorithm, "files": files}
+
+
+def recorded_files(root: Path) -> frozenset[str]:
+    """The paths that a variant's own digest names; none where it has no digest."""
+    try:
+        document = json.loads((root / METADATA_FILE).read_text("utf-8"))
+        return frozenset(document["digest"]["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return frozenset()
 
 
 def differences(root: Path, digest: Mapping[str, Any]) -> tuple[str, ...]:

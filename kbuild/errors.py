@@ -183,3 +183,10 @@ class SigningError(KbuildError):
 
     code = 10
     kind = "signing"
+
+
+class HubError(KbuildError):
+    """The Hub cannot be asked, or refuses what was asked of it."""
+
+    code = 11
+    kind = "hub"

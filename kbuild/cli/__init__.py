@@ -19,11 +19,12 @@ class Verb:
         self.summary = summary
 
 
-_START, _BUILD, _CHECK, _FILES, _ITSELF = (
+_START, _BUILD, _CHECK, _FILES, _HUB, _ITSELF = (
     "Start",
     "Build and test",
     "Look and check",
     "Files of a project",
+    "Publish",
     "kbuild itself",
 )
 
@@ -51,6 +52,8 @@ VERBS = tuple(
         (_FILES, "hash", "Record the digest of its files in each variant"),
         (_FILES, "sign", "Sign built variants with sigstore"),
         (_FILES, "fill-card", "Fill in CARD.md from the project's facts"),
+        (_HUB, "upload", "Upload built variants to the Hub"),
+        (_HUB, "build-and-upload", "Build, and upload the result to the Hub"),
         (_ITSELF, "toolchain", "Install, check and pin toolchains from wheels"),
         (_ITSELF, "schema", "Print the JSON Schema of build.toml"),
         (_ITSELF, "completions", "Print the completion script of a shell"),

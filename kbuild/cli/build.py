@@ -7,12 +7,15 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.context import Context
+from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from kbuild.pipeline.options import BuildOptions
     from kbuild.pipeline.outcome import Built
+    from kbuild.project import Project
 
 EXIT_OK = 0
 _MANY_SKIPPED = 4
@@ -69,26 +72,54 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     """What `build` and `build-and-copy` share."""
-    from kbuild.build.workspace import Workspace
-    from kbuild.cli.identity import identity_of
-    from kbuild.cli.selection import selection_of
-    from kbuild.cli.sources import sources_of
-    from kbuild.cli.tools import archs_of, toolchain_of, torch_wheels_of
-    from kbuild.pipeline import BuildOptions, Doors, build
     from kbuild.project import open_project
 
-    if args.jobs is not None and args.jobs < 1:
-        from kbuild.errors import UsageError
+    refuse_senseless(args)
+    project = open_project(ctx.folder(args.kernel_dir))
+    options = options_of(args, ctx, project, output=output)
+    results, card = perform(project, options, args, ctx)
+    if args.json:
+        ctx.ui.data_json(answer(project, results, card))
+    return exit_code(results)
 
+
+def answer(project: Project, results: Sequence[Built], card: Path | None) -> dict[str, Any]:
+    """The outcome as a JSON object."""
+    built = [result.to_json() for result in results]
+    return {"project": project.name, "variants": built, "card": str(card) if card else None}
+
+
+def refuse_senseless(args: Namespace) -> None:
+    """What is wrong with some options is better said before anything else.
+
+    Raises:
+        UsageError: an option has no sense.
+    """
+    if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs takes a number of processes, 1 or more")
     if args.provenance:
         from kbuild.provenance.evidence import source_date
 
-        source_date(os.environ)  # what is wrong with it is better said before the build
-    project = open_project(ctx.folder(args.kernel_dir))
+        source_date(os.environ)
+
+
+def options_of(
+    args: Namespace, ctx: Context, project: Project, *, output: Path | None
+) -> BuildOptions:
+    """What the options ask for.
+
+    Raises:
+        UsageError: an option has no sense for the project.
+    """
+    from kbuild.cli.identity import identity_of
+    from kbuild.cli.selection import selection_of
+    from kbuild.cli.sources import sources_of
+    from kbuild.cli.tools import archs_of, toolchain_of, torch_wheels_of
+    from kbuild.pipeline import BuildOptions
+
     for warning in project.warnings:
         ctx.ui.warn(warning)
-    options = BuildOptions(
+    return BuildOptions(
         selection=selection_of(args),
         output=output,
         python=args.python,
@@ -102,14 +133,23 @@ def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
         memory=_memory(args),
         seconds=_seconds(args),
     )
+
+
+def perform(
+    project: Project, options: BuildOptions, args: Namespace, ctx: Context
+) -> tuple[tuple[Built, ...], Path | None]:
+    """Build, fill the card, and say what became of each variant; on stdout not with `--json`."""
+    from kbuild.build.workspace import Workspace
+    from kbuild.pipeline import Doors, build
+    from kbuild.pipeline.card import refresh_card
+
     results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
-    if args.json:
-        ctx.ui.data_json({"project": project.name, "variants": [r.to_json() for r in results]})
-    else:
+    card = refresh_card(project, options.output or project.root / "build", ctx.ui)
+    if not args.json:
         report(results, ctx)
     if args.report:
         _show_report(Workspace.report_of(project.root) / "build.html", ctx)
-    return exit_code(results)
+    return results, card
 
 
 def exit_code(results: Sequence[Built]) -> int:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from kbuild.errors import KbuildError
+from kbuild.redact import redacted, without_secrets
 from kbuild.terminal import Color
 from kbuild.ui import Ui
 
@@ -63,11 +64,12 @@ def unexpected(error: Exception, argv: Sequence[str]) -> int:
     from kbuild import __version__
     from kbuild.cli.context import cache_folder
 
-    trace = "".join(traceback.format_exception(error))
-    report = f"kbuild {__version__}, Python {sys.version}\nkbuild {' '.join(argv)}\n\n{trace}"
+    trace = redacted("".join(traceback.format_exception(error)))
+    command = redacted(" ".join(without_secrets(argv)))
+    report = f"kbuild {__version__}, Python {sys.version}\nkbuild {command}\n\n{trace}"
     hint = _kept(cache_folder(os.environ) / "crashes", report)
     bug = KbuildError(
-        f"this is a bug in kbuild: {type(error).__name__}: {str(error) or 'no message'}",
+        f"this is a bug in kbuild: {type(error).__name__}: {redacted(str(error)) or 'no message'}",
         hint=f"please report it with {hint}" if hint else "KBUILD_TRACEBACK=1 shows where",
     )
     explained(bug, argv)

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.errors import ConfigError, Problem, UsageError
+from kbuild.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     from kbuild.project import Project
-
-CARD = "CARD.md"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -22,69 +20,84 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "output", nargs="?", type=Path, help="file to write (default: print the card)"
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; fail when build/CARD.md, or the file, is not what would be written",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace the file even if it was edited, or written by something else",
+    )
     add_json(parser)
 
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Fill the card; the project's own file is only a template and stays as it is."""
-    from kbuild.fileset import replace_atomically
     from kbuild.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
-    text = _filled(project)
     output = ctx.path(args.output) if args.output else None
-    if output is not None:
-        _refuse_template(output, project.root / CARD)
-        replace_atomically(output, text.encode())
-    if args.json:
-        ctx.ui.data_json({"output": str(output) if output else None, "text": text})
+    if args.check:
+        return _check(project, output or _build(project) / "CARD.md", ctx, json=args.json)
+    if output is None:
+        return _show(project, ctx, json=args.json)
+    return _write(project, output, ctx, args)
+
+
+def _show(project: Project, ctx: Context, *, json: bool) -> int:
+    from kbuild.pipeline.card import filled
+
+    card = filled(project, _build(project))
+    if json:
+        ctx.ui.data_json({"output": None, "text": card.text, "charts": sorted(card.charts)})
     else:
-        ctx.ui.data(str(output) if output else text)
+        ctx.ui.data(card.text)
     return 0
 
 
-def _filled(project: Project) -> str:
-    from kbuild.card import facts_of, fill_card
+def _write(project: Project, output: Path, ctx: Context, args: Namespace) -> int:
+    from kbuild.card.write import read_card
+    from kbuild.pipeline.card import fill_card, template_of
 
-    general = project.file.general
-    template = project.root / CARD
-    if not template.is_file():
-        raise UsageError(f"`{template}` does not exist", hint="`kbuild init` writes one")
-    facts = facts_of(
-        project.root,
-        repo_id=_repo_id(project),
-        name=general.name,
-        version=general.version,
-        license=general.license,
-        upstream=general.upstream,
-        source=general.source,
-        variants=_variants(project),
-    )
-    return fill_card(template.read_text("utf-8"), facts)
+    _refuse_template(output, template_of(project))
+    written = fill_card(project, _build(project), output, force=args.force)
+    if written.edited:
+        ctx.ui.warn(f"`{output}` was edited by hand: its own text was kept; --force replaces it")
+    if args.json:
+        charts = sorted(path.name for path in output.parent.glob("CARD-*.svg"))
+        ctx.ui.data_json({"output": str(output), "text": read_card(output), "charts": charts})
+    else:
+        ctx.ui.data(str(output))
+    return 0
 
 
-def _variants(project: Project) -> list[str]:
-    """The variants that were built; those of a plain build when there are none yet."""
-    from kbuild.cli.built import discover
-    from kbuild.matrix.selection import Selection, select
+def _check(project: Project, target: Path, ctx: Context, *, json: bool) -> int:
+    """Whether the card can be filled, and the file is what it would be."""
+    from kbuild.card.blocks import unsealed
+    from kbuild.card.write import is_current, read_card
+    from kbuild.pipeline.card import filled
 
-    try:
-        return [path.name for path in discover(project.root)]
-    except UsageError:
-        return [str(choice.variant) for choice in select(project, Selection())]
+    text = read_card(target) if target.is_file() else ""
+    known = unsealed(text)
+    card = filled(project, _build(project), template=text if known and known[1] else None)
+    current = is_current(card, target)
+    if json:
+        ctx.ui.data_json({"output": str(target), "current": current})
+    if current:
+        return 0
+    words = "is not what would be written now" if text else "does not exist"
+    ctx.ui.error(CheckError(f"`{target}` {words}", (), hint="`kbuild build` fills it"))
+    return CheckError.code
 
 
-def _repo_id(project: Project) -> str:
-    hub = project.file.general.hub
-    if hub is not None and hub.repo_id:
-        return hub.repo_id
-    message = "is missing: the card says where the kernel is published"
-    hint = f'write `repo-id = "owner/{project.name}"` in `[general.hub]`'
-    raise ConfigError([Problem("build.toml", 0, "general.hub.repo-id", message, hint)])
+def _build(project: Project) -> Path:
+    return project.root / "build"
 
 
 def _refuse_template(output: Path, template: Path) -> None:
-    if output.exists() and template.exists() and output.samefile(template):
+    if output.exists() and output.samefile(template):
         raise UsageError(
             f"`{output}` is the template", hint="give another file, or none to print the card"
         )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from integration_bench import ROOT, Bench
+from packaging.version import Version
+
+from tests.hub.fixture import HubBench, running_hub
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +47,16 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Bench]:
 def hip_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache for all tests that compile for ROCm: 67 MB of packages are fetched once."""
     return tmp_path_factory.mktemp("hip") / "cache"
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubBench]:
+    """A Hub of this test alone; see `tests/hub`."""
+    try:  # not imported here: it reads its environment then
+        found = Version(importlib.metadata.version("huggingface_hub"))
+    except importlib.metadata.PackageNotFoundError:
+        found = Version("0")
+    if found < Version("2.3"):
+        pytest.skip("needs uploads of kernels: pip install 'huggingface_hub>=2.3'")
+    with running_hub(tmp_path) as bench:
+        yield bench

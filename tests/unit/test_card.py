@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.card import CardError, CardFacts, facts_of, fill_card, public_names
+from kbuild.card import CardError, CardFacts, facts_of, fill_card
+from kbuild.surface import SurfaceError
 
 FACTS = CardFacts("org/relu", "relu", 1, "apache-2.0", ("relu",), ("ReLU",), True)
 
@@ -20,22 +21,6 @@ def project(tmp_path: Path, init: str, *, folder: str = "torch-ext") -> Path:
 
 def read(tmp_path: Path) -> CardFacts:
     return facts_of(tmp_path, repo_id="org/my-relu", name="my-relu", version=2, license="MIT")
-
-
-@pytest.mark.parametrize(
-    "init",
-    [
-        '__all__ = ["relu", "layers", "relu_"]',
-        '__all__ = ("relu", "layers", "relu_")',
-        '__all__: list[str] = ["relu", "layers", "relu_"]',
-        '__all__ = ["relu"]\n__all__ += ["layers", "relu_"]',
-        '__all__ = ["relu"] + ["layers"]\n__all__ += ("relu_", "relu")',
-        '__all__ = ["relu"]\n__all__.append("layers")\n__all__.extend(["relu_"])',
-    ],
-)
-def test_every_way_to_write_all(tmp_path: Path, init: str) -> None:
-    package = project(tmp_path, init)
-    assert public_names(package / "__init__.py") == ("relu", "layers", "relu_")
 
 
 def test_facts(tmp_path: Path) -> None:
@@ -69,7 +54,7 @@ def test_a_project_without_a_package_has_no_functions(tmp_path: Path) -> None:
 
 def test_a_broken_init_is_said(tmp_path: Path) -> None:
     project(tmp_path, "def f(:")
-    with pytest.raises(CardError, match="does not parse"):
+    with pytest.raises(SurfaceError, match="does not parse"):
         read(tmp_path)
 
 

@@ -1,0 +1,147 @@
+"""A card's facts, read from the project and from the variants that were built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kbuild.card.model import CardFacts, VariantFacts
+from kbuild.card.results import read_results
+from kbuild.checks.base import Output
+from kbuild.checks.manylinux import Manylinux
+from kbuild.config.model import General
+from kbuild.errors import ConfigError, Problem
+from kbuild.matrix.selection import Selection, select
+from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
+from kbuild.project import BUILD_FILE, Project
+from kbuild.surface import Surface, package_of, read_surface
+from kbuild.variant import Variant
+
+BENCHMARKS = "benchmarks"
+RESULTS = f"{BENCHMARKS}/results"
+_SCRIPTS = "benchmark*.py"
+_DIRTY = "_dirty"
+
+
+def facts_of(
+    project: Project,
+    build: Path,
+    *,
+    repo_id: str | None = None,
+    branch: str | None = None,
+    faults: Mapping[str, str] | None = None,
+) -> CardFacts:
+    """Everything that is known of a project and its built variants.
+
+    Args:
+        project: the project.
+        build: the folder with the variant directories; need not be there.
+        repo_id: where it is published, when not where `build.toml` says.
+        branch: the branch, when not the one that `build.toml` says.
+        faults: variants that break a promise, with words; portability is looked at here.
+
+    Raises:
+        ConfigError: nothing says where the kernel is published.
+        SurfaceError: the kernel's package does not parse.
+        CardError: a file of benchmark results cannot be read.
+    """
+    general = project.file.general
+    hub = general.hub
+    package = package_of(project.root, project.python_name)
+    found = tuple(_built(build, general))
+    return CardFacts(
+        repo_id=repo_id or _repo_id(project),
+        name=general.name,
+        version=general.version,
+        license=general.license,
+        branch=branch or (hub.branch if hub and hub.branch else ""),
+        surface=read_surface(package) if package else Surface(),
+        variants=_variants(project, found, faults or {}),
+        python_depends=_needed(general, [metadata for _, metadata in found]),
+        kernel_depends=tuple(dependency.repo_id for dependency in general.kernel_depends),
+        has_benchmark=any((project.root / BENCHMARKS).glob(_SCRIPTS)),
+        runs=read_results(project.root / RESULTS),
+        upstream=general.upstream,
+        source=general.source,
+    )
+
+
+def variant_folders(build: Path) -> list[Path]:
+    """The folders below `build` that have metadata, in name order."""
+    if not build.is_dir():
+        return []
+    found = (path for path in build.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in found if (path / METADATA_FILE).is_file())
+
+
+def _built(build: Path, general: General) -> Iterator[tuple[Path, Metadata]]:
+    """The variants of this kernel at this version; others in the folder are not published."""
+    for folder in variant_folders(build):
+        try:
+            metadata = parse((folder / METADATA_FILE).read_text("utf-8"))
+        except (MetadataError, OSError, UnicodeDecodeError):
+            continue  # no client loads it, and checks say why
+        if (metadata.name, metadata.version) == (general.name, general.version):
+            yield folder, metadata
+
+
+def _variants(
+    project: Project, found: Sequence[tuple[Path, Metadata]], faults: Mapping[str, str]
+) -> tuple[VariantFacts, ...]:
+    """The variants that were built; those of a plain build when there are none yet."""
+    if found:
+        return tuple(_facts(folder, metadata, faults) for folder, metadata in found)
+    planned = (choice.variant for choice in select(project, Selection()))
+    return tuple(VariantFacts(str(variant), variant) for variant in planned)
+
+
+def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> VariantFacts:
+    variant = _parsed(folder.name)
+    provenance = metadata.provenance
+    source = provenance.kernel if provenance else None
+    return VariantFacts(
+        name=folder.name,
+        variant=variant,
+        archs=metadata.archs or (),
+        size=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        build=metadata.id.removesuffix(_DIRTY).rpartition("_")[2],
+        dirty=metadata.id.endswith(_DIRTY) or bool(source and source.dirty),
+        fault=faults.get(folder.name) or _portability(folder, variant),
+    )
+
+
+def _portability(folder: Path, variant: Variant | None) -> str:
+    """What the check `manylinux` holds against the libraries; empty when it holds nothing."""
+    output = Output(folder, variant)
+    check = Manylinux()
+    if variant is None or variant.is_noarch or not check.applies(output):
+        return ""
+    worse = (finding for finding in check.run(output) if finding.severity != "info")
+    if next(worse, None) is None:
+        return ""
+    return f"it needs newer system libraries than {output.limits.manylinux} has"
+
+
+def _parsed(name: str) -> Variant | None:
+    try:
+        return Variant.parse(name)
+    except ValueError:
+        return None
+
+
+def _needed(general: General, built: Sequence[Metadata]) -> tuple[str, ...]:
+    """Python packages that any of the variants needs."""
+    return tuple(
+        dict.fromkeys(
+            [*general.python_depends, *(name for made in built for name in made.python_depends)]
+        )
+    )
+
+
+def _repo_id(project: Project) -> str:
+    hub = project.file.general.hub
+    if hub is not None and hub.repo_id:
+        return hub.repo_id
+    message = "is missing: the card says where the kernel is published"
+    hint = f'write `repo-id = "owner/{project.name}"` in `[general.hub]`'
+    raise ConfigError([Problem(BUILD_FILE, 0, "general.hub.repo-id", message, hint)])

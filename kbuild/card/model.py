@@ -1,0 +1,107 @@
+"""What a card tells: facts that were read, never made up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kbuild.errors import KbuildError
+from kbuild.surface import Surface
+from kbuild.variant import Variant
+
+
+class CardError(KbuildError):
+    """The card cannot be filled, or is not fit to be read by others yet."""
+
+    kind = "card"
+
+
+@dataclass(frozen=True)
+class VariantFacts:
+    """One row of the table of variants."""
+
+    name: str
+    variant: Variant | None
+    """None when the name says nothing."""
+    archs: tuple[str, ...] = ()
+    """As `metadata.json` lists them."""
+    size: int | None = None
+    """Bytes of all files; None when the variant is not built yet."""
+    build: str = ""
+    """The tail of the kernel's id: which state of the source it is."""
+    dirty: bool = False
+    """True when its source was not what the commit holds."""
+    fault: str = ""
+    """Which promise it breaks, in words; empty when none is known of."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One workload of a benchmark; times in milliseconds per call."""
+
+    workload: str
+    mean: float
+    deviation: float | None = None
+    iterations: int | None = None
+    reference: float | None = None
+    """The mean of what the kernel is compared with."""
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster than the reference."""
+        return self.reference / self.mean if self.reference is not None else None
+
+
+@dataclass(frozen=True)
+class BenchmarkRun:
+    """One file of results: what one machine measured."""
+
+    name: str
+    """The file's name without `.json`."""
+    machine: str
+    """The GPU, or the CPU where there is none."""
+    software: str
+    """Torch and what it computes with, e.g. `Torch 2.13.0, CUDA 13.0`."""
+    build: str
+    """The tail of the id of the kernel that was measured; empty when the file does not say."""
+    timings: tuple[Timing, ...]
+
+    @property
+    def chart(self) -> str:
+        """The chart's file name beside the card."""
+        return f"CARD-{self.name}.svg"
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """Everything that a card may tell."""
+
+    repo_id: str
+    """`org/kernel` on the Hub."""
+    name: str
+    version: int
+    license: str
+    """As `build.toml` has it: an SPDX identifier or expression."""
+    branch: str = ""
+    """The branch that it is published to, when that is not `v<version>`."""
+    surface: Surface = field(default_factory=Surface)
+    variants: tuple[VariantFacts, ...] = ()
+    python_depends: tuple[str, ...] = ()
+    """Python packages that the kernel imports."""
+    kernel_depends: tuple[str, ...] = ()
+    """Other kernels that it loads, as repositories."""
+    has_benchmark: bool = False
+    runs: tuple[BenchmarkRun, ...] = ()
+    upstream: str | None = None
+    source: str | None = None
+
+    @property
+    def load(self) -> str:
+        """The argument of `get_kernel` that names what is published."""
+        if self.branch and self.branch != f"v{self.version}":
+            return f'revision="{self.branch}"'
+        return f"version={self.version}"
+
+    @property
+    def revision(self) -> str:
+        """The branch that it is published to."""
+        return self.branch or f"v{self.version}"

@@ -1,0 +1,74 @@
+"""`kbuild build-and-upload`: from source to the Hub, with every question asked before the build."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.cli import build
+from kbuild.cli.context import Context
+from kbuild.cli.uploading import add_upload, carry_out, open_desk, upload_options
+
+if TYPE_CHECKING:
+    from kbuild.pipeline.options import BuildOptions
+    from kbuild.pipeline.outcome import Built
+    from kbuild.pipeline.upload.before import Ahead
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The arguments of `build`, and those of `upload`."""
+    build.configure(parser)
+    add_upload(parser)
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Ask, build, upload; nothing is uploaded when a variant fails."""
+    from kbuild.pipeline import Doors
+    from kbuild.pipeline.upload import before_build, prepare
+    from kbuild.project import open_project
+
+    build.refuse_senseless(args)
+    project = open_project(ctx.folder(args.kernel_dir))
+    output = ctx.path(args.output) if args.output else None
+    options, wanted = build.options_of(args, ctx, project, output=output), upload_options(args)
+    desk = open_desk(ctx)
+    doors = Doors(ctx.runner, ctx.ui, ctx.cache)
+    ahead = before_build(project, wanted, options.selection, desk, doors, identity=options.identity)
+    if args.dry_run or not ahead.variants:
+        return _nothing_built(ahead, args, ctx)
+    results, card = build.perform(project, _restricted(options, ahead, args), args, ctx)
+    if code := build.exit_code(results):
+        ctx.ui.warn("nothing was uploaded, since not everything was built")
+        return code
+    prepared = prepare(_folders(results), project, wanted, desk)
+    return carry_out(prepared, desk, args, ctx, **build.answer(project, results, card))
+
+
+def _restricted(options: BuildOptions, ahead: Ahead, args: Namespace) -> BuildOptions:
+    """With `--missing`, those variants and no other."""
+    if not args.missing:
+        return options
+    return replace(options, selection=replace(options.selection, globs=ahead.variants))
+
+
+def _folders(results: Sequence[Built]) -> list[Path]:
+    return [result.path for result in results if result.path]
+
+
+def _nothing_built(ahead: Ahead, args: Namespace, ctx: Context) -> int:
+    """What would be built and uploaded; nothing of that, or nothing at all, is done."""
+    target = ahead.target
+    if args.json:
+        names = {"repo_id": target.repo.id, "branch": target.branch}
+        told = {"build": list(ahead.variants), "published": sorted(ahead.published)}
+        ctx.ui.data_json({"ahead": names | told})
+    elif not ahead.variants:
+        ctx.ui.say(f"`{target.branch}` of {target.repo} has every variant that was asked for")
+    else:
+        ctx.ui.data(f"{target.repo} ({target.repo.kind}), {target.branch}")
+        for name in ahead.variants:
+            ctx.ui.data(f"  {'~' if name in ahead.published else '+'} {name}")
+    return 0

@@ -1,0 +1,155 @@
+"""What goes where in a kernel's repository. Shared by uploads and by whatever publishes elsewhere.
+
+| branch | content |
+|---|---|
+| `main` | `<build>/CARD.md` as `README.md`, and its charts `CARD-*.svg` |
+| version | `build/<variant>/...`, and beside it provenance, ingredients, signatures |
+| version | `benchmarks/benchmark*.py`, and results in `benchmarks/results/*.json` |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from kbuild.digest import recorded_files
+from kbuild.hub.entry import Entry, entries_of, entry_of
+from kbuild.metadata import METADATA_FILE
+from kbuild.provenance.variantfiles import bom_of, signature_of, statement_of
+
+BUILD = "build"
+BENCHMARKS = "benchmarks"
+README = "README.md"
+CARD = "CARD.md"
+CHARTS = "CARD-*.svg"
+_BENCHMARK = re.compile(r"benchmarks/(?:benchmark[^/]*\.py|results/[^/]+\.json)")
+_BESIDE = re.compile(r"build/(?P<variant>[^/]+?)\.(?:intoto\.json(?:\.sigstore)?|cdx\.json)")
+_UNCOUNTED = (METADATA_FILE, f"{METADATA_FILE}.sigstore")
+_LEFT_BEHIND = (
+    *("__pycache__", "*.pyc", ".DS_Store", "._*", "Thumbs.db", "desktop.ini"),
+    *("*~", "*.swp", "*.swo", ".#*", "#*#", "*.orig", "*.rej", ".kbuild-*", ".nfs*"),
+)
+"""Names that editors, file managers and interpreters leave in folders."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of one upload."""
+
+    variants: Mapping[str, tuple[Entry, ...]]
+    """By variant: its files, and those beside it."""
+    benchmarks: tuple[Entry, ...] | None = None
+    """None when the project has no such folder: what the repository has then stays."""
+    card: tuple[Entry, ...] = ()
+    """`README.md`, and the charts that it shows."""
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What the version branch should hold, in path order."""
+        files = [entry for entries in self.variants.values() for entry in entries]
+        return tuple(sorted((*files, *(self.benchmarks or ())), key=lambda entry: entry.path))
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the content: ten hex digits."""
+        lines = "".join(f"{entry.path}\0{entry.sha256}\n" for entry in self.entries)
+        return hashlib.sha256(lines.encode()).hexdigest()[:10]
+
+    def owns(self, path: str) -> bool:
+        """True for a path of the repository that this upload decides about."""
+        if is_benchmark(path):
+            return self.benchmarks is not None
+        return variant_of(path) in self.variants
+
+    def stale(self, paths: Iterable[str], *, is_new: bool) -> tuple[str, ...]:
+        """Those of a branch's paths that have to go, in path order.
+
+        Args:
+            paths: of the branch.
+            is_new: whether the branch is just being made, from another one. It then keeps nothing
+                of `build/`; one that exists keeps its other variants.
+        """
+        wanted = {entry.path for entry in self.entries}
+        rest = (path for path in paths if path not in wanted)
+        decide = self._goes_from_new if is_new else self.owns
+        return tuple(sorted(path for path in rest if decide(path)))
+
+    def stale_charts(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Charts of an older card."""
+        wanted = {entry.path for entry in self.card}
+        charts = (path for path in paths if fnmatchcase(path, CHARTS) and "/" not in path)
+        return tuple(sorted(path for path in charts if wanted and path not in wanted))
+
+    def _goes_from_new(self, path: str) -> bool:
+        top = path.partition("/")[0]
+        return top == BUILD or (top == BENCHMARKS and self.benchmarks is not None)
+
+
+def lay_out(
+    variants: Iterable[Path], project: Path | None, card: Mapping[str, Path | bytes] | None = None
+) -> Layout:
+    """Read and hash every file that an upload is made of.
+
+    Args:
+        variants: folders of built variants.
+        project: the folder with `benchmarks/`, if there is one.
+        card: what shows the kernel on `main`, by path: the card and its charts.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = {folder.name: entries_of(variant_files(folder)) for folder in variants}
+    shown = tuple(entry_of(path, source) for path, source in sorted((card or {}).items()))
+    return Layout(dict(sorted(found.items())), _benchmarks(project), shown)
+
+
+def variant_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Path in the repository and file, for a variant and what lies beside it; in path order."""
+    told = recorded_files(folder)
+    for path, file in sorted(_below(folder)):
+        if path in told or path in _UNCOUNTED or not _is_left_behind(path):
+            yield f"{BUILD}/{folder.name}/{path}", file
+    statement = statement_of(folder)
+    for file in (bom_of(folder), statement, signature_of(statement)):
+        if file.is_file():
+            yield f"{BUILD}/{file.name}", file
+
+
+def variant_of(path: str) -> str:
+    """The variant that a path of a repository belongs to; empty for all others."""
+    if match := _BESIDE.fullmatch(path):
+        return match["variant"]
+    parts = path.split("/")
+    return parts[1] if parts[0] == BUILD and len(parts) > 2 else ""  # noqa: PLR2004
+
+
+def is_benchmark(path: str) -> bool:
+    """True for a path of a repository that uploads of benchmarks decide about."""
+    return _BENCHMARK.fullmatch(path) is not None
+
+
+def _benchmarks(project: Path | None) -> tuple[Entry, ...] | None:
+    folder = project / BENCHMARKS if project else None
+    if project is None or folder is None or not folder.is_dir():
+        return None
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    named = ((path.relative_to(project).as_posix(), path) for path in files)
+    return entries_of((name, path) for name, path in named if is_benchmark(name))
+
+
+def _below(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Files as the digest counts them: links to folders are not followed."""
+    for base, folders, files in os.walk(folder):
+        folders.sort()
+        for name in files:
+            file = Path(base, name)
+            yield file.relative_to(folder).as_posix(), file
+
+
+def _is_left_behind(path: str) -> bool:
+    return any(fnmatchcase(part, glob) for part in path.split("/") for glob in _LEFT_BEHIND)

@@ -1,0 +1,170 @@
+"""The card of a build: filled beside the variants, and only when something about it changed.
+
+What a card was made from and what it became is remembered by content in `.kbuild/card.json`, so
+that an unchanged project is answered without reading a library or loading a template engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild import __version__
+from kbuild.build.workspace import FOLDER
+from kbuild.errors import KbuildError, UsageError
+from kbuild.fileset import replace_atomically
+from kbuild.generate.templates import template_root
+from kbuild.metadata import METADATA_FILE
+from kbuild.project import BUILD_FILE, Project
+from kbuild.ui import Ui
+
+if TYPE_CHECKING:
+    from kbuild.card import Card
+    from kbuild.card.write import Written
+
+CARD = "CARD.md"
+_MEMORY = "card.json"
+_READ = ("torch-ext/**/*.py", "tvm-ffi-ext/**/*.py", "benchmarks/results/*.json")
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What a card has to say of the place where it will be shown."""
+
+    repo_id: str | None = None
+    """Where the kernel is published; as `build.toml` says when None."""
+    branch: str | None = None
+    """The branch; as `build.toml` says when None."""
+    faults: Mapping[str, str] | None = None
+    """Variants that break a promise, with words; portability is always looked at."""
+
+
+def fill_card(
+    project: Project,
+    build: Path,
+    target: Path | None = None,
+    *,
+    publication: Publication | None = None,
+    force: bool = False,
+) -> Written:
+    """Fill the card of a project and write it with its charts.
+
+    Args:
+        project: its `CARD.md` is the template.
+        build: the folder with the variant directories.
+        target: the file to write; `CARD.md` in `build` when None.
+        publication: where it will be shown.
+        force: replace the file also when kbuild did not write it, or it was edited.
+
+    Raises:
+        KbuildError: there is no template, it is wrong, or a fact cannot be read.
+        FileConflictError: kbuild did not write the file that is there.
+    """
+    from kbuild.card import write_card
+    from kbuild.card.write import read_card
+
+    path = target or build / CARD
+    template = read_card(template_of(project))
+    make = partial(filled, project, build, publication=publication)
+    return write_card(lambda text: make(template=text), template, path, force=force)
+
+
+def filled(
+    project: Project,
+    build: Path,
+    *,
+    template: str | None = None,
+    publication: Publication | None = None,
+) -> Card:
+    """The card as it would be written; see `fill_card`."""
+    from kbuild.card import make_card
+    from kbuild.card.facts import facts_of
+    from kbuild.card.write import read_card
+
+    told = publication or Publication()
+    text = read_card(template_of(project)) if template is None else template
+    facts = facts_of(project, build, repo_id=told.repo_id, branch=told.branch, faults=told.faults)
+    return make_card(text, facts)
+
+
+def template_of(project: Project) -> Path:
+    """The project's `CARD.md`.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    template = project.root / CARD
+    if not template.is_file():
+        raise UsageError(f"`{template}` does not exist", hint="`kbuild init` writes one")
+    return template
+
+
+def refresh_card(project: Project, build: Path, ui: Ui) -> Path | None:
+    """Bring the card of a build up to date; what is wrong with it is a warning.
+
+    Returns:
+        The card; None when the project has no template, nothing is built, or it cannot be filled.
+    """
+    if not (project.root / CARD).is_file() or not any(build.glob(f"*/{METADATA_FILE}")):
+        return None
+    memory = project.root / FOLDER / _MEMORY
+    known = _remembered(memory, _state(project, build))
+    said = _refreshed(project, build, ui) if known is None else known
+    for words in said:
+        ui.warn(words)
+    if known is None:
+        data = {"state": _state(project, build), "said": list(said)}
+        replace_atomically(memory, json.dumps(data, indent=1).encode())
+    return None if said and not (build / CARD).is_file() else build / CARD
+
+
+def _refreshed(project: Project, build: Path, ui: Ui) -> tuple[str, ...]:
+    try:
+        written = fill_card(project, build)
+    except KbuildError as error:
+        return (f"the card was not filled: {error}",)
+    if written.changed:
+        ui.say(f"filled {written.path}")
+    if written.edited:
+        return (f"`{written.path}` was edited by hand: its own text was kept, not that of {CARD}",)
+    return ()
+
+
+def _remembered(memory: Path, state: str) -> tuple[str, ...] | None:
+    """What was said when everything was as it is now; None when something is not."""
+    try:
+        data = json.loads(memory.read_bytes())
+        return tuple(map(str, data["said"])) if data["state"] == state else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _state(project: Project, build: Path) -> str:
+    """A digest of all that goes into a card and of what came out."""
+    whole = hashlib.sha256(f"{__version__}\0{_generator()}\0{build}".encode())
+    for path in _files(project.root, build):
+        data = path.read_bytes()
+        whole.update(f"\0{path}\0{len(data)}\0".encode())
+        whole.update(data)
+    for path in sorted((project.root / "benchmarks").glob("benchmark*.py")):
+        whole.update(f"\0{path}".encode())
+    return whole.hexdigest()
+
+
+def _files(root: Path, build: Path) -> Iterator[Path]:
+    named = [root / CARD, root / BUILD_FILE, build / CARD, *sorted(build.glob("CARD-*.svg"))]
+    found: Iterable[Path] = (path for pattern in _READ for path in sorted(root.glob(pattern)))
+    metadata = sorted(build.glob(f"*/{METADATA_FILE}"))
+    return (path for path in (*named, *found, *metadata) if path.is_file())
+
+
+def _generator() -> int:
+    """The newest of the files that make cards, for those who develop kbuild."""
+    package = Path(__file__).parents[1]
+    folders = (package / "card", package / "surface", template_root() / "card")
+    return max(path.stat().st_mtime_ns for folder in folders for path in folder.iterdir())

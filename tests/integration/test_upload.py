@@ -1,0 +1,337 @@
+"""`kbuild upload` and `build-and-upload` from the command line, against a Hub on this machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration_bench import Bench
+
+from tests.hub.fixture import READ, STRANGER, WRITE, HubBench
+from tests.hub.log import COMMITS
+
+pytest.importorskip("huggingface_hub")
+REPO = "org/relu"
+TO = ("--repo-id", REPO)
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A project and a Hub."""
+
+    project: Bench
+    hub: HubBench
+
+    @property
+    def root(self) -> Path:
+        return self.project.root
+
+    def kbuild(
+        self, *arguments: str, expect: int = 0, token: str | None = WRITE, **env: str
+    ) -> Done:
+        own = {"KBUILD_CACHE_DIR": str(self.project.cache), "KBUILD_TOOLCHAIN": "host", **env}
+        command = (sys.executable, "-m", "kbuild", *arguments)
+        done = self.hub.run(*command, token=token, cwd=self.root, env=own)
+        assert done.returncode == expect, f"{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *arguments: str, expect: int = 0, token: str | None = WRITE) -> Any:
+        return json.loads(self.kbuild(*arguments, "--json", expect=expect, token=token).stdout)
+
+    def write(self, path: str, text: str) -> None:
+        (self.root / path).write_text(text)
+
+    def change(self, path: str, old: str, new: str) -> None:
+        text = (self.root / path).read_text()
+        assert old in text
+        self.write(path, text.replace(old, new))
+
+    def commit(self) -> None:
+        self.project.git("add", "-A")
+        self.project.git("commit", "-qm", "change")
+
+    def published(self, branch: str = "v1") -> dict[str, bytes]:
+        return self.hub.content(REPO, branch)
+
+
+@pytest.fixture(scope="module")
+def built(example: Callable[[str], Bench], need_torch: None) -> Bench:
+    """A Python-only project, built once."""
+    bench = example("relu-noarch")
+    bench.kbuild("build", "--provenance")
+    return bench
+
+
+@pytest.fixture
+def desk(built: Bench, hub: HubBench, tmp_path: Path) -> Desk:
+    """A copy of it, and a Hub."""
+    root = tmp_path / "relu-noarch"
+    shutil.copytree(built.root, root, symlinks=True)
+    return Desk(Bench(root, built.cache), hub)
+
+
+def test_from_source_to_strangers(hub: HubBench, tmp_path: Path, need_torch: None) -> None:
+    """init, build-and-upload, and the kernel runs in a process that knows nothing but its name."""
+    env = {"KBUILD_CACHE_DIR": str(tmp_path / "cache"), "KBUILD_TOOLCHAIN": "host"}
+    kbuild = (sys.executable, "-m", "kbuild")
+    made = hub.run(
+        *kbuild,
+        "init",
+        "--name",
+        "org/fresh",
+        "--backends",
+        "cpu",
+        "--noarch",
+        cwd=tmp_path,
+        env=env,
+    )
+    assert made.returncode == 0, made.stderr
+    project = Bench(tmp_path / "fresh", tmp_path / "cache")
+    project.git("add", "-A")
+    project.git("commit", "-qm", "first")
+    done = hub.run(*kbuild, "build-and-upload", cwd=project.root, env=env)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout.splitlines()[-1] == f"{hub.server.endpoint}/kernels/org/fresh/tree/v1"
+    loaded = hub.python(
+        "import torch\n"
+        "from kernels import get_kernel\n"
+        "kernel = get_kernel('org/fresh', version=1)\n"
+        "answer(kernel.scale(torch.ones(3), 3.0).tolist())",
+        token=None,
+    )
+    assert loaded == [3.0, 3.0, 3.0]
+
+
+class TestWhatGoesWhere:
+    def test_variants_evidence_and_benchmarks_on_the_version_and_the_card_on_main(
+        self, desk: Desk
+    ) -> None:
+        (desk.root / "build/torch-cpu/__pycache__").mkdir()
+        (desk.root / "build/torch-cpu/__pycache__/x.pyc").write_bytes(b"0")
+        (desk.root / "build/torch-cpu/.DS_Store").write_bytes(b"0")
+        (desk.root / "benchmarks/notes.txt").write_text("not a benchmark")
+        desk.kbuild("upload", *TO)
+        files = desk.published()
+        folder = desk.root / "build"
+        wanted = {
+            f"build/{path.relative_to(folder).as_posix()}": path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file() and path.name not in {".DS_Store", "CARD.md", "x.pyc"}
+        }
+        assert {p: d for p, d in files.items() if p.startswith("build/")} == wanted
+        assert "build/torch-cpu.intoto.json" in files
+        assert "build/torch-cpu.cdx.json" in files
+        assert sorted(p for p in files if p.startswith("benchmarks/")) == [
+            "benchmarks/benchmark.py"
+        ]
+        assert list(desk.published("main")) == ["README.md"]
+        assert b"get_kernel" in desk.published("main")["README.md"]
+        assert b"TODO" not in desk.published("main")["README.md"]
+
+    def test_stale_files_go_and_other_variants_stay(self, desk: Desk) -> None:
+        desk.hub.create(REPO, "v1")
+        old = {
+            "build/torch-cpu/gone.py": "x",
+            "build/torch-xpu/metadata.json": "{}",
+            "build/torch-xpu/__init__.py": "x",
+            "benchmarks/benchmark_old.py": "x",
+            "benchmarks/data.csv": "x",
+            "LICENSE": "x",
+        }
+        assert desk.hub.commit(REPO, "v1", old).status == 200
+        desk.kbuild("upload", *TO)
+        files = desk.published()
+        assert "build/torch-cpu/gone.py" not in files
+        assert "benchmarks/benchmark_old.py" not in files
+        kept = {"build/torch-xpu/metadata.json", "build/torch-xpu/__init__.py"}
+        assert {*kept, "benchmarks/data.csv", "LICENSE"} <= {*files}
+
+    def test_a_new_branch_takes_nothing_of_build_from_main(self, desk: Desk) -> None:
+        desk.hub.create(REPO)
+        old = {"build/torch-xpu/__init__.py": "x", "benchmarks/x.csv": "x", "LICENSE": "x"}
+        desk.hub.commit(REPO, "main", old)
+        desk.kbuild("upload", *TO)
+        files = desk.published()
+        assert not {"build/torch-xpu/__init__.py", "benchmarks/x.csv"} & {*files}
+        assert "LICENSE" in files
+        assert files["README.md"] == desk.published("main")["README.md"]
+
+    def test_the_branch_and_the_type_that_are_asked_for(self, desk: Desk) -> None:
+        done = desk.kbuild("upload", *TO, "--branch", "next", "--repo-type", "model")
+        assert done.stdout == f"{desk.hub.server.endpoint}/{REPO}/tree/next\n"
+        found = desk.hub.hub.repository(REPO, "models")
+        assert "build/torch-cpu/metadata.json" in found.resolve("next").files
+
+    def test_private(self, desk: Desk) -> None:
+        desk.kbuild("upload", *TO, "--private")
+        assert desk.hub.hub.repository(REPO).facts.private
+
+    def test_one_variant(self, desk: Desk) -> None:
+        desk.kbuild("upload", *TO, "--variant", "*-cuda")
+        assert not any(path.startswith("build/torch-cpu") for path in desk.published())
+
+
+class TestTheAnswer:
+    def test_the_file_of_the_reference_tool(self, desk: Desk) -> None:
+        desk.kbuild("upload", *TO, "--output-json", "out.json")
+        url = f"{desk.hub.server.endpoint}/kernels/{REPO}/tree/v1"
+        told = {"status": "uploaded", "repo_id": REPO, "branch": "v1", "url": url}
+        text = (desk.root / "out.json").read_text()
+        assert json.loads(text) == {**told, "pull_requests": []}
+        assert text.endswith("}\n")
+        desk.kbuild("upload", *TO, "--output-json", "out.json")
+        again = json.loads((desk.root / "out.json").read_text())
+        assert (again["status"], again["url"]) == ("no_changes", None)
+
+    def test_a_dry_run_tells_and_changes_nothing(self, desk: Desk) -> None:
+        first = desk.kbuild("upload", *TO, "--dry-run").stdout
+        assert first.startswith(f"{REPO} (kernel, which does not exist yet)\n  v1: new branch\n")
+        assert "    + build/torch-cpu.cdx.json, " in first or "    + torch-cpu: " in first
+        assert "  main\n" in first or "  main: new branch\n" in first
+        assert desk.hub.hub.find("kernels", REPO) is None
+        assert desk.hub.log.matching("^(POST|PUT|DELETE) ") == []
+        desk.kbuild("upload", *TO)
+        (desk.root / "benchmarks" / "benchmark_two.py").write_text("x = 1\n")
+        second = desk.kbuild("upload", *TO, "--dry-run").stdout
+        assert "    + benchmarks/benchmark_two.py, 6 B\n" in second
+        assert "  main: nothing to do\n" in second
+        assert desk.json("upload", *TO, "--dry-run")["difference"]["branches"][0]["commits"] == 1
+
+    def test_nothing_to_do_asks_little(self, desk: Desk) -> None:
+        desk.kbuild("upload", *TO)
+        desk.hub.log.clear()
+        done = desk.kbuild("upload", *TO)
+        assert done.stdout == ""
+        assert "nothing to upload" in done.stderr
+        assert len(desk.hub.log.records) < 10
+        assert desk.hub.log.matching(COMMITS) == []
+
+    def test_pull_requests(self, desk: Desk) -> None:
+        desk.kbuild("upload", *TO)
+        (desk.root / "benchmarks" / "benchmark_two.py").write_text("x = 1\n")
+        desk.change("CARD.md", "A compute kernel", "A fine kernel")
+        shutil.rmtree(desk.root / "build" / "CARD.md", ignore_errors=True)
+        before = desk.published()
+        told = desk.json("upload", *TO, "--create-pr")["upload"]
+        assert told["status"] == "pull_request_created"
+        assert told["pull_requests"][0]["branch"] == "v1"
+        assert desk.published() == before
+        assert "benchmarks/benchmark_two.py" in desk.published("refs/pr/1")
+        again = desk.json("upload", *TO, "--create-pr")["upload"]
+        assert again["pull_requests"] == told["pull_requests"]
+        assert len(desk.hub.hub.repository(REPO).facts.pulls) == len(told["pull_requests"])
+
+
+class TestRefusals:
+    def test_every_reason_at_once(self, desk: Desk) -> None:
+        desk.hub.create(REPO)
+        (desk.root / "build/torch-cpu/_relu.py").write_text("edited = 1\n")
+        (desk.root / "build/torch-cuda/extra.py").write_text("x = 1\n")
+        desk.change("build/CARD.md", "# relu-noarch", "# TODO: say something")
+        error = desk.json("upload", *TO, "--create-pr", "--private", token=STRANGER, expect=11)
+        told = {(row["subject"], row["message"]) for row in error["error"]["reasons"]}
+        assert {subject for subject, _ in told} == {
+            *("branch", "repository", "torch-cpu", "torch-cuda", "card"),
+        }
+        assert ("torch-cpu", "`_relu.py` differs from the digest") in told
+        assert ("torch-cuda", "`extra.py` is not in the digest") in told
+        assert ("card", "it still says TODO (line 1)") in told
+
+    @pytest.mark.parametrize(
+        ("token", "words"),
+        [
+            (None, "there is no token"),
+            ("hf_nobodyknowsthisone", "does not know the token"),
+            (READ, "the token of tester may only read"),
+            (STRANGER, "stranger is not a member of org"),
+        ],
+    )
+    def test_rights(self, desk: Desk, token: str | None, words: str) -> None:
+        assert words in desk.kbuild("upload", *TO, token=token, expect=11).stderr
+        assert desk.hub.log.matching("^(POST|PUT|DELETE) ") == []
+
+    def test_dirty_variants_need_consent_and_are_named(self, desk: Desk) -> None:
+        mark(desk, "torch-cpu", dirty=True)
+        done = desk.kbuild("upload", *TO, expect=11)
+        assert "torch-cpu: made from sources that are in no commit" in done.stderr
+        desk.kbuild("upload", *TO, "--allow-dirty")
+        card = desk.published("main")["README.md"].decode()
+        assert card.startswith("---\n")
+        assert "`torch-cpu` was built from sources that are in no commit" in card
+
+    def test_variants_that_break_promises_need_consent_and_are_named(self, desk: Desk) -> None:
+        (desk.root / "build/torch-cpu/_ops.py").unlink()
+        desk.kbuild("hash")
+        for beside in (desk.root / "build").glob("*.json"):
+            beside.unlink()
+        done = desk.kbuild("upload", *TO, expect=11)
+        assert "torch-cpu: _ops.py: is missing [layout]" in done.stderr
+        desk.kbuild("upload", *TO, "--allow-noncompliant")
+        card = desk.published("main")["README.md"].decode()
+        assert "`torch-cpu` was published although kbuild's checks found faults in it" in card
+
+    def test_provenance_of_other_files(self, desk: Desk) -> None:
+        (desk.root / "build/torch-cpu.intoto.json").write_text("{}")
+        done = desk.kbuild("upload", *TO, expect=11)
+        assert "torch-cpu: `torch-cpu.intoto.json` is not about its files" in done.stderr
+
+    def test_an_interface_may_not_break_under_the_same_version(self, desk: Desk) -> None:
+        desk.kbuild("upload", *TO)
+        desk.change("torch-ext/relu_noarch/_relu.py", "def relu(", "def rectify(")
+        desk.change("torch-ext/relu_noarch/__init__.py", '"relu"]', '"rectify"]')
+        desk.change("torch-ext/relu_noarch/__init__.py", "import relu", "import rectify")
+        desk.commit()
+        began = time.monotonic()
+        done = desk.kbuild("build-and-upload", *TO, expect=11)
+        assert "interface: `relu`" in done.stderr
+        assert "raise `general.version`" in done.stderr
+        assert "built in" not in done.stderr
+        assert time.monotonic() - began < 60
+        desk.change("build.toml", "version = 1", "version = 2")
+        desk.commit()
+        told = desk.kbuild("build-and-upload", *TO, "--dry-run").stdout
+        assert told.startswith(f"{REPO} (kernel), v2\n")
+
+
+class TestBeforeTheBuild:
+    def test_nothing_is_built_for_nothing(self, desk: Desk) -> None:
+        shutil.rmtree(desk.root / "build")
+        desk.write("torch-ext/relu_noarch/new.py", "x = 1\n")
+        desk.change("CARD.md", "A compute kernel", "TODO: a kernel")
+        done = desk.kbuild("build-and-upload", *TO, token=READ, expect=11)
+        subjects = [line.split(":")[0].strip() for line in done.stderr.splitlines()]
+        assert {"token", "sources", "card"} <= {*subjects}
+        assert not (desk.root / "build").exists()
+
+    def test_only_what_is_missing(self, desk: Desk) -> None:
+        desk.kbuild("upload", *TO, "--variant", "torch-cpu")
+        shutil.rmtree(desk.root / "build")
+        told = desk.json("build-and-upload", *TO, "--missing", "--dry-run")["ahead"]
+        assert (told["build"], told["published"]) == (["torch-cuda"], ["torch-cpu"])
+        answer = desk.json("build-and-upload", *TO, "--missing")
+        assert [row["variant"] for row in answer["variants"]] == ["torch-cuda"]
+        assert answer["upload"]["status"] == "uploaded"
+        assert {"build/torch-cpu/metadata.json", "build/torch-cuda/metadata.json"} <= {
+            *desk.published()
+        }
+        done = desk.kbuild("build-and-upload", *TO, "--missing")
+        assert "has every variant that was asked for" in done.stderr
+
+
+def mark(desk: Desk, variant: str, *, dirty: bool) -> None:
+    """Let a variant's metadata say that its source was dirty."""
+    path = desk.root / "build" / variant / "metadata.json"
+    told = json.loads(path.read_text())
+    told["provenance"]["kernel"]["dirty"] = dirty
+    path.write_text(json.dumps(told))
+    for beside in (desk.root / "build").glob(f"{variant}.*.json"):
+        beside.unlink()
