@@ -85,7 +85,7 @@ def _objections(
             words = "made from sources that are in no commit"
             yield Reason(candidate.name, words, "commit and build again, or give --allow-dirty")
         if not candidate.compliant and not noncompliant:
-            for finding in candidate.findings:
+            for finding in _not_said_yet(candidate):
                 hint = f"{finding.hint}; " if finding.hint else ""
                 words = f"{finding.where}: {finding.what} [{finding.check}]"
                 yield Reason(candidate.name, words, f"{hint}--allow-noncompliant lets it pass")
@@ -93,6 +93,12 @@ def _objections(
     if len(versions) > 1:
         told = ", ".join(f"{name} is version {number}" for number, name in sorted(versions.items()))
         yield Reason("version", f"the variants differ: {told}", "build all of them again")
+
+
+def _not_said_yet(candidate: Candidate) -> Iterator[Finding]:
+    """Without what is said of the digest already, which nothing allows."""
+    said = {reason.words for reason in candidate.reasons}
+    return (finding for finding in candidate.findings if finding.what not in said)
 
 
 def _untrue(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]:
