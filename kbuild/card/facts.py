@@ -99,6 +99,7 @@ def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> Varia
     variant = _parsed(folder.name)
     provenance = metadata.provenance
     source = provenance.kernel if provenance else None
+    builder = provenance.builder.git if provenance else None
     return VariantFacts(
         name=folder.name,
         variant=variant,
@@ -106,6 +107,7 @@ def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> Varia
         size=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         build=metadata.id.removesuffix(_DIRTY).rpartition("_")[2],
         dirty=metadata.id.endswith(_DIRTY) or bool(source and source.dirty),
+        by_dirty_builder=bool(builder and builder.dirty),
         fault=faults.get(folder.name) or _portability(folder, variant),
     )
 

@@ -51,6 +51,7 @@ def card_text(template: str, facts: CardFacts) -> str:
         CardError: the template is wrong or uses an unknown name, or something is still to be done.
     """
     newline = "\r\n" if "\r\n" in template else "\n"
+    list(split(template))  # faults have a line there
     filled_before = unsealed(template)
     text, edited = filled_before or (_rendered(template, facts, newline), False)
     text = with_front_matter(text, facts.license, newline)

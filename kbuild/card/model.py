@@ -30,6 +30,8 @@ class VariantFacts:
     """The tail of the kernel's id: which state of the source it is."""
     dirty: bool = False
     """True when its source was not what the commit holds."""
+    by_dirty_builder: bool = False
+    """True when the tool that built it was not what its own commit holds."""
     fault: str = ""
     """Which promise it breaks, in words; empty when none is known of."""
 

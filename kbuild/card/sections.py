@@ -51,8 +51,9 @@ def size_text(size: int | None) -> str:
 
 def time_text(milliseconds: float) -> str:
     """`0.42 µs`, `12.3 µs`, `1.23 ms` or `1.20 s`, with three digits that mean something."""
+    told = float(f"{milliseconds:.3g}")
     for factor, word in ((1e-3, "s"), (1.0, "ms"), (1e3, "µs")):
-        value = milliseconds * factor
+        value = told * factor
         if value >= 1:
             return f"{value:.3g} {word}" if value < 1000 else f"{value:.0f} {word}"  # noqa: PLR2004
     return f"{milliseconds * 1e3:.2g} µs"

@@ -105,8 +105,60 @@ def test_fill_card_needs_a_repository(kbuild, demo):
 def test_fill_card(kbuild, demo, here):
     with (demo / "build.toml").open("a") as file:
         file.write('[general.hub]\nrepo-id = "org/demo"\n')
-    (demo / "CARD.md").write_text("# {{ repo_id }}: {{ functions | join(', ') }}\n")
-    assert kbuild("fill-card", "demo").out == "# org/demo: one\n"
+    template = "# {{ repo_id }}: {{ functions | join(', ') }}\n"
+    (demo / "CARD.md").write_text(template)
+    answer = kbuild("fill-card", "demo")
+    assert "\n# org/demo: one\n" in answer.out
     assert kbuild("fill-card", "demo", "README.md").code == 0
-    assert (here / "README.md").read_text() == "# org/demo: one\n"
+    assert (here / "README.md").read_text() == answer.out.removesuffix("\n") + "\n"
     assert kbuild("fill-card", "demo", "demo/CARD.md").code == 2
+    assert (demo / "CARD.md").read_text() == template
+
+
+@pytest.fixture
+def card(demo, here):
+    """`demo` with a template, and where its card goes."""
+    with (demo / "build.toml").open("a") as file:
+        file.write('[general.hub]\nrepo-id = "org/demo"\n')
+    (demo / "CARD.md").write_text("# {{ name }}\n")
+    return here / "README.md"
+
+
+def test_fill_card_replaces_no_file_of_others(kbuild, card):
+    card.write_text("Mine.\n")
+    answer = kbuild("fill-card", "demo", "README.md")
+    assert answer.code == 7
+    assert card.read_text() == "Mine.\n"
+    assert kbuild("fill-card", "demo", "README.md", "--force").code == 0
+    assert "# demo" in card.read_text()
+
+
+def test_fill_card_keeps_what_was_edited(kbuild, card):
+    kbuild("fill-card", "demo", "README.md")
+    card.write_text(card.read_text().replace("# demo", "# Demo"))
+    answer = kbuild("fill-card", "demo", "README.md")
+    assert "was edited by hand" in answer.err
+    assert "# Demo" in card.read_text()
+
+
+def test_fill_card_check(kbuild, card, demo):
+    answer = kbuild("fill-card", "demo", "README.md", "--check", "--json")
+    assert (answer.code, answer.json["current"]) == (6, False)
+    assert "does not exist" in answer.err
+    assert not card.exists()
+    kbuild("fill-card", "demo", "README.md")
+    assert kbuild("fill-card", "demo", "README.md", "--check").code == 0
+    (demo / "CARD.md").write_text("# Other\n")
+    answer = kbuild("fill-card", "demo", "README.md", "--check")
+    assert answer.code == 6
+    assert "is not what would be written now" in answer.err
+    (demo / "CARD.md").write_text("TODO\n")
+    assert kbuild("fill-card", "demo", "README.md", "--check").code == 1
+
+
+def test_fill_card_as_json(kbuild, card):
+    shown = kbuild("fill-card", "demo", "--json").json
+    assert shown["output"] is None
+    assert shown["charts"] == []
+    written = kbuild("fill-card", "demo", "README.md", "--json").json
+    assert written == shown | {"output": str(card)}

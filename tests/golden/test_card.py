@@ -1,0 +1,67 @@
+"""The cards of the examples, and the chart of a benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.card import make_card
+from kbuild.card.facts import facts_of
+from kbuild.card.model import BenchmarkRun, Timing, VariantFacts
+from kbuild.matrix.selection import Selection, select
+from kbuild.project import open_project
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ARCHS = {"cuda": ("8.0", "9.0", "12.0+PTX"), "rocm": ("gfx90a", "gfx1100")}
+RUN = BenchmarkRun(
+    "a-gpu",
+    "A GPU",
+    "Torch 2.13.0, CUDA 13.0",
+    "1a2b3c4",
+    (
+        Timing("large", 0.08, 0.002, 100, 0.2),
+        Timing("large_half", 0.05, 0.001, 100, 0.2),
+        Timing("small", 0.008, 0.0005, 100, 0.008),
+    ),
+)
+MACHINES = (
+    RUN,
+    replace(
+        RUN, name="a-cpu", machine="A CPU", timings=(Timing("large", 12.5), Timing("small", 0.02))
+    ),
+)
+
+
+def built(name: str):
+    """Facts of an example as if all its variants had been built; their sizes are made up."""
+    project = open_project(EXAMPLES / name)
+    variants = tuple(
+        VariantFacts(str(v), v, ARCHS.get(v.backend, ()), 100_000 * (at + 1), "1a2b3c4")
+        for at, v in enumerate(choice.variant for choice in select(project, Selection()))
+    )
+    return project, replace(facts_of(project, project.root / "no-build"), variants=variants)
+
+
+@pytest.mark.parametrize("name", ["relu", "relu-noarch", "relu-stable-abi"])
+def test_cards_of_the_examples(name, golden):
+    project, facts = built(name)
+    card = make_card((project.root / "CARD.md").read_text("utf-8"), facts)
+    golden(f"cards/{name}.md", card.text)
+
+
+def test_a_card_with_everything(golden):
+    project, facts = built("relu")
+    first, second, *rest = facts.variants
+    told = replace(
+        facts,
+        variants=(replace(first, dirty=True), replace(second, fault="it does not load"), *rest[:2]),
+        runs=MACHINES,
+        upstream="https://example.org/upstream",
+        source="https://example.org/source",
+    )
+    card = make_card((project.root / "CARD.md").read_text("utf-8"), told)
+    golden("cards/everything.md", card.text)
+    for name, svg in card.charts.items():
+        golden(f"cards/{name}", svg)

@@ -1,0 +1,59 @@
+"""Facts of a kernel that is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kbuild.card.model import BenchmarkRun, CardFacts, Timing, VariantFacts
+from kbuild.surface import Class, Function, Parameter, Surface
+from kbuild.variant import Variant
+
+SURFACE = Surface(
+    names=("relu", "layers", "ops"),
+    functions=(Function("relu", (Parameter("x"),), "Tensor", "Clip at zero."),),
+    layers=(Class("ReLU", methods=(Function("forward", (Parameter("x"),)),)),),
+    others=("layers", "ops"),
+    doc="A kernel that clips.",
+)
+
+
+def variant(name: str, **facts) -> VariantFacts:
+    known = {"size": 1_234_567, "build": "1a2b3c4", "archs": ()} | facts
+    return VariantFacts(name, Variant.parse(name), **known)
+
+
+@pytest.fixture
+def facts() -> CardFacts:
+    """Facts of one kernel with every part."""
+    return CardFacts(
+        repo_id="org/relu",
+        name="relu",
+        version=1,
+        license="Apache-2.0",
+        surface=SURFACE,
+        variants=(
+            variant("torch213-cxx11-cu130-x86_64-linux", archs=("9.0a", "12.0+PTX")),
+            variant("torch213-cxx11-cpu-x86_64-linux"),
+        ),
+        has_benchmark=True,
+        runs=(
+            BenchmarkRun(
+                "gpu",
+                "A GPU",
+                "Torch 2.13.0, CUDA 13.0",
+                "1a2b3c4",
+                (Timing("large", 0.05, 0.001, 100, 0.2), Timing("small", 0.004, None, None, 0.004)),
+            ),
+        ),
+        upstream="https://example.org/upstream",
+        source="https://example.org/source",
+    )
+
+
+@pytest.fixture
+def other_facts(facts) -> CardFacts:
+    """The same kernel a version later."""
+    surface = replace(SURFACE, functions=(Function("relu", (Parameter("x"), Parameter("y"))),))
+    return replace(facts, version=2, surface=surface, variants=facts.variants[:1], runs=())
