@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ def parse_address(text: str, cwd: Path) -> Address:
         UsageError: `file:` with another machine's name.
     """
     if not is_url(text):
-        return Address(text, (cwd / Path(text).expanduser()).absolute())
+        return Address(text, Path(os.path.normpath(cwd / Path(text).expanduser())))
     if text.partition("://")[0].lower() != _FILE:
         return Address(text)
     parts = urlsplit(text)

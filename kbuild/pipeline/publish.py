@@ -25,6 +25,7 @@ from kbuild.pipeline.upload.prepare import card_for, of_other_versions, untracea
 from kbuild.project import Project
 from kbuild.surface import Change
 from kbuild.versions.compare import interface_changes
+from kbuild.versions.model import Version
 from kbuild.versions.sources import Built, InMirror
 
 _REFUSED = "nothing was published:"
@@ -94,26 +95,25 @@ def prepare_mirror(
     target = target_of(options, project, version)
     place, patience = place_of(target.repo, target.branch), Patience(tries=PATIENT_TRIES, say=say)
     before = patience.persist(lambda: kept_at(store, place))
-    if options.missing and before:
-        there = variants_of(before.manifest.files)
-        candidates = tuple(c for c in candidates if c.name not in there)
+    tree = before.manifest.files if before else {}
+    if options.missing:
+        candidates = tuple(c for c in candidates if c.name not in variants_of(tree))
     card, card_problems = card_for(folders, project, candidates, target)
-    chosen = [c.folder for c in candidates]
-    interface, problems = (
-        _interface(chosen, place, store, patience, version) if before else ((), [])
-    )
+    chosen = [candidate.folder for candidate in candidates]
+    old = InMirror(store, place.repo, patience).version(place.branch) if before else None
+    interface, interface_problems = _interface(chosen, old, version)
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
         *objections(candidates, **allowed),
         *of_other_versions(project, candidates),
-        *problems,
+        *interface_problems,
         *card_problems,
     ]
     refuse(_REFUSED, reasons)
     layout = lay_out(chosen, project.root if project else None, card)
-    changes = mirror_changes(layout, before.manifest.files if before else {})
     job = Job(store, place, layout, patience)
-    return Prepared(job, before, changes, interface, tuple(untraceable(candidates)))
+    told = mirror_changes(layout, tree)
+    return Prepared(job, before, told, interface, tuple(untraceable(candidates)))
 
 
 def publish_prepared(prepared: Prepared) -> Outcome:
@@ -126,13 +126,12 @@ def publish_prepared(prepared: Prepared) -> Outcome:
 
 
 def _interface(
-    folders: Sequence[Path], place: Place, store: Store, patience: Patience, version: int
+    folders: Sequence[Path], old: Version | None, version: int
 ) -> tuple[tuple[Change, ...], list[Reason]]:
     """How the interface differs from what this version has been, and what speaks against that."""
-    if not folders:
+    if not folders or old is None:
         return (), []
     built = Built(folders[:1], None, "")
-    old = InMirror(store, place.repo, patience).version(place.branch)
     changes, unread = interface_changes(old, built.version(built.names()[0]))
     if unread:
         return (), [Reason("interface", unread)]

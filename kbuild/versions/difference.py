@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from kbuild.hub.layout import variant_of
+from kbuild.hub.layout import CHARTS, README, variant_of
 from kbuild.hub.values import Tree
 from kbuild.metadata import Metadata
 from kbuild.surface import Change
@@ -15,6 +16,7 @@ from kbuild.versions.model import Version, is_same, of_variant
 
 Kind = Literal["added", "removed", "changed"]
 _SHORT = 10
+_OF_THE_PLACE = (README, ".gitattributes", ".gitignore")
 
 
 @dataclass(frozen=True)
@@ -98,13 +100,13 @@ def variant_changes(old: Version, new: Version) -> tuple[VariantChange, ...]:
 
 
 def other_changes(old: Tree, new: Tree) -> tuple[FileChange, ...]:
-    """Files of no variant, by path."""
+    """Files of no variant, by path. The card is left out: it is made from the others."""
     parts = ({path: f for path, f in tree.items() if _is_other(path)} for tree in (old, new))
     return tuple(_files(*parts))
 
 
 def _is_other(path: str) -> bool:
-    return not variant_of(path) and path not in (".gitattributes", ".gitignore")
+    return not (variant_of(path) or path in _OF_THE_PLACE or fnmatchcase(path, CHARTS))
 
 
 def _variant(name: str, old: Version, new: Version) -> VariantChange | None:
