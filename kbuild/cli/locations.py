@@ -128,16 +128,20 @@ def patience_of(ctx: Context) -> Patience:
 def _parts(bare: str) -> tuple[str, str, str]:
     """`s3://bucket/kernels/org/relu` as root, owner and kernel; empty where there are too few."""
     match = _LAST_TWO.fullmatch(bare.rstrip("/"))
-    return (match[1] or ".", match[2], match[3]) if match else ("", "", "")
+    return (_root(match[1]), match[2], match[3]) if match else ("", "", "")
+
+
+def _root(found: str | None) -> str:
+    return "." if found is None else found or "/"
 
 
 def _split(text: str) -> tuple[str, str | None]:
     """An address and the version behind its last `@`; one before a slash belongs to a password."""
-    bare, at, name = text.rpartition("@")
-    scheme = bare.partition("://")[2] if "://" in bare else f"/{bare}"
-    if not at or ("/" not in scheme and "://" in text):
+    bare, _, name = text.rpartition("@")
+    scheme, _, rest = bare.rpartition("://")
+    if not bare or not name or "/" in name or (scheme and "/" not in rest):
         return text, None
-    return (bare, name) if bare and name and not name.startswith("/") else (text, None)
+    return bare, name
 
 
 def _on_hub(text: str, ctx: Context) -> Location:

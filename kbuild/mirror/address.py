@@ -73,8 +73,8 @@ def _secrets(text: str) -> Iterator[str]:
     """The parts of an address that are nobody's business, as written and decoded."""
     rest = text.partition("://")[2]
     user = re.match(r"([^/\s]*)@", rest)
-    parts = [user[1], *user[1].split(":", 1)[1:]] if user else []
-    query = text.partition("?")[2]
+    parts = [user[1], *user[1].split(":", 1)[1:], *re.split("[:@]", user[1])[1:]] if user else []
+    query = text.partition("#")[0].partition("?")[2]
     parts += [value for _, value in parse_qsl(query)] + [query]
     for part in parts:
         yield from (word for word in (part, unquote(part)) if len(word) >= _SHORTEST)
