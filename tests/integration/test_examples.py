@@ -53,6 +53,24 @@ def test_python_only_kernels_build_for_every_listed_backend(
     assert "_relu_noarch_cpu_" in bench.python(LOAD.format(path=str(bench.root / "build")))
 
 
+def test_the_card_follows_the_build(example: Callable[[str], Bench]) -> None:
+    bench = example("relu-noarch")
+    done = bench.kbuild("build")
+    card = bench.root / "build" / "CARD.md"
+    assert f"filled {card}" in done.stderr
+    text = card.read_text()
+    assert 'get_kernel("kbuild-examples/relu-noarch", version=1)' in text
+    assert "| `torch-cuda` | CUDA | any | any |" in text
+    assert "filled" not in bench.kbuild("build").stderr
+    bench.kbuild("fill-card", "--check")
+    init = bench.root / "torch-ext" / "relu_noarch" / "__init__.py"
+    init.write_text(f"{init.read_text()}VERSION = 3\n".replace("ReLU in Python", "Clips in Python"))
+    bench.kbuild("fill-card", "--check", expect=6)
+    bench.kbuild("build")
+    assert "Clips in Python alone" in card.read_text()
+    assert "The source of all variants was not what the commit holds" in card.read_text()
+
+
 @pytest.mark.compile
 def test_a_scaffold_for_all_backends_builds_and_passes_its_tests(tmp_path: Path) -> None:
     bench = Bench(tmp_path, tmp_path)

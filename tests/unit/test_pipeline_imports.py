@@ -17,7 +17,9 @@ print(*sorted(sys.modules))
 """
 
 
-@pytest.mark.parametrize("part", ["kbuild.checks", "kbuild.toolchains.debian_hip"])
+@pytest.mark.parametrize(
+    "part", ["kbuild.checks", "kbuild.card", "jinja2", "kbuild.toolchains.debian_hip"]
+)
 def test_a_build_imports_late(part: str) -> None:
     path = os.pathsep.join(filter(None, sys.path))
     done = LocalRunner().run([sys.executable, "-c", ASK], env=os.environ | {"PYTHONPATH": path})

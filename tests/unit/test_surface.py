@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbuild.surface import (
@@ -422,6 +422,7 @@ def means_the_same(before, after) -> bool:
     return after is not None and all(before[name] == after[name] for name in shared)
 
 
+@settings(max_examples=1000, deadline=None)
 @given(signature(), signature())
 def test_a_call_that_worked_still_means_the_same_when_nothing_breaks(old, new):
     changes = compare(
