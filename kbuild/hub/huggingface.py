@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _BRANCH = "refs/heads/"
 _PULL = "refs/pr/"
+_FIRST = (2, 3)
+"""The first release that commits to repositories of kernels."""
 _NO_TOKEN = "`hf auth login`, or set `HF_TOKEN` to a token that may write"  # noqa: S105
 
 
@@ -43,15 +45,25 @@ def open_hub(*, bars: bool = False, endpoint: str | None = None, token: str | No
         ToolchainError: `huggingface_hub` is not installed.
     """
     try:
-        from huggingface_hub import HfApi
+        from huggingface_hub import HfApi, __version__
     except ImportError as error:
         raise ToolchainError(
             "uploading needs huggingface_hub", hint="pip install 'kbuild[hub]'"
         ) from error
+    _refuse_old(__version__)
     utils: Any = import_module("huggingface_hub.utils")
     utils.logging.set_verbosity(logging.CRITICAL)
     (utils.enable_progress_bars if bars else utils.disable_progress_bars)()
     return HuggingFace(HfApi(endpoint=endpoint, token=token, library_name="kbuild"))
+
+
+def _refuse_old(version: str) -> None:
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdecimal()) < _FIRST:
+        oldest = ".".join(map(str, _FIRST))
+        raise ToolchainError(
+            f"huggingface_hub {version} does not upload kernels, {oldest} and newer do",
+            hint=f"pip install --upgrade 'huggingface_hub>={oldest}'",
+        )
 
 
 class HuggingFace:

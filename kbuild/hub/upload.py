@@ -64,16 +64,21 @@ def _settle(job: Job, once: Callable[[], bool]) -> None:
             if once():
                 return
             continue
-        except (Moved, Missing) as moved:
-            problem: HubError = moved
-            busy = Busy(moved.message, wait=0)
-        except Busy as lost:
-            problem = busy = lost
+        except (Moved, Missing, Busy) as error:
+            problem = error
         failures = 1 if job.commits > done else failures + 1
         done = job.commits
         if failures >= _ROUNDS:
             raise problem
-        job.patience.wait(busy, min(failures, job.patience.tries - 1))
+        _wait(job, problem, failures)
+
+
+def _wait(job: Job, problem: HubError, failures: int) -> None:
+    """A Hub that is busy is given time; where others come first, a moment is enough."""
+    if isinstance(problem, Busy):
+        job.patience.wait(problem, failures)
+    else:
+        job.patience.wait(Busy(problem.message, wait=0), 1)
 
 
 class _Version:
