@@ -91,7 +91,7 @@ def _in_folder(bare: str, name: str | None, ctx: Context, globs: Sequence[str]) 
     from kbuild.project import BUILD_FILE
     from kbuild.versions.sources import Built
 
-    project = path if (path / BUILD_FILE).is_file() else None
+    project = next((f for f in (path, path.parent) if (f / BUILD_FILE).is_file()), None)
     return Location(bare, (Built(discover(path, globs), project, bare),), name)
 
 
@@ -104,17 +104,18 @@ def _in_mirror(bare: str, name: str | None, ctx: Context) -> tuple[Source, ...]:
     from kbuild.versions.sources import InMirror
 
     patience = patience_of(ctx)
+    root, owner, kernel = _parts(bare)
+    named: tuple[InMirror, ...] = ()
+    if kernel:
+        store = open_store(parse_address(root, ctx.cwd))
+        named = (InMirror(store, Repo(f"{owner}/{kernel}"), patience),)
+        if name and named[0].has(name):  # first of all: it needs no list
+            return named
     store = open_store(parse_address(bare, ctx.cwd))
     kernels = patience.persist(lambda: kernels_in(store))
     if kernels:
         return tuple(InMirror(store, repo, patience) for repo in kernels)
-    root, owner, kernel = _parts(bare)
-    if not kernel:
-        return ()
-    repo = Repo(f"{owner}/{kernel}")
-    source = InMirror(open_store(parse_address(root, ctx.cwd)), repo, patience)
-    is_there = source.has(name) if name else bool(source.names())
-    return (source,) if is_there else ()
+    return named if named and not name and named[0].names() else ()
 
 
 def patience_of(ctx: Context) -> Patience:

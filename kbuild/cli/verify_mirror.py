@@ -33,6 +33,9 @@ def execute(args: Namespace, ctx: Context) -> int:
     else:
         ctx.ui.table(("version", "state", "files", "size"), [_row(v) for v in verdicts])
     for verdict in verdicts:
+        if not verdict.is_listed:
+            words = "is not listed: files that nobody published would not be found"
+            ctx.ui.warn(f"{verdict.place} {words}")
         for fault in verdict.faults:
             ctx.ui.error(CheckError(f"{verdict.place}: {fault}", ()))
     return CheckError.code if any(verdict.faults for verdict in verdicts) else 0

@@ -12,7 +12,7 @@ from kbuild.mirror.address import Address
 
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
 _DENIED = (401, 403)
-_GONE = 404
+_GONE, _UNABLE = 404, (405, 501)
 _FINAL = (errno.ENOSPC, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EDQUOT)
 _NETWORK = ("aiohttp", "asyncio", "botocore", "aiobotocore", "paramiko", "httpx", "requests")
 _ACCESS = "its driver takes credentials from the environment; docs/how-to/mirror.md says more"
@@ -23,9 +23,9 @@ def in_words(error: Exception, address: Address, what: str) -> KbuildError:
     """The error to raise instead. `what` follows "... was asked"."""
     asked = f"{address.shown} was asked {what}"
     said = address.hidden(_line(error))
-    if isinstance(error, NotImplementedError):
+    if isinstance(error, NotImplementedError) or _status(error) in _UNABLE:
         hint = "mirrors over HTTP can only be read" if address.text.startswith("http") else ""
-        return UsageError(f"its driver cannot do that when {asked}", hint=hint)
+        return UsageError(f"that cannot be done: {asked}", hint=hint)
     if isinstance(error, FileNotFoundError) or _status(error) == _GONE:
         return Missing(f"nothing is there when {asked}")
     if _is_denied(error):

@@ -10,7 +10,7 @@ from functools import partial
 from kbuild.errors import FileConflictError
 from kbuild.hub.layout import BUILD
 from kbuild.hub.patience import Patience
-from kbuild.hub.remote import Missing
+from kbuild.hub.remote import Denied, Missing
 from kbuild.hub.values import RemoteFile
 from kbuild.mirror.fill import sha256_of
 from kbuild.mirror.manifest import ManifestError
@@ -29,6 +29,8 @@ class Verdict:
     """Bytes that were read."""
     faults: tuple[str, ...] = ()
     """What is wrong, each in a sentence."""
+    is_listed: bool = True
+    """False where the store gives no lists: nobody can say then what else is there."""
 
 
 def verify(store: Store, place: Place, patience: Patience) -> Verdict:
@@ -49,8 +51,11 @@ def verify(store: Store, place: Place, patience: Patience) -> Verdict:
         found = pool.map(lambda path: check(path, files[path]), sorted(files))
         wrong = [fault for fault in found if fault]
     size = sum(file.size for file in files.values())
-    told = (*wrong, *_strangers(store, kept, patience), *_astray(store, kept))
-    return Verdict(place, len(files), size, told)
+    try:
+        strangers = tuple(_strangers(store, kept, patience))
+    except Denied:
+        return Verdict(place, len(files), size, tuple(wrong), is_listed=False)
+    return Verdict(place, len(files), size, (*wrong, *strangers, *_astray(store, kept)))
 
 
 def _fault(store: Store, top: str, patience: Patience, path: str, wanted: RemoteFile) -> str:

@@ -22,7 +22,7 @@ def differences(old: Version, new: Version, *, titles: tuple[str, str]) -> Diffe
         bump_of(interface, old, new),
         variants := variant_changes(old, new),
         _unchanged(old, new, {change.name for change in variants}),
-        other_changes(old.files, new.files),
+        other_changes(old.files, new.files) if old.has_all and new.has_all else (),
     )
 
 

@@ -36,6 +36,8 @@ class Version:
     files: Tree
     read: Callable[[str], bytes] = field(repr=False, compare=False)
     """A file's content by path; raises `HubError`."""
+    has_all: bool = True
+    """False where what belongs to no variant is not known, as beside a folder of variants."""
     dates: Callable[[], Mapping[str, datetime]] = field(default=_undated, repr=False, compare=False)
     """When each variant came to be as it is, as far as that is known; raises `HubError`."""
 

@@ -68,7 +68,7 @@ class OnHub:
             name,
             tree,
             lambda path: self._patience.persist(lambda: self._hub.read(repo, commit, path)),
-            lambda: self._patience.persist(lambda: self._hub.dates(repo, commit)),
+            dates=lambda: self._patience.persist(lambda: self._hub.dates(repo, commit)),
         )
 
 
@@ -129,7 +129,8 @@ class Built:
         layout = lay_out(self._folders, self._project)
         sources = {entry.path: entry.source for entry in layout.entries}
         files = {entry.path: file_of(entry) for entry in layout.entries}
-        version = Version(self._kernel, name, files, lambda path: _bytes(sources[path]))
+        has_all = layout.benchmarks is not None
+        version = Version(self._kernel, name, files, lambda path: _bytes(sources[path]), has_all)
         times = {folder.name: (folder / METADATA_FILE) for folder in self._folders}
         return _dated(version, {name: _mtime(path) for name, path in times.items()})
 
