@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -29,29 +29,39 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace, ctx: Context) -> int:
     """Print the versions, newest first."""
     location = locate(args.location, ctx)
-    told = [_told(source, location.name, args, ctx) for source in location.sources]
+    found = [
+        (source, source.version(name))
+        for source in location.sources
+        for name in ((location.name,) if location.name else source.names()[::-1])
+    ]
+    told = _told(found, args, ctx)
     if args.json:
-        ctx.ui.data_json([entry for entries in told for entry in entries])
+        ctx.ui.data_json(told)
         return 0
-    for source, entries in zip(location.sources, told, strict=True):
+    for source in location.sources:
         ctx.ui.data(source.title)
+        entries = [entry for entry in told if entry["where"] == source.title]
         if not entries:
             ctx.ui.data("  no versions")
         for entry in entries:
             _show(entry, ctx)
+    _warn(told, ctx)
     return 0
 
 
-def _told(source: Source, name: str | None, args: Namespace, ctx: Context) -> list[dict[str, Any]]:
-    from kbuild.versions.fitting import fitting
+def _told(
+    found: Sequence[tuple[Source, Version]], args: Namespace, ctx: Context
+) -> list[dict[str, Any]]:
+    from kbuild.versions.fitting import fittings
 
     python = chosen_python(args.python, ctx)
-    found = []
-    for chosen in (name,) if name else source.names()[::-1]:
-        version = source.version(chosen)
-        fits = fitting(version.variants, python, ctx.runner)
-        found.append(_object(source, version, fits))
-    return found
+    fits = fittings([version.variants for _, version in found], python, ctx.runner)
+    return [_object(*pair, fit) for pair, fit in zip(found, fits, strict=True)]
+
+
+def _warn(told: Sequence[Mapping[str, Any]], ctx: Context) -> None:
+    for reason in {entry["fits_unknown"] for entry in told} - {None}:
+        ctx.ui.warn(reason)
 
 
 def _object(source: Source, version: Version, fits: Fitting) -> dict[str, Any]:
@@ -89,8 +99,6 @@ def _show(told: Mapping[str, Any], ctx: Context) -> None:
     count = f"{len(variants)} variant{'s' * (len(variants) != 1)}"
     heading = f"{told['version']}{day}: {count}, {size_in_words(told['size'])}"
     ctx.ui.data(f"\n{ctx.ui.painted(heading, 'bold')}")
-    if told["fits_unknown"]:
-        ctx.ui.warn(told["fits_unknown"])
     rows = [
         (entry["variant"], size_in_words(entry["size"]), (entry["date"] or "-")[:10], entry["word"])
         for entry in variants

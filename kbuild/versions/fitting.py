@@ -9,6 +9,8 @@ from pathlib import Path
 from kbuild.checks.readers.probing import ask
 from kbuild.run import Runner
 
+_SEPARATOR = "--"
+
 
 @dataclass(frozen=True)
 class Fitting:
@@ -30,12 +32,16 @@ class Fitting:
         return self.refused.get(variant, "fits")
 
 
-def fitting(variants: Sequence[str], python: Path, runner: Runner) -> Fitting:
-    """Ask the client of an interpreter about the variants of one version."""
-    if not variants:
-        return Fitting()
-    answer = ask(runner, python, "fit_probe", *variants)
+def fittings(
+    versions: Sequence[Sequence[str]], python: Path, runner: Runner
+) -> tuple[Fitting, ...]:
+    """Ask the client of an interpreter about the variants of some versions, in one go."""
+    if not any(versions):
+        return tuple(Fitting() for _ in versions)
+    names = [name for variants in versions for name in (_SEPARATOR, *variants)][1:]
+    answer = ask(runner, python, "fit_probe", *names)
     if answer.state != "ok":
         reason = answer.reason.partition("\n")[0]
-        return Fitting(unknown=f"the kernels client cannot be asked: {reason}")
-    return Fitting(answer.facts.get("chosen"), answer.facts.get("refused", {}))
+        unknown = Fitting(unknown=f"the kernels client cannot be asked: {reason}")
+        return tuple(unknown for _ in versions)
+    return tuple(Fitting(told["chosen"], told["refused"]) for told in answer.facts["groups"])

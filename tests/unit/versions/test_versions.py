@@ -16,7 +16,7 @@ from kbuild.mirror.places import Place
 from kbuild.run import Done
 from kbuild.versions.compare import differences
 from kbuild.versions.difference import Difference
-from kbuild.versions.fitting import fitting
+from kbuild.versions.fitting import Fitting, fittings
 from kbuild.versions.model import Version, is_same
 from kbuild.versions.sources import Built, InMirror, in_order
 from kbuild.versions.text import in_lines
@@ -196,21 +196,28 @@ class Says:
 
 class TestFitting:
     def test_the_client_decides(self) -> None:
-        answer = {"state": "ok", "reason": "", "chosen": CPU, "refused": {CUDA: "no CUDA"}}
-        runner = Says(json.dumps(answer))
-        found = fitting([CPU, CUDA, "torch-cpu"], Path("python"), runner)  # type: ignore[arg-type]
-        assert runner.argv[2:] == (CPU, CUDA, "torch-cpu")
-        assert [found.word(name) for name in (CPU, CUDA, "torch-cpu")] == [
-            "loaded here",
-            "no CUDA",
-            "fits",
+        told = [
+            {"chosen": CPU, "refused": {CUDA: "no CUDA"}},
+            {"chosen": None, "refused": {CUDA: "no CUDA"}},
         ]
+        runner = Says(json.dumps({"state": "ok", "reason": "", "groups": told}))
+        versions = [(CPU, CUDA, "torch-cpu"), (CUDA,)]
+        first, second = fittings(versions, Path("python"), runner)  # type: ignore[arg-type]
+        assert runner.argv[2:] == (CPU, CUDA, "torch-cpu", "--", CUDA)
+        words = [first.word(name) for name in (CPU, CUDA, "torch-cpu")]
+        assert words == ["loaded here", "no CUDA", "fits"]
+        assert second.chosen is None
 
     def test_no_client(self) -> None:
-        answer = {"state": "absent", "reason": "No module named 'kernels'"}
-        found = fitting([CPU], Path("python"), Says(json.dumps(answer)))  # type: ignore[arg-type]
+        runner = Says(json.dumps({"state": "absent", "reason": "No module named 'kernels'"}))
+        (found,) = fittings([(CPU,)], Path("python"), runner)  # type: ignore[arg-type]
         assert found.word(CPU) == "?"
         assert "No module named" in found.unknown
 
     def test_no_variants_no_question(self) -> None:
-        assert fitting([], Path("python"), Says("")) is not None  # type: ignore[arg-type]
+        assert fittings([(), ()], Path("python"), Says("")) == (Fitting(), Fitting())  # type: ignore[arg-type]
+
+    def test_the_probe_answers_by_group(self) -> None:
+        from kbuild.checks.probes.fit_probe import groups_of
+
+        assert groups_of(["a", "b", "--", "--", "c"]) == [["a", "b"], [], ["c"]]
