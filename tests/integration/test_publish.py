@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 from integration_bench import Bench
+from mirror_bench import layout, metadata, room
 
+from kbuild.hub.values import Repo
+from kbuild.mirror.places import Place
 from tests.hub.fixture import HubBench
 
 REPO = "kbuild-examples/relu-noarch"
@@ -129,6 +132,29 @@ class TestLoading:
                 path.chmod(path.stat().st_mode | 0o200)
         assert first.startswith("[0.0, 2.0]")
         assert second == "[0.0, 2.0] Second."
+
+    def test_kernels_that_a_kernel_depends_on(self, tmp_path: Path, need_torch: None) -> None:
+        """At the version that it names, while a program loads another one."""
+        found = room("folder", tmp_path)
+        need = "from kernels import get_kernel_dep\nY = get_kernel_dep('org/first').X\n"
+        depends = {"kernel-depends": [{"repo-id": "org/first", "version": 1}]}
+        for name, version, code, more in (
+            ("first", 1, "X = 1\n", {}),
+            ("first", 2, "X = 2\n", {}),
+            ("second", 1, need, depends),
+        ):
+            told = metadata(version, name=name, id=f"_{name}_{version}", **more)
+            files = {VARIANT: {"__init__.py": code, "metadata.json": told}}
+            place = Place(Repo(f"org/{name}"), f"v{version}")
+            found.publish(layout(tmp_path / f"{name}{version}", files), place)
+        code = (
+            "from kernels import get_kernel\n"
+            "first = get_kernel('org/first', version=2)\n"
+            "print(first.X, get_kernel('org/second', version=1).Y)"
+        )
+        desk = Desk(Bench(tmp_path, tmp_path), tmp_path)
+        env = {"KERNELS_CACHE": str(desk.mirror), "HF_HUB_OFFLINE": "1"}
+        assert desk.load(code, **env) == ["2 1"]
 
     def test_a_copy_without_links(self, desk: Desk) -> None:
         """As `aws s3 sync` and the like make it."""
