@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli import build
 from kbuild.cli.context import Context
-from kbuild.cli.uploading import add_upload, carry_out, open_desk, upload_options
+from kbuild.cli.uploading import add_upload, carry_out, open_desk, tell, upload_options
 
 if TYPE_CHECKING:
     from kbuild.pipeline.options import BuildOptions
@@ -26,6 +26,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Ask, build, upload; nothing is uploaded when a variant fails."""
+    from kbuild.hub.target import Outcome
     from kbuild.pipeline import Doors
     from kbuild.pipeline.upload import before_build, prepare
     from kbuild.project import open_project
@@ -33,12 +34,14 @@ def execute(args: Namespace, ctx: Context) -> int:
     build.refuse_senseless(args)
     project = open_project(ctx.folder(args.kernel_dir))
     output = ctx.path(args.output) if args.output else None
-    options, wanted = build.options_of(args, ctx, project, output=output), upload_options(args)
+    options, wanted = build.options_of(args, ctx, project, output=output), upload_options(args, ctx)
     desk = open_desk(ctx)
     doors = Doors(ctx.runner, ctx.ui, ctx.cache)
     ahead = before_build(project, wanted, options.selection, desk, doors, identity=options.identity)
-    if args.dry_run or not ahead.variants:
-        return _nothing_built(ahead, args, ctx)
+    if args.dry_run:
+        return _show(ahead, args, ctx)
+    if not ahead.variants:
+        return tell(Outcome("no_changes", ahead.target, desk.hub.address), args, ctx)
     results, card = build.perform(project, _restricted(options, ahead, args), args, ctx)
     if code := build.exit_code(results):
         ctx.ui.warn("nothing was uploaded, since not everything was built")
@@ -58,15 +61,13 @@ def _folders(results: Sequence[Built]) -> list[Path]:
     return [result.path for result in results if result.path]
 
 
-def _nothing_built(ahead: Ahead, args: Namespace, ctx: Context) -> int:
-    """What would be built and uploaded; nothing of that, or nothing at all, is done."""
+def _show(ahead: Ahead, args: Namespace, ctx: Context) -> int:
+    """What would be built and uploaded; nothing of that is done."""
     target = ahead.target
     if args.json:
         names = {"repo_id": target.repo.id, "branch": target.branch}
         told = {"build": list(ahead.variants), "published": sorted(ahead.published)}
         ctx.ui.data_json({"ahead": names | told})
-    elif not ahead.variants:
-        ctx.ui.say(f"`{target.branch}` of {target.repo} has every variant that was asked for")
     else:
         ctx.ui.data(f"{target.repo} ({target.repo.kind}), {target.branch}")
         for name in ahead.variants:

@@ -29,7 +29,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     """Look at everything first; then upload what differs."""
     from kbuild.pipeline.upload import prepare, project_in
 
-    options = upload_options(args)
+    options = upload_options(args, ctx)
     folder = ctx.folder(args.kernel_dir)
     project = project_in(folder, options)
     folders = discover(folder, args.variant)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.context import Context
+from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from kbuild.hub.difference import Difference
@@ -61,10 +62,16 @@ def add_upload(parser: ArgumentParser) -> None:
     )
 
 
-def upload_options(args: Namespace) -> UploadOptions:
-    """What the options say."""
+def upload_options(args: Namespace, ctx: Context) -> UploadOptions:
+    """What the options say.
+
+    Raises:
+        UsageError: the outcome could not be written.
+    """
     from kbuild.pipeline.upload import UploadOptions
 
+    if args.output_json and not ctx.path(args.output_json).parent.is_dir():
+        raise UsageError(f"--output-json: `{args.output_json.parent}` is no folder")
     return UploadOptions(
         repo_id=args.repo_id,
         branch=args.branch,

@@ -49,7 +49,7 @@ folders = sorted(path.parent for path in project.glob("build/*/metadata.json"))
 card = {"README.md": project / "build" / "CARD.md"}
 try:
     layout = lay_out(folders, project, card)
-    target = Target(Repo(sys.argv[2]), "v1")
+    target = Target(Repo(sys.argv[2]), "v1", pull="pull" in sys.argv[3:])
     patience = Patience(tries=4, first=0.01)
     outcome = upload(Job(open_hub(), target, layout, patience, lambda text: None))
 except KbuildError as error:
@@ -207,9 +207,11 @@ class Killer:
             self._seen, self.after = 0, self.after * 2 if self.killed < 3 else 0
 
 
-def attempt(hub: HubBench, project: Path, killer: Killer | None = None) -> tuple[int, str]:
-    """One try; exit code and what it said."""
-    command = [sys.executable, "-c", _TRY, str(project), REPO]
+def attempt(
+    hub: HubBench, project: Path, killer: Killer | None = None, *, pull: bool = False
+) -> tuple[int, str]:
+    """One try, with `pull` as a pull request; exit code and what it said."""
+    command = [sys.executable, "-c", _TRY, str(project), REPO, *["pull"] * pull]
     process = subprocess.Popen(  # noqa: TID251
         command, env=hub.environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

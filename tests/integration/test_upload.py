@@ -312,6 +312,17 @@ class TestBeforeTheBuild:
         assert {"token", "sources", "card"} <= {*subjects}
         assert not (desk.root / "build").exists()
 
+    def test_a_build_that_fails_uploads_nothing(self, desk: Desk) -> None:
+        desk.change(
+            "torch-ext/relu_noarch/_relu.py",
+            "import torch\n",
+            "import torch\nimport no_such_module\n",
+        )
+        desk.commit()
+        done = desk.kbuild("build-and-upload", *TO, expect=6)
+        assert "nothing was uploaded" in done.stderr
+        assert desk.hub.hub.find("kernels", REPO) is None
+
     def test_only_what_is_missing(self, desk: Desk) -> None:
         desk.kbuild("upload", *TO, "--variant", "torch-cpu")
         shutil.rmtree(desk.root / "build")
@@ -324,7 +335,8 @@ class TestBeforeTheBuild:
             *desk.published()
         }
         done = desk.kbuild("build-and-upload", *TO, "--missing")
-        assert "has every variant that was asked for" in done.stderr
+        assert "has all of it already" in done.stderr
+        assert "built in" not in done.stderr
 
 
 def mark(desk: Desk, variant: str, *, dirty: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.hub.fixture import HubBench, running_hub
-from tests.hub.log import COMMITS
+from tests.hub.log import COMMITS, Record
 from tests.hub.uploads import (
     REPO,
     VARIANTS,
@@ -21,6 +21,7 @@ from tests.hub.uploads import (
     write_build,
     write_variant,
 )
+from tests.hub.values import Commit
 
 pytest.importorskip("huggingface_hub")
 # ruff: noqa: S311
@@ -137,3 +138,49 @@ def test_two_uploads_of_the_same_variant_do_not_mix(tmp_path: Path) -> None:
         lost = [said for code, said in ended if code]
         assert all("somebody else changed" in said for said in lost)
         assert any(code == 0 for code, _ in ended)
+
+
+def test_a_commit_of_others_in_between_is_no_obstacle(hub: HubBench, tmp_path: Path) -> None:
+    assert attempt(hub, write_build(tmp_path / "old", random.Random(1)))[0] == 0
+    project = write_build(tmp_path / "new", random.Random(2))
+    hub.faults.add("stale", "/commit/v1")
+    assert attempt(hub, project) == (0, "uploaded\n")
+    assert [kind for kind, _ in hub.faults.fired] == ["stale"]
+    titles = [c.title for c in _history(hub)]
+    assert titles[:2] == ["Uploaded using kbuild.", "Somebody was faster"]
+
+
+def test_who_changes_the_same_variant_ends_the_upload(hub: HubBench, tmp_path: Path) -> None:
+    assert attempt(hub, write_build(tmp_path / "old", random.Random(1)))[0] == 0
+    project = write_build(tmp_path / "new", random.Random(2))
+    theirs = f"build/{VARIANTS[0]}/__init__.py"
+
+    def interfere(record: Record) -> None:
+        if "/preupload/v1" in record.target and record.method == "POST":
+            hub.server.follow = None
+            assert hub.commit(REPO, "v1", {theirs: "theirs"}).status == 200
+
+    hub.server.follow = interfere
+    code, said = attempt(hub, project)
+    assert code == 1
+    assert f"somebody else changed `{theirs}`" in said
+    assert hub.content(REPO, "v1")[theirs] == b"theirs"
+    assert _history(hub)[0].title == "test"
+
+
+def test_a_pull_request_is_opened_once(hub: HubBench, tmp_path: Path) -> None:
+    """Also when the answer that it was opened is lost, and when the upload is begun again."""
+    assert attempt(hub, write_build(tmp_path / "old", random.Random(1)))[0] == 0
+    project = write_build(tmp_path / "new", random.Random(2))
+    before = hub.content(REPO, "v1")
+    hub.faults.add("cut-after-commit", COMMITS, times=2)
+    assert attempt(hub, project, pull=True) == (0, "pull_request_created\n")
+    assert attempt(hub, project, pull=True) == (0, "pull_request_created\n")
+    facts = hub.hub.repository(REPO).facts
+    assert sorted(pull.base for pull in facts.pulls.values()) == ["main", "v1"]
+    assert hub.content(REPO, "v1") == before
+
+
+def _history(hub: HubBench) -> list[Commit]:
+    repository = hub.hub.repository(REPO)
+    return repository.history(repository.resolve("v1"))

@@ -61,8 +61,10 @@ def prepare(
     refuse(_REFUSED, reasons)
     layout = lay_out([c.folder for c in candidates], project.root if project else None, card)
     told = difference(target, standing, layout, interface.changes)
-    warnings = (*of_versions(standing, target, version), *untraceable(candidates))
-    return Prepared(target, layout, told, warnings)
+    warnings = [*of_versions(standing, target, version), *untraceable(candidates)]
+    if not card:
+        warnings.append("there is no card: the repository's page will say nothing of the kernel")
+    return Prepared(target, layout, told, tuple(warnings))
 
 
 def send(prepared: Prepared, desk: Desk, doors: Doors) -> Outcome:
