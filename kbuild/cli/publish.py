@@ -43,7 +43,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Look at everything first; then publish what differs."""
-    options = upload_options(args)
+    options = upload_options(args, ctx)
     if args.to.startswith(_HUB):
         return _to_hub(args, ctx, _named_by(args.to, options))
     return _to_mirror(args, ctx, options)
