@@ -56,7 +56,7 @@ VERBS = tuple(
         (_HUB, "build-and-upload", "Build, and upload the result to the Hub"),
         (_HUB, "publish", "Publish built variants into a mirror, or to the Hub"),
         (_HUB, "verify-mirror", "Read a mirror, and compare every byte with its manifests"),
-        (_HUB, "versions", "List a kernel's versions, their variants, and which fits here"),
+        (_HUB, "versions", "List a kernel's versions, and which variants fit here"),
         (_HUB, "diff", "Say what differs between two versions of a kernel"),
         (_ITSELF, "toolchain", "Install, check and pin toolchains from wheels"),
         (_ITSELF, "schema", "Print the JSON Schema of build.toml"),
