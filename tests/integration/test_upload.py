@@ -313,11 +313,8 @@ class TestBeforeTheBuild:
         assert not (desk.root / "build").exists()
 
     def test_a_build_that_fails_uploads_nothing(self, desk: Desk) -> None:
-        desk.change(
-            "torch-ext/relu_noarch/_relu.py",
-            "import torch\n",
-            "import torch\nimport no_such_module\n",
-        )
+        outside = "import torch\n\nfrom ...elsewhere import nothing\n"
+        desk.change("torch-ext/relu_noarch/_relu.py", "import torch\n", outside)
         desk.commit()
         done = desk.kbuild("build-and-upload", *TO, expect=6)
         assert "nothing was uploaded" in done.stderr
