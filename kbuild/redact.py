@@ -9,14 +9,21 @@ from pathlib import Path
 
 MASK = "***"
 _OPTIONS = ("--identity-token", "--token")
-_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "SIGSTORE_IDENTITY_TOKEN")
+_VARIABLES = (
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "SIGSTORE_IDENTITY_TOKEN"),
+    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+    *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN"),
+)
 _SHORTEST = 8
 """Characters of the shortest secret: taking out less would eat into ordinary words."""
 _SHAPES = (
     re.compile(r"(?P<kept>)\bhf_(?:[A-Za-z0-9]{16,}|(?:oauth|jwt)_[\w.-]+)"),
     re.compile(r"(?i)(?P<kept>\bbearer )[^\s\"',}]+"),
-    re.compile(r"(?P<kept>://)[^/\s@]+(?=@)"),
-    re.compile(r"(?i)(?P<kept>[?&](?:x-amz-)?(?:signature|credential|security-token)=)[^&\s\"']+"),
+    re.compile(r"(?P<kept>://)[^/\s\"']+(?=@)"),
+    re.compile(
+        r"(?i)(?P<kept>[?&](?:[\w-]*[_-])?(?:signature|credential|token|secret|password|key|sig)=)"
+        r"[^&\s\"']+"
+    ),
 )
 
 

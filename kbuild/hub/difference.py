@@ -92,16 +92,16 @@ def _branch(branch: BranchDifference) -> Iterator[str]:
     yield f"  {branch.name}{': ' * bool(words)}{words}"
     if not wanted:
         return
-    yield from _folded("+", [e.path for e in wanted.adds if e.path not in wanted.replaced], wanted)
-    yield from _folded("~", sorted(wanted.replaced), wanted)
-    yield from _folded("-", wanted.deletes, wanted)
+    yield from folded("+", [e.path for e in wanted.adds if e.path not in wanted.replaced], wanted)
+    yield from folded("~", sorted(wanted.replaced), wanted)
+    yield from folded("-", wanted.deletes, wanted)
     if wanted.unchanged:
         yield f"    = {_files(len(wanted.unchanged))} unchanged"
     commits = len(batches(wanted))
     yield f"    {size_in_words(wanted.size)} to send in {commits} commit{'s' * (commits != 1)}"
 
 
-def _folded(mark: str, paths: Iterable[str], wanted: Changes) -> Iterator[str]:
+def folded(mark: str, paths: Iterable[str], wanted: Changes) -> Iterator[str]:
     """One line for each variant with more than a few files, and one for every other file."""
     sizes = {entry.path: entry.size for entry in wanted.adds}
     paths = tuple(paths)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.errors import ToolchainError
 from kbuild.hub.entry import Entry
+from kbuild.hub.layout import BUILD
 from kbuild.hub.refusals import in_words
 from kbuild.hub.remote import Denied, Hub, Missing
 from kbuild.hub.values import Account, Commit, Refs, RemoteFile, Repo, Tree
@@ -46,7 +48,7 @@ def open_hub(*, bars: bool = False, endpoint: str | None = None, token: str | No
         from huggingface_hub import HfApi, __version__
     except ImportError as error:
         raise ToolchainError(
-            "uploading needs huggingface_hub", hint="pip install 'kbuild[hub]'"
+            "the Hub needs huggingface_hub", hint="pip install 'kbuild[hub]'"
         ) from error
     _refuse_old(__version__)
     utils: Any = import_module("huggingface_hub.utils")
@@ -134,6 +136,21 @@ class HuggingFace:
         with _asking(f"for `{path}` of {repo}"):
             file = self._api.hf_hub_download(repo.id, path, revision=commit, repo_type=repo.kind)
             return Path(file).read_bytes()
+
+    def dates(self, repo: Repo, commit: str) -> Mapping[str, datetime]:
+        """See `Hub.dates`."""
+        from huggingface_hub import RepoFolder
+
+        try:
+            with _asking(f"when {repo} was changed"):
+                entries = self._api.list_repo_tree(
+                    repo.id, BUILD, revision=commit, repo_type=repo.kind, expand=True
+                )
+                folders = [entry for entry in entries if isinstance(entry, RepoFolder)]
+        except Missing:
+            return {}
+        dated = ((entry.path.removeprefix(f"{BUILD}/"), entry.last_commit) for entry in folders)
+        return {name: last.date for name, last in dated if last is not None}
 
     def create_repo(self, repo: Repo, *, private: bool) -> None:
         """See `Hub.create_repo`."""

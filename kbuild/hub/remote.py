@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from kbuild.errors import HubError
@@ -60,6 +61,10 @@ class Hub(Protocol):
 
     def read(self, repo: Repo, commit: str, path: str) -> bytes:
         """The content of a file."""
+        ...
+
+    def dates(self, repo: Repo, commit: str) -> Mapping[str, datetime]:
+        """When each variant of a commit was changed last."""
         ...
 
     def create_repo(self, repo: Repo, *, private: bool) -> None:

@@ -19,6 +19,8 @@ LAYERS = (
         "build",
         "checks",
         "hub",
+        "mirror",
+        "versions",
         "languages",
         "nix",
         "package",

@@ -20,6 +20,9 @@ TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567"  # noqa: S105
         ("http://me:secret@hub.example/x", "http://***@hub.example/x"),
         ("x?X-Amz-Signature=12ab&part=1", "x?X-Amz-Signature=***&part=1"),
         ("x?a=1&X-Amz-Credential=AK%2F&signature=9", "x?a=1&X-Amz-Credential=***&signature=***"),
+        ("sftp://me:p@ss@host/x, ftp://a@b", "sftp://***@host/x, ftp://***@b"),
+        ("s3://b/x?secret_key=a1&v=2&sig=b", "s3://b/x?secret_key=***&v=2&sig=***"),
+        ("a?monkey=1&turnkey=2", "a?monkey=1&turnkey=2"),
         ("hf_hub_download and hf_transfer stay", "hf_hub_download and hf_transfer stay"),
     ],
 )

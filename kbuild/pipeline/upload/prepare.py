@@ -48,20 +48,20 @@ def prepare(
     standing = look(desk.hub, target, desk.patience)
     if options.missing:
         candidates = tuple(c for c in candidates if c.name not in standing.variants)
-    card, card_problems = _card(folders, project, candidates, target)
+    card, card_problems = card_for(folders, project, candidates, target)
     interface = _interface(candidates, target, standing, desk, version)
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
         *standing.reasons,
         *objections(candidates, **allowed),
-        *_of_other_versions(project, candidates),
+        *of_other_versions(project, candidates),
         *interface.reasons(version),
         *card_problems,
     ]
     refuse(_REFUSED, reasons)
     layout = lay_out([c.folder for c in candidates], project.root if project else None, card)
     told = difference(target, standing, layout, interface.changes)
-    warnings = [*of_versions(standing, target, version), *_untraceable(candidates)]
+    warnings = [*of_versions(standing, target, version), *untraceable(candidates)]
     if not card:
         warnings.append("there is no card: the repository's page will say nothing of the kernel")
     return Prepared(target, layout, told, tuple(warnings))
@@ -86,20 +86,20 @@ def _interface(
     return Interface()
 
 
-def _card(
+def card_for(
     folders: Sequence[Path],
     project: Project | None,
     candidates: Sequence[Candidate],
     target: Target,
 ) -> tuple[dict[str, bytes], tuple[Reason, ...]]:
+    """The card of what was looked at, and why it may not be published."""
     faults = {c.name: c.findings[0].what for c in candidates if not c.compliant}
     dirty = [c.name for c in candidates if c.dirty]
     return card_of(folders[0].parent, project, target, faults=faults, dirty=dirty)
 
 
-def _of_other_versions(
-    project: Project | None, candidates: Sequence[Candidate]
-) -> Iterator[Reason]:
+def of_other_versions(project: Project | None, candidates: Sequence[Candidate]) -> Iterator[Reason]:
+    """Variants of another version than the project's."""
     now = project.file.general.version if project else None
     for candidate in candidates:
         made = candidate.metadata
@@ -108,7 +108,8 @@ def _of_other_versions(
             yield Reason(candidate.name, words, "build it again, or move it out of the folder")
 
 
-def _untraceable(candidates: Sequence[Candidate]) -> Iterator[str]:
+def untraceable(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """What nobody could build again, in words."""
     for candidate in candidates:
         made = candidate.metadata.provenance if candidate.metadata else None
         if made is None or made.kernel is None:

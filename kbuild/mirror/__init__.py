@@ -1,0 +1,1 @@
+"""Mirrors: folders and object stores that hold published kernels, without a Hub."""

@@ -1,0 +1,182 @@
+"""A mirror in a folder of this machine, or of a file server that is mounted here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kbuild.errors import FileConflictError, HubError
+from kbuild.hub.remote import Denied, Missing
+
+_BLOCK = 1 << 20
+_READABLE = 0o444
+_PLAIN = 0o644
+_TEMPORARY = ".kbuild-"
+_WORKERS = 4
+
+
+class Folder:
+    """See `Store`. Files come into place by renames, copies inside are hard links."""
+
+    workers = _WORKERS
+    rereads = True
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def shown(self) -> str:
+        """See `Store.shown`."""
+        return str(self.root)
+
+    def blocks(self, path: str) -> Iterator[bytes]:
+        """See `Store.blocks`."""
+        with _said(self.root / path), (self.root / path).open("rb") as file:
+            while block := file.read(_BLOCK):
+                yield block
+
+    def read(self, path: str) -> bytes:
+        """See `Store.read`."""
+        with _said(self.root / path):
+            return (self.root / path).read_bytes()
+
+    def write(self, path: str, source: Path | bytes) -> None:
+        """See `Store.write`."""
+        target = self.root / path
+        with _said(target), _beside(target) as fresh:
+            if isinstance(source, bytes):
+                fresh.write_bytes(source)
+            else:
+                shutil.copyfile(source, fresh)
+            mode = _PLAIN if isinstance(source, bytes) else source.stat().st_mode & 0o777
+            fresh.chmod(mode | _READABLE)
+            _settle(fresh)
+            fresh.replace(target)
+
+    def duplicate(self, old: str, new: str) -> None:
+        """See `Store.duplicate`."""
+        source, target = self.root / old, self.root / new
+        with _said(source), _beside(target) as fresh:
+            fresh.unlink()
+            try:
+                os.link(source, fresh)
+            except FileNotFoundError:
+                raise
+            except OSError:  # a file system without hard links
+                shutil.copy2(source, fresh)
+            fresh.replace(target)
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """See `Store.names`."""
+        with _said(self.root / folder):
+            try:
+                return tuple(sorted(path.name for path in (self.root / folder).iterdir()))
+            except (FileNotFoundError, NotADirectoryError):
+                return ()
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """See `Store.sizes`. Links to folders are not followed."""
+        top = self.root / folder
+        found = (Path(base, name) for base, _, names in os.walk(top) for name in names)
+        with _said(top):
+            return {
+                path.relative_to(top).as_posix(): path.lstat().st_size
+                for path in found
+                if not path.name.startswith(_TEMPORARY)
+            }
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """See `Store.remove`."""
+        for path in paths:
+            target = self.root / path
+            with _said(target):
+                target.unlink(missing_ok=True)
+            for parent in target.parents:
+                if parent == self.root or not _emptied(parent):
+                    break
+
+    def point(self, link: str, target: str) -> bool:
+        """See `Store.point`.
+
+        Raises:
+            FileConflictError: something is there that is no link.
+        """
+        place = self.root / link
+        if place.exists() and not place.is_symlink():
+            hint = "move it away: a mirror has a link to the version's files there"
+            raise FileConflictError(f"`{place}` was not made by kbuild", hint=hint)
+        with _said(place), _beside(place) as fresh:
+            fresh.unlink()
+            try:
+                fresh.symlink_to(target, target_is_directory=True)
+            except (OSError, NotImplementedError):
+                return False
+            fresh.replace(place)
+        return True
+
+    def target(self, link: str) -> str | None:
+        """See `Store.target`."""
+        place = self.root / link
+        return place.readlink().as_posix() if place.is_symlink() else None
+
+    @contextmanager
+    def alone(self, path: str) -> Iterator[None]:
+        """See `Store.alone`: a lock that ends with the process."""
+        from filelock import FileLock
+
+        place = self.root / path
+        with _said(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(place)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """An empty file in the same folder, gone afterwards unless it was moved."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=_TEMPORARY)
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        with suppress(FileNotFoundError):
+            Path(name).unlink()
+
+
+def _settle(path: Path) -> None:
+    """On the disk before anything names it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _emptied(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """What the system says, in words."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise Missing(f"`{path}` does not exist") from error
+    except PermissionError as error:
+        raise Denied(f"`{error.filename or path}`: permission denied") from error
+    except OSError as error:
+        raise HubError(f"`{error.filename or path}`: {error.strerror or error}") from error
