@@ -54,6 +54,7 @@ def timed(argv: list[str], **options: object) -> float:
 def kbuild(project: Path, cache: Path, *, objects: bool = True) -> tuple[float, dict[str, object]]:
     """Seconds and outcome of one `kbuild build`, with or without its object cache."""
     argv = [sys.executable, "-m", "kbuild", "build", str(project), "--json"]
+    argv += ["--driver", "local"]
     argv += ["--backend", "cpu", "--toolchain", "host"]
     env = {**os.environ, "KBUILD_CACHE_DIR": str(cache), "KBUILD_CACHE": "on" if objects else "off"}
     began = time.perf_counter()
