@@ -36,7 +36,9 @@ def build(project: Path, cache: Path) -> dict[str, float]:
     The peak of kbuild itself is in MB.
     """
     used = children()
-    ran = kbuild(["build", str(project), "--driver", "local"], {**os.environ, "KBUILD_CACHE_DIR": str(cache)})
+    ran = kbuild(
+        ["build", str(project), "--driver", "local"], {**os.environ, "KBUILD_CACHE_DIR": str(cache)}
+    )
     made = [one for one in ran.answer["variants"] if one["path"]]
     return {
         "wall": ran.wall,

@@ -92,7 +92,7 @@ def test_the_readme_has_two_set_up_commands():
     lines = [line for line in read("README.md").splitlines() if line.startswith(SETUP)]
     assert len(lines) == 2
     assert "kbuild build examples/relu" in lines[0]
-    assert lines[1].endswith(".venv/bin/pytest")
+    assert ".venv/bin/pytest" in lines[1]
 
 
 def test_ci_runs_what_the_readme_says():
