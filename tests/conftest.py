@@ -13,18 +13,6 @@ UNSET = (
 )
 
 
-TOGETHER = {"test_rocm": "hip", "test_rocm_full_abi": "hip"}
-"""Files whose tests share what is fetched or made once per process."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes (`pytest -n`), the tests of one file stay in one of them."""
-    for item in items:
-        name = item.path.stem
-        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(name, name)))
-
-
 @pytest.fixture(scope="session")
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """kbuild's cache folder of this test session."""

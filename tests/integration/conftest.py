@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,8 +53,9 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bench]:
 
 @pytest.fixture(scope="session")
 def hip_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache for all tests that compile for ROCm: 67 MB of packages are fetched once."""
-    return tmp_path_factory.mktemp("hip") / "cache"
+    """A cache for all tests that compile for ROCm, in whatever process: 67 MB are fetched once."""
+    root = tmp_path_factory.getbasetemp()
+    return (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "hip-cache"
 
 
 @pytest.fixture
