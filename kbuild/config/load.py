@@ -54,6 +54,13 @@ def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") ->
     return Loaded(model, migrated.edition, problems)
 
 
+def located(
+    issues: Iterable[Issue], tree: SourceTree, file: str = "build.toml"
+) -> tuple[Problem, ...]:
+    """Issues found after the file was loaded, with their lines."""
+    return _located(issues, read(tree, file), tree, file)
+
+
 def _backends_named(document: Document) -> frozenset[str]:
     kernels = (section.get("backend") for _, section in document.kernels())
     return frozenset({*document.backends(), *(name for name in kernels if isinstance(name, str))})

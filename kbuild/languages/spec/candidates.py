@@ -1,0 +1,225 @@
+"""Candidates: `configs`, `matrix`, and constants that no candidate sets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kbuild.config.languages import LaunchKeys
+from kbuild.config.suggest import listed, one_of, toml_type
+from kbuild.languages.expression import Expression, ExpressionError
+from kbuild.languages.spec.dialects import Dialect
+from kbuild.languages.spec.place import Place
+from kbuild.languages.spec.scope import Scope
+from kbuild.languages.spec.values import Candidate, Constant, Scalar
+
+AUTOTUNE = "autotune"
+_WORDS = ("when", "archs")
+"""Keys of a candidate with a meaning of their own."""
+MOST = 4096
+"""More candidates than anybody compiles."""
+
+
+def constant_names(keys: LaunchKeys, dialect: Dialect) -> dict[str, None]:
+    """The constants that every candidate sets, in order; those that some lack are errors."""
+    tables = [*_tables(keys), keys.matrix]
+    names = (name for table in tables for name in table)
+    known = (*_WORDS, *dialect.options)
+    return dict.fromkeys(name for name in names if name not in known)
+
+
+def is_autotuned(keys: LaunchKeys) -> bool:
+    """True when the kernel brings its candidates."""
+    return bool(keys.configs == AUTOTUNE)
+
+
+def read_candidates(
+    keys: LaunchKeys, dialect: Dialect, scope: Scope, place: Place
+) -> tuple[Candidate, ...]:
+    """The candidates in order; errors at `place`, the launch."""
+    if keys.configs and keys.matrix:
+        place.at("matrix").error("`configs` is given as well", "keep one of the two")
+    if isinstance(keys.configs, str):
+        _judge_word(keys.configs, dialect, place.at("configs"))
+        return ()
+    if keys.matrix:
+        return _matrix(keys.matrix, dialect, place.at("matrix"))
+    tables = _tables(keys)
+    expected = constant_names(keys, dialect)
+    where = place.at("configs")
+    for index, item in enumerate(keys.configs):
+        if not isinstance(item, dict):
+            where.at(index).error(f"must be a table, not {toml_type(item)}")
+    found = tuple(
+        _candidate(table, expected, dialect, scope, where.at(index))
+        for index, table in enumerate(tables)
+    )
+    _judge_all(found, where)
+    return found or (Candidate(),)
+
+
+def read_constants(table: Mapping[str, Any], scope: Scope, place: Place) -> tuple[Constant, ...]:
+    """The constants that a launch sets itself; errors at `place`, the table.
+
+    Args:
+        table: constant -> value, expression or table.
+        scope: with the constants of candidates, without these.
+        place: the `constants` table.
+    """
+    read = (_constant(name, value, scope, place.at(name)) for name, value in table.items())
+    return tuple(constant for constant in read if constant is not None)
+
+
+def _tables(keys: LaunchKeys) -> list[Mapping[str, Any]]:
+    if isinstance(keys.configs, str):
+        return []
+    return [item for item in keys.configs if isinstance(item, dict)]
+
+
+def _judge_word(word: str, dialect: Dialect, place: Place) -> None:
+    if word != AUTOTUNE:
+        place.error(f"`{word}` is neither a list nor `{AUTOTUNE}`")
+    elif not dialect.own_candidates:
+        place.error(f"`{dialect.name}` kernels have no candidates of their own", "list them")
+
+
+def _candidate(
+    table: Mapping[str, Any],
+    expected: Mapping[str, None],
+    dialect: Dialect,
+    scope: Scope,
+    place: Place,
+) -> Candidate:
+    lacking = [name for name in expected if name not in table]
+    if lacking:
+        place.error(f"lacks {listed(lacking)}, which another candidate sets")
+    constants = tuple((name, table[name]) for name in expected if _is_scalar(table, name, place))
+    options = tuple(
+        (name, table[name]) for name in dialect.options if _is_scalar(table, name, place)
+    )
+    when = _when(table.get("when"), dict(constants), scope, place.at("when"))
+    return Candidate(constants, options, when, _archs(table.get("archs", []), place.at("archs")))
+
+
+def _is_scalar(table: Mapping[str, Any], name: str, place: Place) -> bool:
+    value = table.get(name)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value is not None
+    place.at(name).error(f"must be a number, a boolean or a string, not {toml_type(value)}")
+    return False
+
+
+def _when(
+    text: Any, constants: Mapping[str, Scalar], scope: Scope, place: Place
+) -> Expression | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        place.error(f"must be a condition in quotes, not {toml_type(text)}")
+        return None
+    condition = scope.condition(text, place)
+    if condition is None:
+        return None
+    numbers = {name: int(value) for name, value in constants.items() if isinstance(value, int)}
+    try:
+        bound = condition.bind(numbers)
+    except ExpressionError as error:
+        place.error(f"`{text}`: {error.message} (column {error.column})")
+        return None
+    if bound.constant == 0:
+        place.error(f"`{text}` never holds with these constants", "remove the candidate")
+    return None if bound.constant else bound
+
+
+def _archs(value: Any, place: Place) -> tuple[str, ...]:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    place.error('must be a list of archs, e.g. `["9.0"]`')
+    return ()
+
+
+def _judge_all(found: Sequence[Candidate], place: Place) -> None:
+    for index, candidate in enumerate(found):
+        if candidate in found[:index]:
+            first = found.index(candidate) + 1
+            place.at(index).error(f"is the same as candidate {first}", "remove one of them")
+    if found and all(candidate.when is not None for candidate in found):
+        hint = "leave `when` out of the last one, unless that is meant"
+        place.warning("every candidate has `when`: calls that fit none are refused", hint)
+
+
+def _matrix(
+    matrix: Mapping[str, Sequence[Any]], dialect: Dialect, place: Place
+) -> tuple[Candidate, ...]:
+    errors = place.errors
+    count = 1
+    for name, values in matrix.items():
+        count *= len(values)
+        if name in _WORDS:
+            place.at(name).error(f"`{name}` belongs to a candidate", "write `configs` instead")
+        if not values:
+            place.at(name).error("lists no values")
+        for index, value in enumerate(values):
+            if not isinstance(value, (bool, int, float, str)):
+                place.at(name, index).error("must be a number, a boolean or a string")
+            elif (type(value), value) in [(type(one), one) for one in values[:index]]:
+                place.at(name, index).error(f"`{value}` is listed twice", "keep one of them")
+    if count > MOST:
+        place.error(f"makes {count} candidates, more than {MOST}", "leave some values out")
+    if place.errors > errors:
+        return ()
+    rows = itertools.product(*matrix.values())
+    return tuple(_row(dict(zip(matrix, row, strict=True)), dialect) for row in rows)
+
+
+def _row(values: Mapping[str, Scalar], dialect: Dialect) -> Candidate:
+    options = tuple((name, values[name]) for name in values if name in dialect.options)
+    constants = tuple((name, values[name]) for name in values if name not in dialect.options)
+    return Candidate(constants, options)
+
+
+def _constant(name: str, value: Any, scope: Scope, place: Place) -> Constant | None:
+    if isinstance(value, str):
+        return _expression(name, value, (), scope, place)
+    if not isinstance(value, dict):
+        return Constant(name, value)
+    unknown = sorted(value.keys() - {"value", "choices", "string"})
+    if unknown:
+        place.at(unknown[0]).error(
+            "unknown key", one_of(unknown[0], ("value", "choices", "string"))
+        )
+        return None
+    if isinstance(value.get("string"), str) and len(value) == 1:
+        return Constant(name, value["string"])
+    text, choices = value.get("value"), value.get("choices", [])
+    if not isinstance(text, (str, int)) or not _are_choices(choices):
+        hint = 'e.g. `{ value = "next_pow2(N)", choices = [1024, 2048] }` or `{ string = "gelu" }`'
+        place.error("is neither an expression with choices nor a string", hint)
+        return None
+    return _expression(name, text, tuple(choices), scope, place)
+
+
+def _are_choices(value: Any) -> bool:
+    """A list of different integers or booleans; it may be empty."""
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        return False
+    return len({(type(item), item) for item in value}) == len(value)
+
+
+def _expression(
+    name: str, text: str | int, choices: tuple[Scalar, ...], scope: Scope, place: Place
+) -> Constant | None:
+    found = scope.expression(text, place)
+    if found is None:
+        return None
+    if found.constant is not None:
+        value: Scalar = bool(found.constant) if found.is_condition else found.constant
+        return Constant(name, value)
+    if not choices and scope.is_condition(found):
+        choices = (False, True)
+    if not choices:
+        hint = f'write `{name} = {{ value = "{text}", choices = [ ... ] }}`'
+        place.error(f"`{text}` differs from call to call: which values are compiled for?", hint)
+        return None
+    return Constant(name, None, found, choices)
