@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from kbuild.languages.spec.values import Candidate, Constant, Scalar
 AUTOTUNE = "autotune"
 _WORDS = ("when", "archs")
 """Keys of a candidate with a meaning of their own."""
+_ARCH = re.compile(r"(?:[3-9]|1\d)\.\d[af]?|gfx[1-9]\d?[0-9a-f]{2}")
 MOST = 4096
 """More candidates than anybody compiles."""
 
@@ -104,10 +107,18 @@ def _candidate(
 
 def _is_scalar(table: Mapping[str, Any], name: str, place: Place) -> bool:
     value = table.get(name)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value is not None
-    place.at(name).error(f"must be a number, a boolean or a string, not {toml_type(value)}")
-    return False
+    if value is None:
+        return False
+    if not _fits(value):
+        place.at(name).error(f"must be a number, a boolean or a string, not {toml_type(value)}")
+    return _fits(value)
+
+
+def _fits(value: Any) -> bool:
+    """A scalar that is equal to itself everywhere: not `nan`, not `inf`."""
+    return isinstance(value, (bool, int, str)) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
 
 
 def _when(
@@ -133,16 +144,20 @@ def _when(
 
 
 def _archs(value: Any, place: Place) -> tuple[str, ...]:
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return tuple(value)
-    place.error('must be a list of archs, e.g. `["9.0"]`')
-    return ()
+    if not isinstance(value, list):
+        place.error('must be a list of archs, e.g. `["9.0"]`')
+        return ()
+    for index, item in enumerate(value):
+        if not isinstance(item, str) or not _ARCH.fullmatch(item):
+            place.at(index).error(f"`{item}` is not an arch", "e.g. `9.0`, `9.0a` or `gfx942`")
+    return tuple(str(item) for item in value)
 
 
 def _judge_all(found: Sequence[Candidate], place: Place) -> None:
-    for index, candidate in enumerate(found):
-        if candidate in found[:index]:
-            first = found.index(candidate) + 1
+    written = [repr(candidate) for candidate in found]
+    for index, candidate in enumerate(written):
+        if candidate in written[:index]:  # True equals 1, but is not written so
+            first = written.index(candidate) + 1
             place.at(index).error(f"is the same as candidate {first}", "remove one of them")
     if found and all(candidate.when is not None for candidate in found):
         hint = "leave `when` out of the last one, unless that is meant"
@@ -161,7 +176,7 @@ def _matrix(
         if not values:
             place.at(name).error("lists no values")
         for index, value in enumerate(values):
-            if not isinstance(value, (bool, int, float, str)):
+            if not _fits(value):
                 place.at(name, index).error("must be a number, a boolean or a string")
             elif (type(value), value) in [(type(one), one) for one in values[:index]]:
                 place.at(name, index).error(f"`{value}` is listed twice", "keep one of them")
@@ -183,6 +198,8 @@ def _constant(name: str, value: Any, scope: Scope, place: Place) -> Constant | N
     if isinstance(value, str):
         return _expression(name, value, (), scope, place)
     if not isinstance(value, dict):
+        if not _fits(value):
+            place.error("must be a finite number")
         return Constant(name, value)
     unknown = sorted(value.keys() - {"value", "choices", "string"})
     if unknown:

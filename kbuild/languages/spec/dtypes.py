@@ -9,11 +9,24 @@ from kbuild.config.suggest import listed, one_of
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import DtypeRule
 
-DTYPES = (
-    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
-    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"),
-)
-"""Torch's names of the dtypes that kernels are compiled for."""
+DTYPES = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+}
+"""Torch's names of the dtypes that kernels are compiled for -> bytes of an element."""
 _ALIASES = {
     "fp16": "float16",
     "f16": "float16",
