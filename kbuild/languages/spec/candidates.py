@@ -1,20 +1,20 @@
-"""Candidates: `configs`, `matrix`, and constants that no candidate sets."""
+"""Candidates: `configs` and `matrix`."""
 
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.config.languages import LaunchKeys
-from kbuild.config.suggest import listed, one_of, toml_type
+from kbuild.config.suggest import listed, toml_type
 from kbuild.languages.expression import Expression, ExpressionError
+from kbuild.languages.spec.constants import is_scalar
 from kbuild.languages.spec.dialects import Dialect
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
-from kbuild.languages.spec.values import Candidate, Constant, Scalar
+from kbuild.languages.spec.values import Candidate, Scalar
 
 AUTOTUNE = "autotune"
 _WORDS = ("when", "archs")
@@ -62,18 +62,6 @@ def read_candidates(
     return found or (Candidate(),)
 
 
-def read_constants(table: Mapping[str, Any], scope: Scope, place: Place) -> tuple[Constant, ...]:
-    """The constants that a launch sets itself; errors at `place`, the table.
-
-    Args:
-        table: constant -> value, expression or table.
-        scope: with the constants of candidates, without these.
-        place: the `constants` table.
-    """
-    read = (_constant(name, value, scope, place.at(name)) for name, value in table.items())
-    return tuple(constant for constant in read if constant is not None)
-
-
 def _tables(keys: LaunchKeys) -> list[Mapping[str, Any]]:
     if isinstance(keys.configs, str):
         return []
@@ -109,16 +97,9 @@ def _is_scalar(table: Mapping[str, Any], name: str, place: Place) -> bool:
     value = table.get(name)
     if value is None:
         return False
-    if not _fits(value):
+    if not is_scalar(value):
         place.at(name).error(f"must be a number, a boolean or a string, not {toml_type(value)}")
-    return _fits(value)
-
-
-def _fits(value: Any) -> bool:
-    """A scalar that is equal to itself everywhere: not `nan`, not `inf`."""
-    return isinstance(value, (bool, int, str)) or (
-        isinstance(value, float) and math.isfinite(value)
-    )
+    return is_scalar(value)
 
 
 def _when(
@@ -176,7 +157,7 @@ def _matrix(
         if not values:
             place.at(name).error("lists no values")
         for index, value in enumerate(values):
-            if not _fits(value):
+            if not is_scalar(value):
                 place.at(name, index).error("must be a number, a boolean or a string")
             elif (type(value), value) in [(type(one), one) for one in values[:index]]:
                 place.at(name, index).error(f"`{value}` is listed twice", "keep one of them")
@@ -192,51 +173,3 @@ def _row(values: Mapping[str, Scalar], dialect: Dialect) -> Candidate:
     options = tuple((name, values[name]) for name in values if name in dialect.options)
     constants = tuple((name, values[name]) for name in values if name not in dialect.options)
     return Candidate(constants, options)
-
-
-def _constant(name: str, value: Any, scope: Scope, place: Place) -> Constant | None:
-    if isinstance(value, str):
-        return _expression(name, value, (), scope, place)
-    if not isinstance(value, dict):
-        if not _fits(value):
-            place.error("must be a finite number")
-        return Constant(name, value)
-    unknown = sorted(value.keys() - {"value", "choices", "string"})
-    if unknown:
-        place.at(unknown[0]).error(
-            "unknown key", one_of(unknown[0], ("value", "choices", "string"))
-        )
-        return None
-    if isinstance(value.get("string"), str) and len(value) == 1:
-        return Constant(name, value["string"])
-    text, choices = value.get("value"), value.get("choices", [])
-    if not isinstance(text, (str, int)) or not _are_choices(choices):
-        hint = 'e.g. `{ value = "next_pow2(N)", choices = [1024, 2048] }` or `{ string = "gelu" }`'
-        place.error("is neither an expression with choices nor a string", hint)
-        return None
-    return _expression(name, text, tuple(choices), scope, place)
-
-
-def _are_choices(value: Any) -> bool:
-    """A list of different integers or booleans; it may be empty."""
-    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-        return False
-    return len({(type(item), item) for item in value}) == len(value)
-
-
-def _expression(
-    name: str, text: str | int, choices: tuple[Scalar, ...], scope: Scope, place: Place
-) -> Constant | None:
-    found = scope.expression(text, place)
-    if found is None:
-        return None
-    if found.constant is not None:
-        value: Scalar = bool(found.constant) if found.is_condition else found.constant
-        return Constant(name, value)
-    if not choices and scope.is_condition(found):
-        choices = (False, True)
-    if not choices:
-        hint = f'write `{name} = {{ value = "{text}", choices = [ ... ] }}`'
-        place.error(f"`{text}` differs from call to call: which values are compiled for?", hint)
-        return None
-    return Constant(name, None, found, choices)

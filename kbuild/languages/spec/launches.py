@@ -11,8 +11,8 @@ from kbuild.languages.spec.candidates import (
     constant_names,
     is_autotuned,
     read_candidates,
-    read_constants,
 )
+from kbuild.languages.spec.constants import read_constants
 from kbuild.languages.spec.dialects import Dialect
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope

@@ -104,4 +104,4 @@ def _contiguous(
         if name not in inputs:
             hint = one_of(str(name), inputs)
             place.at(index).error(f"`{name}` is not a tensor argument", hint)
-    return tuple(dict.fromkeys(value))
+    return tuple(dict.fromkeys(name for name in value if isinstance(name, str)))
