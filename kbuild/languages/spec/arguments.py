@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbuild.config.suggest import listed, one_of
-from kbuild.languages.expression import parse
+from kbuild.languages.expression import Expression, parse
+from kbuild.languages.expression.nodes import Name
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.strides import stride_of
 from kbuild.languages.spec.values import Launch, OpSpec, Source
@@ -48,7 +49,7 @@ def bind(
 
     Args:
         op: the op of the launch.
-        launch: one of its launches, with its candidates.
+        launch: one of its launches; with the kernel's own candidates put in where it is autotuned.
         functions: the source's kernel functions.
         place: collects everything that is wrong; `Place(launch.path)`.
     """
@@ -63,6 +64,7 @@ def bind(
     plain = [one.name for one in parameters if not one.is_constant]
     constants = [one.name for one in parameters if one.is_constant]
     _judge_constants(launch, name, plain, constants, place)
+    _judge_open(op, launch, name, constants, place)
     written = dict(launch.args)
     for other in written.keys() - set(plain):
         _judge_unknown(other, name, plain, constants, place.at("args", other))
@@ -119,6 +121,33 @@ def _judge_constants(
             where.error(f"`{name}` is not a constant of `{function}`", "give it in `args`")
         else:
             where.error(f"`{function}` has no constant `{name}`", one_of(name, constants))
+
+
+def _judge_open(
+    op: OpSpec, launch: Launch, function: str, constants: Sequence[str], place: Place
+) -> None:
+    """Names that were unknown when the section was read are constants of the function."""
+    if not launch.autotune:
+        return
+    known = {*constants, *(size.name for size in op.sizes), *(name for name, _ in op.let)}
+    known |= {argument.name for argument in op.schema.arguments}
+    for key, name, expression in _expressions(launch):
+        leaves = (leaf for leaf in expression.leaves() if isinstance(leaf, Name))
+        for leaf in leaves:
+            if leaf.name not in known:
+                message = f"`{expression}`: `{leaf.name}` is unknown (column {leaf.column})"
+                hint = one_of(leaf.name, constants) or f"`{function}` has no constants"
+                place.at(key, name).error(message, hint)
+
+
+def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:
+    yield from (("grid", index, axis) for index, axis in enumerate(launch.grid))
+    for name, source in launch.args:
+        if source.expression is not None:
+            yield "args", name, source.expression
+    for constant in launch.constants:
+        if constant.expression is not None:
+            yield "constants", constant.name, constant.expression
 
 
 def _judge_unknown(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kbuild.config.languages import OpSection
 from kbuild.config.suggest import one_of
@@ -96,7 +97,7 @@ def _expressions(texts: Sequence[str | int], scope: Scope, place: Place) -> tupl
 
 
 def _contiguous(
-    value: Sequence[str] | bool, inputs: Sequence[str], place: Place
+    value: Sequence[Any] | bool, inputs: Sequence[str], place: Place
 ) -> tuple[str, ...]:
     if isinstance(value, bool):
         return tuple(inputs) if value else ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from sections import example, op_of, text_of
 
 from kbuild.config.issue import dotted
-from kbuild.languages.spec import KernelParameter, bind
+from kbuild.languages.spec import Candidate, KernelParameter, bind
 from kbuild.languages.spec.place import Place
 
 
@@ -125,6 +127,25 @@ def test_everything_that_is_missing_is_listed():
 )
 def test_what_does_not_fit(keys, parameters, words):
     assert words in joined(op_of(text_of(**keys)), "k", parameters)[1]
+
+
+def autotuned(grid):
+    op = op_of(text_of(configs='"autotune"', grid=grid, constants='{ EVEN = "N % BLOCK == 0" }'))
+    own = (Candidate((("BLOCK", 1),)), Candidate((("BLOCK", 2),)))
+    return dataclasses.replace(op, launches=(dataclasses.replace(op.launches[0], candidates=own),))
+
+
+def test_names_of_the_kernels_own_constants():
+    bound, _ = joined(autotuned('["cdiv(N, BLOCK)"]'), "k", "x, N, BLOCK!, EVEN!")
+    assert bound.constants == ("BLOCK", "EVEN")
+
+
+def test_names_that_are_not_among_the_kernels_own_constants():
+    _, said = joined(autotuned('["N", "cdiv(N, BLOK)"]'), "k", "x, BLOCK!, EVEN!")
+    assert said == (
+        "kernel.k.op[0].grid: `cdiv(N, BLOK)`: `BLOK` is unknown (column 9) | "
+        "did you mean `BLOCK`? allowed: `BLOCK`, `EVEN`"
+    )
 
 
 def test_examples():
