@@ -30,6 +30,8 @@ class CudaSection(KernelSection):
     """A `[kernel.<name>]` table with `backend = "cuda"`."""
 
     backend: Literal["cuda"]
+    language: Literal["c++"] = "c++"
+    """What the sources are written in. Sections in Python DSLs are checked, but not built yet."""
     cuda_capabilities: tuple[StrictStr, ...] | None = None
     """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent."""
     cuda_flags: tuple[StrictStr, ...] = ()

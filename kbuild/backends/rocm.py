@@ -19,6 +19,8 @@ class RocmSection(KernelSection):
     """A `[kernel.<name>]` table with `backend = "rocm"`."""
 
     backend: Literal["rocm"]
+    language: Literal["c++"] = "c++"
+    """What the sources are written in. Sections in Python DSLs are checked, but not built yet."""
     rocm_archs: tuple[StrictStr, ...] | None = None
     """gfx architectures, e.g. `["gfx90a", "gfx942"]`; all supported ones when absent."""
     hip_flags: tuple[StrictStr, ...] = ()

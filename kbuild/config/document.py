@@ -7,7 +7,7 @@ wrong type is the models' business and reads here as if it were absent.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,10 @@ from kbuild.sourcetree import SourceTree
 
 NAME = re.compile(r"[a-z][-a-z0-9]{0,94}[a-z0-9]")
 """`general.name`; the Hub takes 96 characters."""
+
+
+CXX = "c++"
+"""The language of a kernel that says none."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,28 @@ class Document:
         for name, section in self.table("kernel").items():
             if isinstance(section, dict):
                 yield name, section
+
+    def in_dsls(self, catalog: Catalog) -> dict[str, Mapping[str, Any]]:
+        """The kernels that are written in a Python DSL, of backends that have such kernels."""
+        known = {
+            name
+            for name, model in catalog.kernel_sections.items()
+            if "language" in model.model_fields
+        }
+        return {
+            name: section
+            for name, section in self.kernels()
+            if isinstance(section.get("language"), str)
+            and section["language"] != CXX
+            and section.get("backend") in known
+        }
+
+    def without_kernels(self, names: Collection[str]) -> Document:
+        """The document without some of its kernels."""
+        if not names:
+            return self
+        kernels = {k: v for k, v in self.table("kernel").items() if k not in names}
+        return Document({**self.data, "kernel": kernels})
 
     def backends(self) -> list[str]:
         """`general.backends`."""

@@ -46,12 +46,21 @@ def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") ->
         raise ConfigError(_located(migrated.issues, text, tree, file))
     document = Document(migrated.data)
     catalog = catalog_for(_backends_named(document))
-    model, violations = _validate(document, catalog)
+    # The rules judge sections in DSLs; the models know C++.
+    compiled = document.without_kernels(document.in_dsls(catalog))
+    model, violations = _validate(compiled, catalog)
     ruled = tuple(check(document, Context(catalog, tree, migrated.edition)))
     problems = _located(_merged(migrated.issues, ruled, violations), text, tree, file)
     if model is None or any(problem.severity == "error" for problem in problems):
         raise ConfigError(problems)
     return Loaded(model, migrated.edition, problems)
+
+
+def located(
+    issues: Iterable[Issue], tree: SourceTree, file: str = "build.toml"
+) -> tuple[Problem, ...]:
+    """Issues found after the file was loaded, with their lines."""
+    return _located(issues, read(tree, file), tree, file)
 
 
 def _backends_named(document: Document) -> frozenset[str]:

@@ -27,8 +27,8 @@ EDITION = 5
 
 
 def kebab(name: str) -> str:
-    """`cuda_flags` is written `cuda-flags`."""
-    return name.replace("_", "-")
+    """`cuda_flags` is written `cuda-flags`, and `schema_`, which pydantic has taken, `schema`."""
+    return name.rstrip("_").replace("_", "-")
 
 
 def _version_text(text: str) -> str:

@@ -47,6 +47,18 @@ def issues_of(error: ValidationError, document: Document, catalog: Catalog) -> I
             yield from _as_guessed(path, document, catalog)
 
 
+def table_issues(error: ValidationError, model: type[BaseModel], path: KeyPath) -> Iterator[Issue]:
+    """One issue for each thing that pydantic found in a table that was validated alone."""
+    for detail in error.errors(include_url=False):
+        place = (*path, *detail["loc"])
+        if detail["type"] == "extra_forbidden":
+            owner = _below(model, detail["loc"][:-1])
+            hint = _allowed(str(detail["loc"][-1]), owner) if owner is not None else ""
+            yield Issue(place, "unknown key", hint)
+        else:
+            yield _shape_issue(detail, place, detail["input"])
+
+
 def _as_guessed(path: KeyPath, document: Document, catalog: Catalog) -> Iterator[Issue]:
     """What else is wrong with a kernel section whose backend pydantic did not understand."""
     section = document.table(*path)
@@ -84,11 +96,25 @@ def _issue(detail: Any, path: KeyPath, document: Document, catalog: Catalog) -> 
         return Issue(path, "unknown key", _unknown_key_hint(path, document, catalog))
     if kind == "missing":
         return Issue(path, "is missing", _missing_hint(path, catalog))
+    return _shape_issue({**detail, "type": kind}, path, value)
+
+
+def _shape_issue(detail: Any, path: KeyPath, value: Any) -> Issue:
+    kind = detail["type"]
+    if kind == "missing":
+        return Issue(path, "is missing")
     if kind == "value_error":
         return Issue(path, str(detail["ctx"]["error"]))
+    if kind == "literal_error":
+        allowed = str(detail["ctx"]["expected"]).replace("'", "`")
+        return Issue(path, f"must be {allowed}, not {_shown(value)}")
     if kind in _EXPECTED:
         return _wrong_type(path, _EXPECTED[kind], value)
     return Issue(path, str(detail["msg"]))
+
+
+def _shown(value: Any) -> str:
+    return f"`{value[:40]}`" if isinstance(value, str) else toml_type(value)
 
 
 def _wrong_type(path: KeyPath, expected: str, value: Any) -> Issue:
@@ -124,12 +150,16 @@ def _unknown_key_hint(path: KeyPath, document: Document, catalog: Catalog) -> st
         return ""
     if path[0] == "general" and key in catalog.backends:
         return f"backends with a table of their own: {listed(catalog.general_sections)}"
-    known = sorted(_spellings(model))
     owners = _owners(key, catalog) if path[0] == "kernel" else []
     if owners:
         return (
             f"a key of {owners[0]} kernels, and this is a {document.get(*path[:-1], 'backend')} one"
         )
+    return _allowed(key, model)
+
+
+def _allowed(key: str, model: type[BaseModel]) -> str:
+    known = sorted(_spellings(model))
     return did_you_mean(key, known) or f"allowed: {listed(known)}"
 
 
@@ -153,7 +183,11 @@ def model_at(path: KeyPath, document: Document, catalog: Catalog) -> type[BaseMo
 
     if path[:1] == ("kernel",) and len(path) == 2:  # noqa: PLR2004
         return catalog.kernel_sections.get(str(document.get(*path, "backend")))
-    model: type[BaseModel] | None = build_file_type(catalog)
+    return _below(build_file_type(catalog), path)
+
+
+def _below(top: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = top
     for key in path:
         if isinstance(key, int):
             continue

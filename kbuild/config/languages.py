@@ -1,0 +1,137 @@
+"""What a `[kernel.*]` section says of a kernel written in a Python DSL: `op` and `launch` tables.
+
+The shape of the tables only. What expressions, shapes and names mean is read by
+`kbuild.languages.spec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import StrictStr
+from pydantic_core import core_schema
+
+from kbuild.config.model import Section
+from kbuild.config.suggest import toml_type
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "a string": (str,),
+    "an integer": (int,),
+    "a float": (float,),
+    "a boolean": (bool,),
+    "a list": (list, tuple),
+    "a table": (dict,),
+}
+_JSON = {
+    "a string": {"type": "string"},
+    "an integer": {"type": "integer"},
+    "a float": {"type": "number"},
+    "a boolean": {"type": "boolean"},
+    "a list": {"type": "array"},
+    "a table": {"type": "object"},
+}
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """A value that may be written in several ways, judged in one sentence."""
+
+    kinds: tuple[str, ...]
+
+    def __call__(self, value: Any) -> Any:
+        """The value itself.
+
+        Raises:
+            ValueError: it is of another kind.
+        """
+        for kind in self.kinds:
+            fits = isinstance(value, _KINDS[kind])
+            if fits and (kind == "a boolean" or not isinstance(value, bool)):
+                return value
+        raise ValueError(f"must be {' or '.join(self.kinds)}, not {toml_type(value)}")
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_plain_validator_function(self)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        return {"anyOf": [_JSON[kind] for kind in self.kinds]}
+
+
+ExpressionText = Annotated[Any, OneOf(("a string", "an integer"))]
+ArgumentText = Annotated[Any, OneOf(("a string", "an integer", "a float", "a boolean"))]
+ConstantValue = Annotated[Any, OneOf(("a string", "an integer", "a float", "a boolean", "a table"))]
+ShapeValue = Annotated[Any, OneOf(("a string", "a list"))]
+DtypesValue = Annotated[Any, OneOf(("a list", "a string", "a table"))]
+ConfigsValue = Annotated[Any, OneOf(("a list", "a string"))]
+ToolchainValue = Annotated[Any, OneOf(("a string", "a list"))]
+NamesValue = Annotated[Any, OneOf(("a list", "a boolean"))]
+
+
+class LaunchKeys(Section):
+    """Base of the tables that describe one launch of a kernel function."""
+
+    function: StrictStr | None = None
+    """The kernel function; the op's name, or else `<op>_kernel`."""
+    args: Mapping[str, ArgumentText] = {}
+    """Kernel argument -> tensor, or expression; those with the names of both need no entry."""
+    constants: Mapping[str, ConstantValue] = {}
+    """Constants of the kernel: a value, or `{ value = "<expression>", choices = [ ... ] }`."""
+    configs: ConfigsValue = ()
+    """Candidates, each a table of constants and launch options; or `"autotune"`: the kernel's
+    own."""
+    matrix: Mapping[str, tuple[Any, ...]] = {}
+    """Candidates as all combinations of these lists."""
+    grid: tuple[ExpressionText, ...] = ()
+    """How many blocks are launched: one to three expressions."""
+    divisible: tuple[StrictStr, ...] = ()
+    """Integer arguments that fast images assume to be divisible by 16; tested at run time."""
+    ones: tuple[StrictStr, ...] = ()
+    """Integer arguments that fast images assume to be 1; tested at run time."""
+    int64: tuple[StrictStr, ...] = ()
+    """Integer arguments that are passed with 64 bits; others have 32, which is checked."""
+
+
+class LaunchSection(LaunchKeys):
+    """One `[[kernel.<name>.op.launch]]` table, for ops that launch several functions in turn."""
+
+
+class OpSection(LaunchKeys):
+    """One `[[kernel.<name>.op]]` table: a Torch op of a kernel that is written in a DSL."""
+
+    schema_: StrictStr
+    """Torch schema: `"rmsnorm(Tensor x, Tensor weight, float eps=1e-6) -> Tensor"`."""
+    shapes: Mapping[str, ShapeValue] = {}
+    """Tensor -> its dimensions, or the name of the tensor that it is shaped like. Results need
+    one."""
+    dtypes: DtypesValue
+    """The dtypes of all tensors, or a table by tensor; a tensor's name means its dtype."""
+    let: Mapping[str, ExpressionText] = {}
+    """Names for expressions; each may use those before it."""
+    require: tuple[StrictStr, ...] = ()
+    """Conditions that every call must meet."""
+    contiguous: NamesValue = ()
+    """Tensors that must be contiguous; `true` for all."""
+    temporaries: tuple[StrictStr, ...] = ()
+    """Further tensors for the launches, allocated by the op; `shapes` and `dtypes` describe
+    them."""
+    key: tuple[ExpressionText, ...] = ()
+    """What the best candidate depends on."""
+    fallback: Literal["none", "jit"] = "none"
+    """What to do where no image fits: refuse, or run the DSL if the user has it."""
+    launch: tuple[LaunchSection, ...] = ()
+    """Several launches, in order, each with these keys of its own."""
+
+
+class LanguageKeys(Section):
+    """The keys of a `[kernel.<name>]` section that is written in a DSL."""
+
+    language: StrictStr
+    """`triton`, `ninetoothed`, `cute` or `tilelang`."""
+    toolchain: ToolchainValue
+    """The DSL's distribution at an exact version: `"triton==3.9.0"`, or a list of them."""
+    src: tuple[StrictStr, ...]
+    """Python sources, the one with the kernel functions first."""
+    op: tuple[OpSection, ...]
+    """The ops."""

@@ -1,0 +1,127 @@
+"""From an op to its units: dtypes x candidates x {aligned, plain} x targets."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kbuild.languages.expression import Expression
+from kbuild.languages.spec.dtypes import DTYPES
+from kbuild.languages.spec.values import Candidate, Constant, Launch, OpSpec, Pairs, Scalar
+from kbuild.languages.target import Target
+from kbuild.languages.unit import Unit
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What is known of the calls that a unit is made for."""
+
+    dtypes: Mapping[str, str]
+    absent: tuple[str, ...]
+
+    def values(self, optional: Sequence[str]) -> dict[str, int]:
+        """The questions that it answers: which tensors are there, and how large elements are."""
+        sizes = {f"itemsize({tensor})": DTYPES[dtype] for tensor, dtype in self.dtypes.items()}
+        return sizes | {f"has({tensor})": int(tensor not in self.absent) for tensor in optional}
+
+
+def expand(
+    op: OpSpec,
+    targets: Sequence[Target],
+    candidates: Mapping[int, Sequence[Candidate]] | None = None,
+) -> tuple[Unit, ...]:
+    """Everything that is compiled for an op, each unit once, in the order of the section.
+
+    Candidates whose `when` cannot hold for the dtypes or for tensors that are None are left out.
+
+    Args:
+        op: the op.
+        targets: what to compile for.
+        candidates: for launches with `configs = "autotune"`: the kernel's own, by index.
+
+    Raises:
+        ValueError: the candidates of such a launch are not given.
+    """
+    found: dict[str, Unit] = {}
+    for index, launch in enumerate(op.launches):
+        own = (candidates or {}).get(index) if launch.autotune else launch.candidates
+        if own is None:
+            raise ValueError(f"the candidates of launch {index} of `{op.name}` are not known")
+        for candidate, call in itertools.product(own, _calls(op)):
+            for unit in _units(op, index, candidate, call, targets):
+                # As text, since True equals 1 but is compiled to something else.
+                found.setdefault(json.dumps(unit.to_json()), unit)
+    return tuple(found.values())
+
+
+def _calls(op: OpSpec) -> Iterator[_Call]:
+    for dtypes in op.dtype_sets():
+        for given in itertools.product((True, False), repeat=len(op.optional)):
+            absent = tuple(
+                name for name, there in zip(op.optional, given, strict=True) if not there
+            )
+            yield _Call(dtypes, absent)
+
+
+def _units(
+    op: OpSpec, index: int, candidate: Candidate, call: _Call, targets: Sequence[Target]
+) -> Iterator[Unit]:
+    launch = op.launches[index]
+    known = call.values(op.optional)
+    if candidate.when is not None and candidate.when.bind(known).constant == 0:
+        return
+    wanted = [t for t in targets if not candidate.archs or t.is_one_of(candidate.archs)]
+    for constants in _constants(launch, candidate, known):
+        for aligned, target in itertools.product((True, False), wanted):
+            yield Unit(
+                language=op.language,
+                kernel=op.kernel,
+                op=op.name,
+                launch=index,
+                functions=launch.functions,
+                target=target,
+                dtypes=tuple(call.dtypes.items()),
+                absent=call.absent,
+                scalars=tuple(_scalars(op)),
+                args=tuple((name, str(source)) for name, source in launch.args),
+                constants=constants,
+                options=candidate.options,
+                aligned=aligned,
+                divisible=launch.divisible if aligned else (),
+                ones=launch.ones if aligned else (),
+                int64=launch.int64,
+            )
+
+
+def _constants(launch: Launch, candidate: Candidate, known: Mapping[str, int]) -> Iterator[Pairs]:
+    """The constants of a candidate with every combination of those that calls decide."""
+    numbers = {name: int(v) for name, v in candidate.constants if isinstance(v, (bool, int))}
+    values = (_values(constant, {**known, **numbers}) for constant in launch.constants)
+    names = [constant.name for constant in launch.constants]
+    for chosen in itertools.product(*values):
+        yield (*candidate.constants, *zip(names, chosen, strict=True))
+
+
+def _values(constant: Constant, known: Mapping[str, int]) -> tuple[Scalar, ...]:
+    """Its values for the calls that `known` describes; none when no image is made for them."""
+    if constant.expression is None:
+        return () if constant.value is None else (constant.value,)
+    decided = _decided(constant.expression, known)
+    if decided is None:
+        return constant.choices
+    return tuple(choice for choice in constant.choices if int(choice) == decided)
+
+
+def _decided(expression: Expression, known: Mapping[str, int]) -> int | None:
+    return expression.bind(known).constant
+
+
+def _scalars(op: OpSpec) -> Iterator[tuple[str, str]]:
+    for argument in op.schema.arguments:
+        if not argument.type.is_tensor:
+            kind = argument.type.name
+            yield argument.name, kind if kind in ("float", "bool") else "int"
+    for name in (*(size.name for size in op.sizes), *(name for name, _ in op.let)):
+        yield name, "int"

@@ -1,0 +1,105 @@
+"""A read expression: its text, its parts, and everything that can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kbuild.languages.expression import cxx, evaluation, python
+from kbuild.languages.expression.errors import ExpressionError
+from kbuild.languages.expression.folding import fold
+from kbuild.languages.expression.nodes import Name, Node, Number, Query, is_condition, leaves
+from kbuild.languages.expression.parser import Parser
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An integer expression of `build.toml`; equal to others with the same parts."""
+
+    text: str = field(compare=False)
+    """As it was written."""
+    root: Node
+    """Its parts; those made of numbers alone are evaluated."""
+
+    def names(self) -> frozenset[str]:
+        """Keys of everything that must be known to evaluate it: `N`, `size(x, 0)`."""
+        return frozenset(leaf.key for leaf in leaves(self.root))
+
+    def leaves(self) -> tuple[Name | Query, ...]:
+        """Names and questions in the order of the text, with their columns."""
+        return tuple(sorted(leaves(self.root), key=lambda leaf: leaf.column))
+
+    @property
+    def is_condition(self) -> bool:
+        """True when its value is 0 or 1 for sure."""
+        return is_condition(self.root)
+
+    @property
+    def constant(self) -> int | None:
+        """Its value when it depends on nothing."""
+        return self.root.value if isinstance(self.root, Number) else None
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """Its value.
+
+        Args:
+            values: a number for each of `names()`.
+
+        Raises:
+            EvaluationError: a division by zero, or a value beyond 64 bits.
+            KeyError: a name has no value.
+        """
+        return evaluation.evaluate(self.root, values)
+
+    def bind(self, values: Mapping[str, int]) -> Expression:
+        """The expression with these values put in; those that it does not use are ignored.
+
+        Raises:
+            ExpressionError: a part then never has a value.
+        """
+        return Expression(self.text, fold(self.root, values))
+
+    def to_cxx(self, names: Mapping[str, str], checked: str = "checked") -> str:
+        """A C++ expression of type `int64_t` with the value of `evaluate`.
+
+        Args:
+            names: a C++ expression of type `int64_t` for each of `names()`.
+            checked: the `kbuild::Arithmetic` in scope, see `arithmetic_header`; it throws where
+                `evaluate` raises.
+        """
+        return cxx.to_cxx(self.root, names, checked)
+
+    def to_python(self, names: Mapping[str, str]) -> str:
+        """A Python expression; needs `torch` in scope.
+
+        Args:
+            names: a Python expression for each of `names()`.
+        """
+        return python.to_python(self.root, names)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse(text: str | int) -> Expression:
+    """Read an expression.
+
+    Raises:
+        ExpressionError: it is none, or never has a value.
+    """
+    if isinstance(text, int):
+        text = str(int(text))
+    return Expression(text, fold(Parser(text).whole()))
+
+
+def parse_condition(text: str) -> Expression:
+    """Read a predicate: a comparison, or several with `and`, `or`, `not`.
+
+    Raises:
+        ExpressionError: it is none.
+    """
+    expression = parse(text)
+    if not expression.is_condition:
+        hint = f"compare it: `{text} != 0`" if len(text) < 40 else "compare it"  # noqa: PLR2004
+        raise ExpressionError("is a number, not a condition", 1, hint)
+    return expression

@@ -1,0 +1,239 @@
+"""From tokens to nodes, by Python's precedence.
+
+Each method reads one level: `a if c else b`, `or`, `and`, `not`, comparisons, `+ -`, `* // %`,
+signs, and what stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kbuild.languages.expression.errors import ExpressionError
+from kbuild.languages.expression.lexer import Token, tokens
+from kbuild.languages.expression.nodes import (
+    FUNCTIONS,
+    INT64_MAX,
+    QUERIES,
+    Binary,
+    Call,
+    Choice,
+    Compare,
+    Logic,
+    Name,
+    Negative,
+    Node,
+    Not,
+    Number,
+    Query,
+)
+
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+_DEEPEST = 30
+"""Levels of parentheses and signs."""
+
+
+class Parser:
+    """One pass over one text."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = list(tokens(text))
+        self._at = 0
+        self._depth = 0
+
+    def whole(self) -> Node:
+        """The expression that the whole text is.
+
+        Raises:
+            ExpressionError: it is none.
+        """
+        node = self._choice()
+        if self._next.kind != "end":
+            raise self._unexpected("an operator")
+        return node
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._at]
+
+    def _take(self, *texts: str) -> Token | None:
+        """The next token when it is one of these words or symbols."""
+        token = self._next
+        if token.kind not in ("word", "symbol") or token.text not in texts:
+            return None
+        self._at += 1
+        return token
+
+    def _expect(self, text: str) -> None:
+        if self._take(text) is None:
+            raise self._unexpected(f"`{text}`")
+
+    def _unexpected(self, wanted: str) -> ExpressionError:
+        return ExpressionError(f"expected {wanted}, found {self._next}", self._next.column)
+
+    def _choice(self) -> Node:
+        then = self._nested(self._or)
+        token = self._take("if")
+        if token is None:
+            return then
+        condition = self._or()
+        self._expect("else")
+        return Choice(condition, then, self._nested(self._choice), token.column)
+
+    def _or(self) -> Node:
+        return self._row(self._and, lambda op, a, b: Logic("or", a, b, op.column), "or")
+
+    def _and(self) -> Node:
+        return self._row(self._not, lambda op, a, b: Logic("and", a, b, op.column), "and")
+
+    def _not(self) -> Node:
+        if token := self._take("not"):
+            return Not(self._nested(self._not), token.column)
+        return self._comparison()
+
+    def _comparison(self) -> Node:
+        """`a < b < c` is `a < b and b < c`, as in Python."""
+        left = self._sum()
+        whole: Node | None = None
+        while token := self._take(*_COMPARISONS):
+            right = self._sum()
+            operator: Any = token.text
+            link = Compare(operator, left, right, token.column)
+            whole = link if whole is None else Logic("and", whole, link, token.column)
+            left = right
+        return left if whole is None else whole
+
+    def _sum(self) -> Node:
+        return self._row(self._product, _arithmetic, "+", "-")
+
+    def _product(self) -> Node:
+        return self._row(self._sign, _arithmetic, "*", "//", "%")
+
+    def _row(
+        self, part: Callable[[], Node], join: Callable[[Token, Node, Node], Node], *operators: str
+    ) -> Node:
+        node = part()
+        while token := self._take(*operators):
+            node = join(token, node, part())
+        return node
+
+    def _sign(self) -> Node:
+        if self._take("+"):
+            return self._nested(self._sign)
+        if token := self._take("-"):
+            return self._negative(token)
+        return self._alone()
+
+    def _negative(self, sign: Token) -> Node:
+        """`-9223372036854775808` is one number, although it is not one without its sign."""
+        token = self._next
+        if token.kind == "number" and _value(token) == INT64_MAX + 1:
+            self._at += 1
+            return Number(-_value(token), sign.column)
+        return Negative(self._nested(self._sign), sign.column)
+
+    def _alone(self) -> Node:
+        token = self._next
+        if token.kind == "number":
+            self._at += 1
+            return _number(token)
+        if token.kind == "name":
+            self._at += 1
+            return self._call(token) if self._take("(") else _name(token)
+        if word := self._take("True", "False"):
+            return Number(int(word.text == "True"), word.column, boolean=True)
+        if self._take("("):
+            inner = self._choice()
+            self._expect(")")
+            return inner
+        raise self._unexpected("a value")
+
+    def _call(self, function: Token) -> Node:
+        if function.text not in FUNCTIONS and function.text not in QUERIES:
+            known = ", ".join(f"`{name}`" for name in (*FUNCTIONS, *QUERIES))
+            hint = f"functions: {known}"
+            raise ExpressionError(f"{function} is not a function", function.column, hint)
+        arguments = self._arguments()
+        if function.text in FUNCTIONS:
+            return _call(function, arguments)
+        return _query(function, arguments)
+
+    def _arguments(self) -> tuple[Node, ...]:
+        if self._take(")"):
+            return ()
+        arguments = [self._choice()]
+        while self._take(","):
+            arguments.append(self._choice())
+        self._expect(")")
+        return tuple(arguments)
+
+    def _nested(self, part: Callable[[], Node]) -> Node:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise ExpressionError("is nested too deeply", self._next.column, "name parts in `let`")
+        node = part()
+        self._depth -= 1
+        return node
+
+
+def _arithmetic(token: Token, left: Node, right: Node) -> Node:
+    operator: Any = token.text
+    return Binary(operator, left, right, token.column)
+
+
+def _value(token: Token) -> int:
+    try:
+        return int(token.text, 0)
+    except ValueError:
+        hint = "no zeros in front, no `_` at the end"
+        raise ExpressionError(f"{token} is not an integer", token.column, hint) from None
+
+
+def _number(token: Token) -> Number:
+    if _value(token) > INT64_MAX:
+        raise ExpressionError(f"{token} does not fit into 64 bits", token.column)
+    return Number(_value(token), token.column)
+
+
+def _name(token: Token) -> Name:
+    if token.text in FUNCTIONS or token.text in QUERIES:
+        hint = f"call it: `{token.text}(...)`"
+        raise ExpressionError(f"{token} is a function", token.column, hint)
+    return Name(token.text, token.column)
+
+
+def _call(function: Token, arguments: tuple[Node, ...]) -> Call:
+    fewest, most = FUNCTIONS[function.text]
+    if len(arguments) < fewest or (most is not None and len(arguments) > most):
+        wanted = f"{fewest} or more" if most is None else str(fewest)
+        raise ExpressionError(
+            f"{function} takes {wanted} argument{'' if most == 1 else 's'}, not {len(arguments)}",
+            function.column,
+        )
+    return Call(function.text, arguments, function.column)
+
+
+def _query(function: Token, arguments: tuple[Node, ...]) -> Query:
+    wanted = QUERIES[function.text]
+    if len(arguments) != wanted:
+        form = ("()", "(tensor)", "(tensor, dimension)")[wanted]
+        message = f"{function} is written `{function.text}{form}`"
+        raise ExpressionError(message, function.column)
+    tensor = arguments[0] if arguments else None
+    if tensor is not None and not isinstance(tensor, Name):
+        raise ExpressionError(f"{function} asks about a tensor, by its name", tensor.column)
+    axis = arguments[1] if wanted > 1 else None
+    name = tensor.name if tensor is not None else ""
+    return Query(function.text, name, _axis(axis), function.column)
+
+
+def _axis(node: Node | None) -> int | None:
+    match node:
+        case None:
+            return None
+        case Number(boolean=False):
+            return node.value
+        case Negative(operand=Number(boolean=False) as number):
+            return -number.value
+        case _:
+            raise ExpressionError("a dimension is written as a number", node.column)

@@ -1,0 +1,148 @@
+"""An image: device code for one target, and what a launcher must know of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from kbuild.languages.spec.values import Scalar
+from kbuild.languages.target import Kind, Target
+
+ParameterKind = Literal[
+    "pointer", "int", "float", "tensor_map", "global_scratch", "profile_scratch"
+]
+_TYPES = {
+    "pointer": re.compile(r"\*(?:fp(?:16|32|64|8e4nv|8e5)|bf16|[iu](?:1|8|16|32|64))"),
+    "int": re.compile(r"[iu](?:1|8|16|32|64)"),
+    "float": re.compile(r"fp(?:16|32|64)|bf16"),
+    "tensor_map": re.compile(r"tensor_map"),
+}
+_SYMBOL = re.compile(r"[A-Za-z_$][\w$.]*")
+_MOST_THREADS = 1024
+_MOST_BLOCKS = 16
+"""Blocks of the largest cluster, which needs a permission of its own."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of the device function, in order."""
+
+    kind: ParameterKind
+    type: str
+    """`*fp16`, `i32`, `fp32`, `u1`; `*i8` for scratch memory."""
+    name: str = ""
+    """The kernel function's own name for it; empty for scratch memory."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(ParameterKind):
+            raise ValueError(f"`{self.kind}` is not a kind of parameter")
+        pattern = _TYPES.get(self.kind, _TYPES["pointer"])
+        if not pattern.fullmatch(self.type):
+            raise ValueError(f"`{self.name or self.kind}` has the type `{self.type}`")
+        if bool(self.name) == self.kind.endswith("_scratch"):
+            raise ValueError(f"`{self.kind}` {'with the' if self.name else 'without a'} name")
+
+
+@dataclass(frozen=True)
+class Image:
+    """What the compiler says of one image; the code itself is in a file beside it."""
+
+    language: str
+    arch: str
+    """`sm_80`, `sm_90a`, `sm_100f`, `gfx942`; the oldest one for PTX."""
+    kind: Kind
+    entry: str
+    """Symbol of the device function."""
+    parameters: tuple[Parameter, ...]
+    shared: int
+    """Bytes of dynamic shared memory."""
+    threads: int
+    """Threads of a block."""
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    scratch: int = 0
+    """Bytes of global scratch memory for each block."""
+    scratch_align: int = 1
+    pdl: bool = False
+    """Whether it is launched with programmatic dependent launch."""
+    cooperative: bool = False
+    registers: int | None = None
+    """Registers of a thread, where the compiler says so."""
+    spills: int | None = None
+    constants: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+    """What was fixed when it was compiled."""
+    divisible: frozenset[str] = frozenset()
+    """Parameters that were assumed to be divisible by 16."""
+    ones: frozenset[str] = frozenset()
+    """Arguments that were assumed to be 1; they are no parameters."""
+    types: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Kernel argument -> the type it was compiled for."""
+    compiler: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Program -> version: `triton` -> `3.9.0`, `ptxas` -> `13.4`."""
+
+    def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise ValueError(f"the image `{self.entry}` for {self.arch}: {problem}")
+
+    @property
+    def target(self) -> Target:
+        """The arch and the kind together."""
+        return Target(self.arch, self.kind)
+
+    def _problems(self) -> list[str]:
+        _ = self.target  # raises on its own
+        names = [parameter.name for parameter in self.parameters if parameter.name]
+        checks = {
+            "its entry is no symbol": not _SYMBOL.fullmatch(self.entry),
+            f"{self.threads} threads": not 0 < self.threads <= _MOST_THREADS,
+            f"{self.shared} bytes of shared memory": self.shared < 0,
+            f"{self.scratch} bytes of scratch memory": self.scratch < 0,
+            f"scratch memory aligned to {self.scratch_align}": not _is_pow2(self.scratch_align),
+            f"a cluster of {self.cluster}": not _is_cluster(self.cluster),
+            "two parameters with one name": len(set(names)) < len(names),
+            "it assumes something of what is no parameter": not self.divisible <= set(names),
+            "a parameter that is always 1": bool(self.ones & set(names)),
+            "scratch memory, but no parameter for it": bool(self.scratch)
+            and not any(parameter.kind == "global_scratch" for parameter in self.parameters),
+        }
+        return [problem for problem, wrong in checks.items() if wrong]
+
+    def to_json(self) -> dict[str, Any]:
+        """The image as a JSON object."""
+        return {
+            **asdict(self),
+            "parameters": [asdict(parameter) for parameter in self.parameters],
+            "cluster": list(self.cluster),
+            "divisible": sorted(self.divisible),
+            "ones": sorted(self.ones),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Image:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: it is no image.
+        """
+        try:
+            return cls(
+                **{
+                    **data,
+                    "parameters": tuple(Parameter(**one) for one in data["parameters"]),
+                    "cluster": tuple(data["cluster"]),
+                    "divisible": frozenset(data["divisible"]),
+                    "ones": frozenset(data["ones"]),
+                }
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an image: {error}") from error
+
+
+def _is_pow2(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
+
+
+def _is_cluster(cluster: tuple[int, ...]) -> bool:
+    x, y, z = cluster
+    return min(cluster) > 0 and x * y * z <= _MOST_BLOCKS

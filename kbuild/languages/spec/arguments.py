@@ -1,0 +1,178 @@
+"""The arguments of a kernel function: each written in the section, or found by its name.
+
+Only the compiler's worker knows the function's own parameters, so this happens at build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kbuild.config.suggest import listed, one_of
+from kbuild.languages.expression import Expression, parse
+from kbuild.languages.expression.nodes import Name
+from kbuild.languages.spec.place import Place
+from kbuild.languages.spec.strides import stride_of
+from kbuild.languages.spec.values import Launch, OpSpec, Source
+
+POINTER = "_ptr"
+"""`x_ptr` is the tensor `x`."""
+
+
+@dataclass(frozen=True)
+class KernelParameter:
+    """A parameter in the function's own signature."""
+
+    name: str
+    is_constant: bool = False
+    """Known when the function is compiled: `tl.constexpr` and the like."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A launch whose function is known."""
+
+    function: str
+    arguments: tuple[tuple[str, Source], ...]
+    """Every parameter that is no constant, in order."""
+    constants: tuple[str, ...]
+    """Every parameter that is one, in order."""
+
+
+def bind(
+    op: OpSpec,
+    launch: Launch,
+    functions: Mapping[str, Sequence[KernelParameter]],
+    place: Place,
+) -> Bound | None:
+    """Join a launch with the function that it names.
+
+    Args:
+        op: the op of the launch.
+        launch: one of its launches; with the kernel's own candidates put in where it is autotuned.
+        functions: the source's kernel functions.
+        place: collects everything that is wrong; `Place(launch.path)`.
+    """
+    name = next((name for name in launch.functions if name in functions), None)
+    if name is None:
+        wanted = " or ".join(f"`{function}`" for function in launch.functions)
+        hint = one_of(launch.functions[0], functions) or "the source has no kernel function"
+        place.at("function").error(f"there is no {wanted} in `{op.sources[0]}`", hint)
+        return None
+    errors = place.errors
+    parameters = functions[name]
+    plain = [one.name for one in parameters if not one.is_constant]
+    constants = [one.name for one in parameters if one.is_constant]
+    _judge_constants(launch, name, plain, constants, place)
+    _judge_open(op, launch, name, constants, place)
+    written = dict(launch.args)
+    for other in written.keys() - set(plain):
+        _judge_unknown(other, name, plain, constants, place.at("args", other))
+    found = {one: written.get(one) or default_source(op, launch, one) for one in plain}
+    missing = [one for one, source in found.items() if source is None]
+    if missing:
+        hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
+        place.at("args").error(f"nothing says what `{name}` gets for {listed(missing)}", hint)
+    arguments = tuple((one, source) for one, source in found.items() if source is not None)
+    _judge_assumptions(launch, name, dict(arguments), place)
+    return Bound(name, arguments, tuple(constants)) if place.errors == errors else None
+
+
+def default_source(op: OpSpec, launch: Launch, parameter: str) -> Source | None:
+    """What a parameter gets by its name alone; None when that is not clear."""
+    tensors = (*op.inputs, *op.results, *op.temporaries)
+    for name in (parameter, parameter.removesuffix(POINTER)):
+        if name in tensors:
+            return Source("tensor", name)
+    argument = op.schema.argument(parameter)
+    if argument is not None and argument.type.name == "float":
+        return Source("float", parameter)
+    if argument is not None:
+        kind = "bool" if argument.type.name == "bool" else "int"
+        return Source("bool" if kind == "bool" else "int", expression=parse(parameter))
+    if parameter in {size.name for size in op.sizes} | {name for name, _ in op.let}:
+        return Source("int", expression=parse(parameter))
+    stride = stride_of(op, _pointers(launch, tensors), parameter)
+    return Source("int", expression=parse(stride)) if stride else None
+
+
+def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
+    """What tensors are called in the kernel: their names, and `c` where `c_ptr` is one."""
+    called = {tensor: tensor for tensor in tensors}
+    for name, source in launch.args:
+        if source.kind == "tensor":
+            called[name.removesuffix(POINTER)] = source.name
+    return called
+
+
+def _judge_constants(
+    launch: Launch, function: str, plain: Sequence[str], constants: Sequence[str], place: Place
+) -> None:
+    own = {constant.name for constant in launch.constants}
+    sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
+    known = own.union(*sets)
+    missing = [name for name in constants if name not in known]
+    if missing:
+        hint = f"write `constants = {{ {missing[0]} = ... }}`, or set it in `configs`"
+        place.error(f"`{function}` has constants without a value: {listed(missing)}", hint)
+    for name in sorted(known - set(constants)):
+        where = place.at("constants", name) if name in own else place.at("configs")
+        if name in plain:
+            where.error(f"`{name}` is not a constant of `{function}`", "give it in `args`")
+        else:
+            where.error(f"`{function}` has no constant `{name}`", one_of(name, constants))
+
+
+def _judge_open(
+    op: OpSpec, launch: Launch, function: str, constants: Sequence[str], place: Place
+) -> None:
+    """Names that were unknown when the section was read are constants of the function."""
+    if not launch.autotune:
+        return
+    known = {*constants, *(size.name for size in op.sizes), *(name for name, _ in op.let)}
+    known |= {argument.name for argument in op.schema.arguments}
+    for key, name, expression in _expressions(launch):
+        leaves = (leaf for leaf in expression.leaves() if isinstance(leaf, Name))
+        for leaf in leaves:
+            if leaf.name not in known:
+                message = f"`{expression}`: `{leaf.name}` is unknown (column {leaf.column})"
+                hint = one_of(leaf.name, constants) or f"`{function}` has no constants"
+                place.at(key, name).error(message, hint)
+
+
+def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:
+    yield from (("grid", index, axis) for index, axis in enumerate(launch.grid))
+    for name, source in launch.args:
+        if source.expression is not None:
+            yield "args", name, source.expression
+    for constant in launch.constants:
+        if constant.expression is not None:
+            yield "constants", constant.name, constant.expression
+
+
+def _judge_unknown(
+    name: str, function: str, plain: Sequence[str], constants: Sequence[str], place: Place
+) -> None:
+    if name in constants:
+        place.error(f"`{name}` is a constant of `{function}`", "give it in `constants`")
+    else:
+        place.error(f"`{function}` has no parameter `{name}`", one_of(name, plain))
+
+
+def _judge_assumptions(
+    launch: Launch, function: str, found: Mapping[str, Source], place: Place
+) -> None:
+    for key, index, name in _assumptions(launch):
+        where = place.at(key, index)
+        source = found.get(name)
+        if source is None:
+            hint = one_of(name, [one for one, given in found.items() if given.kind == "int"])
+            where.error(f"`{function}` has no integer argument `{name}`", hint)
+        elif source.kind != "int":
+            where.error(f"`{name}` is not an integer, but `{source}`", "pointers need no entry")
+
+
+def _assumptions(launch: Launch) -> Iterator[tuple[str, int, str]]:
+    for key in ("divisible", "ones", "int64"):
+        for index, name in enumerate(getattr(launch, key)):
+            yield key, index, name

@@ -1,0 +1,175 @@
+"""Candidates: `configs` and `matrix`."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kbuild.config.languages import LaunchKeys
+from kbuild.config.suggest import listed, toml_type
+from kbuild.languages.expression import Expression, ExpressionError
+from kbuild.languages.spec.constants import is_scalar
+from kbuild.languages.spec.dialects import Dialect
+from kbuild.languages.spec.place import Place
+from kbuild.languages.spec.scope import Scope
+from kbuild.languages.spec.values import Candidate, Scalar
+
+AUTOTUNE = "autotune"
+_WORDS = ("when", "archs")
+"""Keys of a candidate with a meaning of their own."""
+_ARCH = re.compile(r"(?:[3-9]|1\d)\.\d[af]?|gfx[1-9]\d?[0-9a-f]{2}")
+MOST = 4096
+"""More candidates than anybody compiles."""
+
+
+def constant_names(keys: LaunchKeys, dialect: Dialect) -> dict[str, None]:
+    """The constants that every candidate sets, in order; those that some lack are errors."""
+    tables = [*_tables(keys), keys.matrix]
+    names = (name for table in tables for name in table)
+    known = (*_WORDS, *dialect.options)
+    return dict.fromkeys(name for name in names if name not in known)
+
+
+def is_autotuned(keys: LaunchKeys) -> bool:
+    """True when the kernel brings its candidates."""
+    return bool(keys.configs == AUTOTUNE)
+
+
+def read_candidates(
+    keys: LaunchKeys, dialect: Dialect, scope: Scope, place: Place
+) -> tuple[Candidate, ...]:
+    """The candidates in order; errors at `place`, the launch."""
+    if keys.configs and keys.matrix:
+        place.at("matrix").error("`configs` is given as well", "keep one of the two")
+    if isinstance(keys.configs, str):
+        _judge_word(keys.configs, dialect, place.at("configs"))
+        return ()
+    if keys.matrix:
+        return _matrix(keys.matrix, dialect, place.at("matrix"))
+    tables = _tables(keys)
+    expected = constant_names(keys, dialect)
+    where = place.at("configs")
+    for index, item in enumerate(keys.configs):
+        if not isinstance(item, dict):
+            where.at(index).error(f"must be a table, not {toml_type(item)}")
+    found = tuple(
+        _candidate(table, expected, dialect, scope, where.at(index))
+        for index, table in enumerate(tables)
+    )
+    _judge_all(found, where)
+    return found or (Candidate(),)
+
+
+def _tables(keys: LaunchKeys) -> list[Mapping[str, Any]]:
+    if isinstance(keys.configs, str):
+        return []
+    return [item for item in keys.configs if isinstance(item, dict)]
+
+
+def _judge_word(word: str, dialect: Dialect, place: Place) -> None:
+    if word != AUTOTUNE:
+        place.error(f"`{word}` is neither a list nor `{AUTOTUNE}`")
+    elif not dialect.own_candidates:
+        place.error(f"`{dialect.name}` kernels have no candidates of their own", "list them")
+
+
+def _candidate(
+    table: Mapping[str, Any],
+    expected: Mapping[str, None],
+    dialect: Dialect,
+    scope: Scope,
+    place: Place,
+) -> Candidate:
+    lacking = [name for name in expected if name not in table]
+    if lacking:
+        place.error(f"lacks {listed(lacking)}, which another candidate sets")
+    constants = tuple((name, table[name]) for name in expected if _is_scalar(table, name, place))
+    options = tuple(
+        (name, table[name]) for name in dialect.options if _is_scalar(table, name, place)
+    )
+    when = _when(table.get("when"), dict(constants), scope, place.at("when"))
+    return Candidate(constants, options, when, _archs(table.get("archs", []), place.at("archs")))
+
+
+def _is_scalar(table: Mapping[str, Any], name: str, place: Place) -> bool:
+    value = table.get(name)
+    if value is None:
+        return False
+    if not is_scalar(value):
+        place.at(name).error(f"must be a number, a boolean or a string, not {toml_type(value)}")
+    return is_scalar(value)
+
+
+def _when(
+    text: Any, constants: Mapping[str, Scalar], scope: Scope, place: Place
+) -> Expression | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        place.error(f"must be a condition in quotes, not {toml_type(text)}")
+        return None
+    condition = scope.condition(text, place)
+    if condition is None:
+        return None
+    numbers = {name: int(value) for name, value in constants.items() if isinstance(value, int)}
+    try:
+        bound = condition.bind(numbers)
+    except ExpressionError as error:
+        place.error(f"`{text}`: {error.message} (column {error.column})")
+        return None
+    if bound.constant == 0:
+        place.error(f"`{text}` never holds with these constants", "remove the candidate")
+    return None if bound.constant else bound
+
+
+def _archs(value: Any, place: Place) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        place.error('must be a list of archs, e.g. `["9.0"]`')
+        return ()
+    for index, item in enumerate(value):
+        if not isinstance(item, str) or not _ARCH.fullmatch(item):
+            place.at(index).error(f"`{item}` is not an arch", "e.g. `9.0`, `9.0a` or `gfx942`")
+    return tuple(str(item) for item in value)
+
+
+def _judge_all(found: Sequence[Candidate], place: Place) -> None:
+    written = [repr(candidate) for candidate in found]
+    for index, candidate in enumerate(written):
+        if candidate in written[:index]:  # True equals 1, but is not written so
+            first = written.index(candidate) + 1
+            place.at(index).error(f"is the same as candidate {first}", "remove one of them")
+    if found and all(candidate.when is not None for candidate in found):
+        hint = "leave `when` out of the last one, unless that is meant"
+        place.warning("every candidate has `when`: calls that fit none are refused", hint)
+
+
+def _matrix(
+    matrix: Mapping[str, Sequence[Any]], dialect: Dialect, place: Place
+) -> tuple[Candidate, ...]:
+    errors = place.errors
+    count = 1
+    for name, values in matrix.items():
+        count *= len(values)
+        if name in _WORDS:
+            place.at(name).error(f"`{name}` belongs to a candidate", "write `configs` instead")
+        if not values:
+            place.at(name).error("lists no values")
+        for index, value in enumerate(values):
+            if not is_scalar(value):
+                place.at(name, index).error("must be a number, a boolean or a string")
+            elif (type(value), value) in [(type(one), one) for one in values[:index]]:
+                place.at(name, index).error(f"`{value}` is listed twice", "keep one of them")
+    if count > MOST:
+        place.error(f"makes {count} candidates, more than {MOST}", "leave some values out")
+    if place.errors > errors:
+        return ()
+    rows = itertools.product(*matrix.values())
+    return tuple(_row(dict(zip(matrix, row, strict=True)), dialect) for row in rows)
+
+
+def _row(values: Mapping[str, Scalar], dialect: Dialect) -> Candidate:
+    options = tuple((name, values[name]) for name in values if name in dialect.options)
+    constants = tuple((name, values[name]) for name in values if name not in dialect.options)
+    return Candidate(constants, options)

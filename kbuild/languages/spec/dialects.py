@@ -1,0 +1,39 @@
+"""What the languages differ in where a section is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_TRITON = (
+    *("num_warps", "num_stages", "num_ctas", "maxnreg"),
+    *("waves_per_eu", "matrix_instr_nonkdim", "kpack"),
+)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The rules of one language."""
+
+    name: str
+    distribution: str
+    """What `toolchain` has to pin."""
+    options: tuple[str, ...] = ()
+    """Keys of a candidate that are launch options, not constants of the kernel."""
+    needs_grid: bool = True
+    """False where the kernel itself says how it is launched."""
+    own_candidates: bool = False
+    """True when a kernel may bring its candidates: `configs = "autotune"`."""
+
+
+DIALECTS = {
+    dialect.name: dialect
+    for dialect in (
+        Dialect("triton", "triton", _TRITON, own_candidates=True),
+        Dialect(
+            "ninetoothed", "ninetoothed", ("num_warps", "num_stages"), False, own_candidates=True
+        ),
+        Dialect("cute", "nvidia-cutlass-dsl", needs_grid=False),
+        Dialect("tilelang", "tilelang", needs_grid=False),
+    )
+}
+"""Every language that is not C++, by name."""

@@ -1,0 +1,152 @@
+"""The names of an op, and expressions over them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from kbuild.config.suggest import did_you_mean, listed
+from kbuild.languages.expression import (
+    Expression,
+    ExpressionError,
+    Query,
+    parse,
+    parse_condition,
+)
+from kbuild.languages.spec.place import Place
+from kbuild.languages.spec.values import ShapeRule
+
+Kind = Literal["tensor", "result", "temporary", "int", "float", "bool", "size", "let", "constant"]
+_TITLES: dict[Kind, str] = {
+    "tensor": "a tensor",
+    "result": "a result",
+    "temporary": "a temporary tensor",
+    "int": "an argument of the op",
+    "float": "an argument of the op",
+    "bool": "an argument of the op",
+    "size": "a dimension",
+    "let": "a name of `let`",
+    "constant": "a constant",
+}
+_TENSORS = ("tensor", "result", "temporary")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Names with their kinds. Each name means one thing in an op."""
+
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    optional: Collection[str] = ()
+    """Tensors that may be None."""
+    shapes: dict[str, ShapeRule] = field(default_factory=dict)
+    allocated: bool = True
+    """Whether results and temporaries exist when the expressions are evaluated."""
+    is_open: bool = False
+    """Whether there are constants that only the kernel knows."""
+
+    def add(self, name: str, kind: Kind, place: Place) -> bool:
+        """Enter a name; an error at `place` when it means something else already."""
+        if name.startswith("_") and kind != "constant":
+            place.error(f"`{name}` starts with `_`", "kbuild's own names do")
+            return False
+        if name in self.kinds:
+            taken = _TITLES[self.kinds[name]]
+            place.error(f"`{name}` is {taken} already", "give one of them another name")
+            return False
+        self.kinds[name] = kind
+        return True
+
+    def tensors(self) -> list[str]:
+        """Every tensor that can be asked about."""
+        wanted = _TENSORS if self.allocated else _TENSORS[:1]
+        return [name for name, kind in self.kinds.items() if kind in wanted]
+
+    def numbers(self) -> list[str]:
+        """Every name that is an integer."""
+        kinds = ("int", "bool", "size", "let", "constant")
+        return [name for name, kind in self.kinds.items() if kind in kinds]
+
+    def before_allocation(self) -> Scope:
+        """The same names while only the call's arguments exist."""
+        return replace(self, allocated=False)
+
+    def inside(self, constants: Collection[str], place: Place, *, is_open: bool = False) -> Scope:
+        """The scope of one launch."""
+        scope = replace(self, kinds=dict(self.kinds), is_open=is_open)
+        for name in constants:
+            scope.add(name, "constant", place)
+        return scope
+
+    def expression(self, text: str | int, place: Place) -> Expression | None:
+        """Read an expression over these names; None after an error at `place`."""
+        try:
+            found = parse(text)
+        except ExpressionError as error:
+            place.error(_said(text, error), error.hint)
+            return None
+        return found if self._known(found, place) else None
+
+    def condition(self, text: str, place: Place) -> Expression | None:
+        """Read a predicate; None after an error at `place`."""
+        if self.kinds.get(text.strip()) == "bool":
+            return self.expression(text, place)
+        try:
+            found = parse_condition(text)
+        except ExpressionError as error:
+            place.error(_said(text, error), error.hint)
+            return None
+        return found if self._known(found, place) else None
+
+    def is_condition(self, expression: Expression) -> bool:
+        """True when its value is 0 or 1, as that of a boolean argument is."""
+        return expression.is_condition or self.kinds.get(expression.text.strip()) == "bool"
+
+    def _known(self, found: Expression, place: Place) -> bool:
+        fine = True
+        for leaf in found.leaves():
+            problem = self._asked(leaf) if isinstance(leaf, Query) else self._used(leaf.name)
+            if problem is not None:
+                message, hint = problem
+                place.error(f"`{found}`: {message} (column {leaf.column})", hint)
+                fine = False
+        return fine
+
+    def _used(self, name: str) -> tuple[str, str] | None:
+        kind = self.kinds.get(name)
+        if kind is None:
+            if self.is_open:
+                return None
+            known = self.numbers()
+            hint = did_you_mean(name, known) or (f"known: {listed(known)}" if known else "")
+            return f"`{name}` is unknown", hint
+        if kind in _TENSORS:
+            return f"`{name}` is a tensor", f"`numel({name})`, `size({name}, 0)`, ..."
+        if kind == "float":
+            return f"`{name}` is a float", "expressions are made of integers"
+        return None
+
+    def _asked(self, query: Query) -> tuple[str, str] | None:
+        if not query.tensor:
+            return None
+        if query.tensor not in self.tensors():
+            kind = self.kinds.get(query.tensor)
+            if kind in _TENSORS:
+                return f"`{query.tensor}` is not allocated yet", "ask about the arguments"
+            known = self.tensors()
+            hint = did_you_mean(query.tensor, known) or f"tensors: {listed(known)}"
+            return f"`{query.tensor}` is not a tensor", hint
+        if query.function == "has" and query.tensor not in self.optional:
+            return f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
+        return self._axis(query)
+
+    def _axis(self, query: Query) -> tuple[str, str] | None:
+        rule = self.shapes.get(query.tensor)
+        rank = rule.rank if rule is not None else None
+        if rank is None or query.axis is None or -rank <= query.axis < rank:
+            return None
+        return f"`{query.tensor}` has {rank} dimension{'s' if rank != 1 else ''}", ""
+
+
+def _said(text: str | int, error: ExpressionError) -> str:
+    return f"`{text}`: {error.message} (column {error.column})"

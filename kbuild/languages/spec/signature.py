@@ -1,0 +1,91 @@
+"""The schema of an op: what kbuild can make an op of, and the names that it brings."""
+
+from __future__ import annotations
+
+import keyword
+
+from kbuild.languages.expression.nodes import FUNCTIONS, QUERIES
+from kbuild.languages.schema import Argument, Schema, SchemaError, parse_schema
+from kbuild.languages.spec.place import Place
+from kbuild.languages.spec.scope import Kind, Scope
+
+_KINDS: dict[str, Kind] = {
+    "Tensor": "tensor",
+    "Tensor?": "tensor",
+    "int": "int",
+    "SymInt": "int",
+    "float": "float",
+    "bool": "bool",
+}
+_RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
+RESULT = "out"
+"""What a single result without a name is called; several are `out0`, `out1`, ..."""
+
+
+def read_schema(text: str, place: Place) -> Schema | None:
+    """The schema; None after an error that leaves nothing to go on with."""
+    try:
+        schema = parse_schema(text)
+    except SchemaError as error:
+        place.error(f"{error.message} (column {error.column})", error.hint)
+        return None
+    if "::" in schema.name:
+        place.error(f"`{schema.name}` has a namespace", "kbuild gives each variant its own")
+    if schema.overload:
+        place.error("overloads are not supported", "give each op a name of its own")
+    if not any(argument.type.is_tensor for argument in schema.arguments):
+        place.error("has no tensor argument", "the first one says on which device the op runs")
+    elif not schema.returns and not schema.mutated:
+        hint = "add a result, or mark what is written to: `Tensor(a!) out`"
+        place.error("returns nothing and writes to nothing", hint)
+    _judge_names(schema, place)
+    _judge_types(schema, place)
+    return schema
+
+
+def result_names(schema: Schema) -> tuple[str, ...]:
+    """The names of the results, those without a name included."""
+    if len(schema.returns) == 1:
+        return (schema.returns[0].name or RESULT,)
+    return tuple(one.name or f"{RESULT}{index}" for index, one in enumerate(schema.returns))
+
+
+def enter(schema: Schema, scope: Scope, place: Place) -> None:
+    """Put the names of arguments and results into the scope."""
+    for argument in schema.arguments:
+        kind = _KINDS.get(_plain(argument))
+        if kind is not None:
+            scope.add(argument.name, kind, place)
+    for name in result_names(schema):
+        if name in scope.kinds:
+            hint = f"name it in the schema: `-> (Tensor {name}_)`"
+            place.error(f"the result is called `{name}`, as an argument is", hint)
+        else:
+            scope.add(name, "result", place)
+
+
+def _plain(argument: Argument) -> str:
+    return argument.type.name + "".join(argument.type.suffixes)
+
+
+def _judge_names(schema: Schema, place: Place) -> None:
+    names = [schema.name.rpartition("::")[2], *(a.name for a in schema.arguments)]
+    for name in (*names, *result_names(schema)):
+        if keyword.iskeyword(name) or name in _RESERVED:
+            place.error(f"`{name}` cannot be a name here", "it has a meaning of its own")
+
+
+def _judge_types(schema: Schema, place: Place) -> None:
+    for argument in schema.arguments:
+        if _plain(argument) not in _KINDS:
+            hint = "an op takes `Tensor`, `Tensor?`, `int`, `float`, `bool`; wrap it in Python"
+            place.error(f"`{argument.name}` is a `{_plain(argument)}`", hint)
+        alias = argument.type.alias
+        if alias is not None and (not alias.write or alias.after is not None):
+            place.error(f"`{argument}` shares memory with a result", "return a new tensor")
+    for result in schema.returns:
+        if result.type.alias is not None:
+            hint = "Torch's compiler takes such an op only without: `-> ()`"
+            place.error(f"the result `{result}` is one of the arguments", hint)
+        elif not result.type.is_tensor or result.type.is_optional:
+            place.error(f"a result is a `{result.type}`", "results are tensors")

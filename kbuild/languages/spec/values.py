@@ -1,0 +1,196 @@
+"""A checked op: what compilers, launchers, fake kernels and documentation are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from kbuild.config.issue import KeyPath
+from kbuild.languages.expression import Expression
+from kbuild.languages.schema import Schema
+
+Scalar: TypeAlias = "bool | int | float | str"
+"""The value of a constant or of a launch option."""
+Pairs: TypeAlias = "tuple[tuple[str, Scalar], ...]"
+"""Names with values, in the author's order."""
+
+
+@dataclass(frozen=True)
+class ShapeRule:
+    """The shape of one tensor."""
+
+    tensor: str
+    like: str = ""
+    """The tensor that has the same shape; `dims` is empty then."""
+    dims: tuple[Expression | None, ...] = ()
+    """One expression per dimension; None once for `...`, which is any number of dimensions and the
+    same ones wherever an op says `...`."""
+
+    @property
+    def rank(self) -> int | None:
+        """How many dimensions, where that is known."""
+        return None if self.like or None in self.dims else len(self.dims)
+
+    def axis(self, position: int) -> int:
+        """The dimension at a position of `dims`, from the end when it is behind `...`."""
+        behind = None in self.dims[:position]
+        return position - len(self.dims) if behind else position
+
+
+@dataclass(frozen=True)
+class Size:
+    """A name for a dimension: where a call's value is taken from."""
+
+    name: str
+    tensor: str
+    axis: int
+    """Negative behind `...`."""
+
+
+@dataclass(frozen=True)
+class DtypeRule:
+    """The dtypes of one tensor: those of another tensor, or a list of its own."""
+
+    tensor: str
+    like: str = ""
+    choices: tuple[str, ...] = ()
+    """Torch's names, such as `bfloat16`."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the value of a kernel argument comes from."""
+
+    kind: Literal["tensor", "int", "float", "bool"]
+    name: str = ""
+    """The tensor, or the float or boolean argument of the op."""
+    expression: Expression | None = None
+    """An integer's."""
+    literal: float | None = None
+    """A float that is the same in every call."""
+
+    def __str__(self) -> str:
+        if self.literal is not None:
+            return repr(self.literal)
+        return str(self.expression) if self.expression is not None else self.name
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of the kernel that no candidate sets."""
+
+    name: str
+    value: Scalar | None = None
+    """The same in every call; None when `expression` decides."""
+    expression: Expression | None = None
+    choices: tuple[Scalar, ...] = ()
+    """The values of `expression` that images are made for."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to compile and launch a function."""
+
+    constants: Pairs = ()
+    options: Pairs = ()
+    """`num_warps` and the like."""
+    when: Expression | None = None
+    """Calls that it is made for; all when None."""
+    archs: tuple[str, ...] = ()
+    """Archs that it is made for, as `build.toml` writes archs; all when empty."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel function."""
+
+    functions: tuple[str, ...]
+    """The function's name; several when the first that the source has is meant."""
+    args: tuple[tuple[str, Source], ...] = ()
+    """Kernel argument -> value, those that were written; `bind` finds the others by name."""
+    constants: tuple[Constant, ...] = ()
+    candidates: tuple[Candidate, ...] = (Candidate(),)
+    """In order: the first that fits a call is the default."""
+    autotune: bool = False
+    """The candidates are the kernel's own, and known when it is imported."""
+    grid: tuple[Expression, ...] = ()
+    path: KeyPath = field(default=(), compare=False)
+    """Where `build.toml` describes it."""
+    divisible: tuple[str, ...] = ()
+    """Integer arguments that fast images assume to be divisible by 16."""
+    ones: tuple[str, ...] = ()
+    """Integer arguments that fast images assume to be 1."""
+    int64: tuple[str, ...] = ()
+    """Integer arguments with 64 bits."""
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """One op of a kernel."""
+
+    path: KeyPath = field(compare=False)
+    """Where `build.toml` describes it."""
+
+    kernel: str
+    """The `[kernel.*]` section."""
+    language: str
+    toolchain: tuple[str, ...]
+    """Pinned distributions: `triton==3.9.0`."""
+    sources: tuple[str, ...]
+    schema: Schema
+    results: tuple[str, ...]
+    """Names of the results."""
+    temporaries: tuple[str, ...]
+    shapes: tuple[ShapeRule, ...]
+    sizes: tuple[Size, ...]
+    """Every name that `shapes` gives to a dimension."""
+    dtypes: tuple[DtypeRule, ...]
+    """One for each tensor: arguments, results, temporaries."""
+    let: tuple[tuple[str, Expression], ...]
+    require: tuple[Expression, ...]
+    contiguous: tuple[str, ...]
+    key: tuple[Expression, ...]
+    fallback: Literal["none", "jit"]
+    launches: tuple[Launch, ...]
+
+    @property
+    def name(self) -> str:
+        """The op's name."""
+        return self.schema.name
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the tensor arguments."""
+        return tuple(a.name for a in self.schema.arguments if a.type.is_tensor)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Names of the tensors that may be None."""
+        tensors = (a for a in self.schema.arguments if a.type.is_tensor)
+        return tuple(argument.name for argument in tensors if argument.type.is_optional)
+
+    def shape(self, tensor: str) -> ShapeRule | None:
+        """The rule of a tensor, with `like` followed to its end."""
+        rules = {rule.tensor: rule for rule in self.shapes}
+        rule = rules.get(tensor)
+        while rule is not None and rule.like in rules:
+            rule = rules[rule.like]
+        return rule
+
+    def dtype_sets(self) -> tuple[Mapping[str, str], ...]:
+        """Every combination of dtypes that images are made for: tensor -> dtype."""
+        found: list[dict[str, str]] = [{}]
+        for rule in self.dtypes:
+            if not rule.like:
+                found = [{**one, rule.tensor: dtype} for one in found for dtype in rule.choices]
+        return tuple(self._completed(one) for one in found)
+
+    def _completed(self, chosen: Mapping[str, str]) -> Mapping[str, str]:
+        rules = {rule.tensor: rule for rule in self.dtypes}
+
+        def dtype(tensor: str) -> str:
+            rule = rules[tensor]
+            return dtype(rule.like) if rule.like else chosen[tensor]
+
+        return {tensor: dtype(tensor) for tensor in rules}

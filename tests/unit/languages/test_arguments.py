@@ -1,0 +1,156 @@
+"""A launch and the kernel function's own signature."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from sections import example, op_of, text_of
+
+from kbuild.config.issue import dotted
+from kbuild.languages.spec import Candidate, KernelParameter, bind
+from kbuild.languages.spec.place import Place
+
+
+def signature(text):
+    """`"x_ptr, N, BLOCK!"`: a `!` marks a constant."""
+    names = [name.strip() for name in text.split(",")]
+    return [KernelParameter(name.rstrip("!"), name.endswith("!")) for name in names]
+
+
+def joined(op, function, text, launch=0):
+    place = Place(op.launches[launch].path)
+    bound = bind(op, op.launches[launch], {function: signature(text)}, place)
+    said = [f"{dotted(i.path)}: {i.message} | {i.hint}" for i in place.issues]
+    assert (bound is None) == bool(said)
+    return bound, "\n".join(said)
+
+
+def values(bound):
+    return {name: str(source) for name, source in bound.arguments}
+
+
+def test_everything_by_name():
+    op = op_of(text_of(let='{ rows = "numel(x) // N" }'))
+    bound, _ = joined(op, "k_kernel", "x_ptr, w, b_ptr, out_ptr, N, rows, n, eps, f, BLOCK!")
+    tensors = {"x_ptr": "x", "w": "w", "b_ptr": "b", "out_ptr": "out"}
+    numbers = {name: name for name in ("N", "rows", "n", "eps", "f")}
+    assert values(bound) == tensors | numbers
+    assert [source.kind for _, source in bound.arguments] == [
+        *["tensor"] * 4,
+        *["int"] * 3,
+        "float",
+        "bool",
+    ]
+    assert bound.constants == ("BLOCK",)
+
+
+def test_the_function_is_called_like_the_op_or_with_kernel():
+    op = op_of(text_of())
+    assert joined(op, "k", "x, BLOCK!")[0].function == "k"
+    _, said = joined(op, "kk_kernel", "x, BLOCK!")
+    assert "there is no `k` or `k_kernel` in `k.py`" in said
+    assert "`kk_kernel`" in said
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ("stride_am", "stride(a, 0)"),
+        ("stride_a_k", "stride(a, 1)"),
+        ("stride_bn", "stride(b, 1)"),
+        ("stride_b_0", "stride(b, 0)"),
+        ("a_stride_0", "stride(a, 0)"),
+        ("a_stride_m", "stride(a, 0)"),
+        ("stride_out_1", "stride(out, 1)"),
+        ("stride_cm", "stride(out, 0)"),
+        ("stride_cn", "stride(out, 1)"),
+    ],
+)
+def test_strides(parameter, value):
+    (gemm, _) = example("gemm")
+    constants = "BLOCK_M!, BLOCK_N!, BLOCK_K!, GROUP_M!, EVEN_K!"
+    listed = "stride_am, stride_bk, stride_cm, stride_ak, stride_bn, stride_cn"
+    bound, said = joined(gemm, "matmul_kernel", f"c_ptr, {listed}, {parameter}, {constants}")
+    assert said == ""
+    assert values(bound)[parameter] == value
+
+
+def test_strides_behind_an_ellipsis_count_from_the_end():
+    shapes = '{ x = ["...", "M", "N"], w = ["N"], out = "x" }'
+    bound, _ = joined(op_of(text_of(shapes=shapes)), "k", "stride_xm, stride_out_n, BLOCK!")
+    assert values(bound) == {"stride_xm": "stride(x, -2)", "stride_out_n": "stride(out, -1)"}
+
+
+@pytest.mark.parametrize(
+    "parameter", ["stride_xq", "stride_x", "stride_wn1", "stride", "stride_w_7"]
+)
+def test_a_stride_that_is_not_clear_is_asked_for(parameter):
+    _, said = joined(op_of(text_of()), "k", f"{parameter}, BLOCK!")
+    assert f"nothing says what `k` gets for `{parameter}`" in said
+
+
+def test_two_readings_are_none():
+    """`stride_abc`: `c` of `ab`, or `bc` of `a`."""
+    op = op_of(
+        text_of(
+            schema='"k(Tensor a, Tensor ab) -> Tensor"',
+            shapes='{ a = ["bc"], ab = ["c"], out = "a" }',
+            grid="[1]",
+        )
+    )
+    _, said = joined(op, "k", "stride_abc, BLOCK!")
+    assert "nothing says what `k` gets for `stride_abc`" in said
+
+
+def test_everything_that_is_missing_is_listed():
+    _, said = joined(op_of(text_of()), "k", "x_ptr, foo, bar, BLOCK!, BAZ!, QUX!")
+    assert (
+        'k.op[0].args: nothing says what `k` gets for `foo`, `bar` | write `args = { foo = "'
+        in said
+    )
+    assert "kernel.k.op: `k` has constants without a value: `BAZ`, `QUX` | write `constants" in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "parameters", "words"),
+    [
+        ({"args": '{ y = "x" }'}, "x, BLOCK!", "args.y: `k` has no parameter `y`"),
+        ({"args": '{ B = "n" }'}, "x, BLOCK!, B!", "args.B: `B` is a constant of `k`"),
+        ({}, "x", "configs: `k` has no constant `BLOCK`"),
+        ({}, "x, BLOCK", "configs: `BLOCK` is not a constant of `k`"),
+        ({"constants": "{ X = 1 }"}, "x, BLOCK!", "constants.X: `k` has no constant `X`"),
+        ({"ones": '["m"]'}, "x, n, BLOCK!", "ones: `k` has no integer argument `m`"),
+        ({"divisible": '["x"]'}, "x, BLOCK!", "divisible: `x` is not an integer, but `x`"),
+        ({"int64": '["eps"]'}, "eps, BLOCK!", "int64: `eps` is not an integer, but `eps`"),
+    ],
+)
+def test_what_does_not_fit(keys, parameters, words):
+    assert words in joined(op_of(text_of(**keys)), "k", parameters)[1]
+
+
+def autotuned(grid):
+    op = op_of(text_of(configs='"autotune"', grid=grid, constants='{ EVEN = "N % BLOCK == 0" }'))
+    own = (Candidate((("BLOCK", 1),)), Candidate((("BLOCK", 2),)))
+    return dataclasses.replace(op, launches=(dataclasses.replace(op.launches[0], candidates=own),))
+
+
+def test_names_of_the_kernels_own_constants():
+    bound, _ = joined(autotuned('["cdiv(N, BLOCK)"]'), "k", "x, N, BLOCK!, EVEN!")
+    assert bound.constants == ("BLOCK", "EVEN")
+
+
+def test_names_that_are_not_among_the_kernels_own_constants():
+    _, said = joined(autotuned('["N", "cdiv(N, BLOK)"]'), "k", "x, BLOCK!, EVEN!")
+    assert said == (
+        "kernel.k.op[0].grid: `cdiv(N, BLOK)`: `BLOK` is unknown (column 9) | "
+        "did you mean `BLOCK`? allowed: `BLOCK`, `EVEN`"
+    )
+
+
+def test_examples():
+    (add,) = example("add")
+    assert joined(add, "add_kernel", "x_ptr, y_ptr, out_ptr, n, BLOCK!")[0]
+    _, splitk = example("gemm")
+    bound, _ = joined(splitk, "reduce_kernel", "partial_ptr, out_ptr, n, splits, BLOCK!", launch=1)
+    assert values(bound)["n"] == "M * N"

@@ -1,0 +1,48 @@
+"""The sections on the page about languages are what kbuild reads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tomli
+from sections import HEAD, read, text_of
+
+from kbuild.languages.expression.nodes import FUNCTIONS, QUERIES
+
+PAGE = (Path(__file__).parents[3] / "docs/explanation/languages.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_there_are_examples():
+    assert len(BLOCKS) == 5
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_examples_are_read(block):
+    data = tomli.loads(block)
+    if "language" in block:
+        assert read(block).issues == ()
+        return
+    text = text_of(
+        schema='"k(Tensor x, Tensor weight) -> Tensor"',
+        shapes='{ x = ["...", "N"], weight = ["N"], out = "x" }',
+        grid=None if "launch" in block else "[1]",
+        configs=None,
+        **{key: None for key in data if key != "configs"},
+    )
+    assert read(text + block).issues == (), HEAD
+
+
+def test_every_function_is_explained():
+    explained = set(re.findall(r"`(\w+)\(", PAGE.split("## Expressions")[1].split("\n## ")[0]))
+    assert explained == {*FUNCTIONS, *QUERIES}
+
+
+def test_every_key_is_explained():
+    from kbuild.config.languages import OpSection
+    from kbuild.config.violations import keys_of
+
+    keys = set(keys_of(OpSection))
+    assert {key for key in keys if f"`{key}" not in PAGE and f"\n{key} =" not in PAGE} == set()

@@ -1,0 +1,255 @@
+"""Torch's function schemas, read without Torch."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbuild.languages.schema import Alias, Schema, SchemaError, Symbol, Type, parse_schema
+from kbuild.languages.schema.values import BASES
+
+WHOLE = (
+    "rmsnorm(Tensor x, Tensor? bias, Tensor(a!) out, float eps=1e-6, int[2] pad=[0,0], *, "
+    "bool causal=False, ScalarType? dtype=None) -> (Tensor, Tensor(a!))"
+)
+
+
+def test_every_part():
+    schema = parse_schema(WHOLE)
+    assert schema.name == "rmsnorm"
+    assert [argument.name for argument in schema.arguments] == [
+        *("x", "bias", "out", "eps", "pad", "causal", "dtype")
+    ]
+    assert schema.mutated == ("out",)
+    assert [argument.keyword_only for argument in schema.arguments] == [False] * 5 + [True] * 2
+    bias, out, eps, pad = schema.arguments[1:5]
+    assert bias.type.is_optional
+    assert bias.type.is_tensor
+    assert out.type == Type("Tensor", Alias(("a",), write=True))
+    assert eps.default.value == 1e-6
+    assert pad.default.value == (0, 0)
+    assert not pad.type.is_tensor
+    assert schema.argument("causal").default.value is False
+    assert schema.argument("dtype").default.value is None
+    assert schema.argument("nothing") is None
+
+
+def test_canonical_text():
+    assert str(parse_schema(WHOLE)) == (
+        "rmsnorm(Tensor x, Tensor? bias, Tensor(a!) out, float eps=1e-06, int[2] pad=[0, 0], *, "
+        "bool causal=False, ScalarType? dtype=None) -> (Tensor, Tensor(a!))"
+    )
+    assert str(parse_schema("f( )->( )")) == "f() -> ()"
+    assert str(parse_schema("a::f.b(Tensor! x)->(Tensor y)")) == "a::f.b(Tensor! x) -> Tensor y"
+    assert str(parse_schema("f(str s='a\\'\"')->()")) == 'f(str s="a\'\\"") -> ()'
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "column"),
+    [
+        ("f(Tensor x)", "expected `->`, found the end", 12),
+        ("f", "expected `(`, found the end", 2),
+        ("", "expected the op's name, found the end", 1),
+        ("f(double x) -> ()", "`double` is not a type of an op's argument", 3),
+        ("f(Tensor x, Tensor x) -> ()", "two arguments are called `x`", 20),
+        ("f(int a=1, int b) -> ()", "`b` has no default, and one before it has", 16),
+        ("f(Tensor x y) -> ()", "expected `,` or `)`, found `y`", 12),
+        ("f(Tensor x,) -> ()", "expected a type, found `)`", 12),
+        ("f(Tensor) -> ()", "expected the argument's name, found `)`", 9),
+        ("f(bool a=true) -> ()", "expected a value of type `bool`, found `true`", 10),
+        ("f(int a=1.5) -> ()", "`1.5` is not an integer", 9),
+        ("f(int a=9223372036854775808) -> ()", "does not fit into 64 bits", 9),
+        ("f(int[2] a=[1]) -> ()", "`int[2]` has 2 values, not 1", 12),
+        ("f(int[] a=1) -> ()", "expected a list, found `1`", 11),
+        ("f(float x=inf) -> ()", "expected a value of type `float`, found `inf`", 11),
+        ("f(str s='\\x41') -> ()", "an escape that schemas do not know", 9),
+        ("f(Layout l=sparse) -> ()", "expected a value of type `Layout`, found `sparse`", 12),
+        ("f(Tensor x=None) -> ()", "expected a value of type `Tensor`, found `None`", 12),
+        ("f(Tensor(a x) -> ()", "expected `)`, found `x`", 12),
+        ("f(Tensor x, ...) -> ()", "a fixed number of arguments", 13),
+        ("f(*, *, int x) -> ()", "`*` is written twice", 6),
+        ("f(Dict(str, int) x) -> ()", "`Dict` is not a type", 3),
+        ("f(int[][] x) -> ()", "lists of lists", 3),
+        ("f(Tensor x) -> Tensor; g", "expected the end, found `;`", 22),
+        ("f(Tensor é) -> ()", "expected the argument's name, found `é`", 10),
+    ],
+)
+def test_what_is_refused(text, words, column):
+    with pytest.raises(SchemaError) as caught:
+        parse_schema(text)
+    assert words in caught.value.message
+    assert caught.value.column == column
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("f(double x) -> ()", "write `float`"),
+        ("f(Tensor x)", "`-> ()` for an op without results"),
+        ("f(bool a=true) -> ()", "write `True` or `False`"),
+        ("f(Tensor(a! x) -> ()", "an argument that is written to is `Tensor(a!) x`"),
+    ],
+)
+def test_hints(text, hint):
+    with pytest.raises(SchemaError) as caught:
+        parse_schema(text)
+    assert hint in caught.value.hint
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="fxTensor int?[]()*!,=->.|a'12 \"\\", max_size=40))
+def test_any_text_is_read_or_refused_in_words(text):
+    try:
+        found = parse_schema(text)
+    except SchemaError as error:
+        found = error
+    if isinstance(found, Schema):
+        assert parse_schema(str(found)) == found
+    else:
+        assert found.message
+        assert 1 <= found.column <= len(text) + 1
+
+
+# Torch's own parser on the same texts. -----------------------------------------------------------
+
+NAMES = st.sampled_from(["x", "y", "self", "out", "N", "eps", "a_1", "_b"])
+DEFAULTS = {
+    "int": ["3", "-3", "Mean"],
+    "SymInt": ["0"],
+    "float": ["1e-6", "2", "-.5", "1."],
+    "bool": ["True", "False"],
+    "str": ["'a b'", '"x\\n"'],
+    "Scalar": ["1", "1.5", "True"],
+    "ScalarType": ["bfloat16", "long"],
+    "Layout": ["strided"],
+    "MemoryFormat": ["contiguous_format"],
+}
+
+
+@st.composite
+def argument(draw, *, value):
+    base = draw(st.sampled_from(BASES))
+    alias = draw(st.sampled_from(["", "(a)", "(b!)", "(a -> *)", "(a|c)", "(a! -> b)"]))
+    suffix = draw(st.sampled_from(["", "?", "[]", "[2]", "?[]", "[]?"]))
+    type_ = base + (alias if base == "Tensor" else "") + suffix
+    if not value:
+        return type_
+    return f"{type_} {{name}}={_default(draw, base, suffix)}"
+
+
+def _default(draw, base, suffix):
+    if suffix == "?" and base != "Tensor":
+        return "None"
+    known = DEFAULTS.get(base)
+    if known is None or "?" in suffix:
+        return ""
+    if suffix == "":
+        return draw(st.sampled_from(known))
+    if base in ("int", "SymInt"):
+        return "[3, -4]"
+    return "[1.5, 2]" if base == "float" else ""
+
+
+@st.composite
+def schemas(draw):
+    names = draw(st.lists(NAMES, unique=True, max_size=5))
+    plain = draw(st.integers(0, len(names)))
+    required = draw(st.integers(0, plain))
+    parts = []
+    for index, name in enumerate(names):
+        if index == plain:
+            parts.append("*")
+        text = draw(argument(value=index >= required))
+        if text.endswith("="):
+            text = "int {name}=7"
+        parts.append(text.format(name=name) if "{name}" in text else f"{text} {name}")
+    returns = draw(st.lists(argument(value=False), max_size=3))
+    space = draw(st.sampled_from(["", " "]))
+    return f"ns::f({f',{space}'.join(parts)}){space}->{space}({', '.join(returns)})"
+
+
+class TestAgainstTorch:
+    @pytest.fixture(autouse=True)
+    def _torch(self):
+        self.torch = pytest.importorskip("torch")
+        self.parse = self.torch._C.parse_schema
+
+    def compare(self, text):
+        ours, theirs = parse_schema(text), self.parse(text)
+        overload = theirs.overload_name
+        assert (ours.name, ours.overload) == (theirs.name, overload)
+        assert len(ours.arguments) == len(theirs.arguments)
+        for mine, their in zip(ours.arguments, theirs.arguments, strict=True):
+            assert (mine.name, mine.keyword_only) == (their.name, their.kwarg_only)
+            self.same_type(mine.type, their)
+            assert (mine.default is not None) == their.has_default_value()
+            if mine.default is not None:
+                assert self.value(mine.default.value) == their.default_value
+        for mine, their in zip(ours.returns, theirs.returns, strict=True):
+            assert mine.name == their.name
+            self.same_type(mine.type, their)
+        again = self.parse(str(ours))
+        # Torch keeps the 1 of `float? x=1` an integer.
+        assert again == theirs or parse_schema(str(again)) == parse_schema(str(theirs))
+
+    def same_type(self, mine, their):
+        written = {"Scalar": "number", "SymInt": "int", "Stream": "Stream"}
+        codes = dict.fromkeys(["ScalarType", "Layout", "MemoryFormat"], "int")
+        text = {**written, **codes}.get(mine.name, mine.name)
+        for suffix in mine.suffixes:
+            text = f"Optional[{text}]" if suffix == "?" else f"List[{text}]"
+        assert text == str(their.type)
+        alias = their.alias_info
+        if mine.alias is None or alias is None:
+            assert mine.alias is alias
+            return
+        assert mine.alias.write == alias.is_write
+        if mine.suffixes and "[]" in "".join(mine.suffixes).replace("2", ""):
+            return  # Torch moves the sets to the elements
+        assert set(mine.alias.before) == alias.before_set
+        after = mine.alias.before if mine.alias.after is None else mine.alias.after
+        assert set(after) == alias.after_set
+
+    def value(self, value):
+        """Torch keeps words as numbers."""
+        if isinstance(value, tuple):
+            return [self.value(item) for item in value]
+        if isinstance(value, Symbol):
+            return {"Mean": 1, "strided": 0, "contiguous_format": 0, "bfloat16": 15, "long": 4}[
+                value.name
+            ]
+        return value
+
+    @settings(max_examples=400, deadline=None)
+    @given(schemas())
+    def test_random_schemas(self, text):
+        self.compare(text)
+
+    def test_torchs_own_schemas(self):
+        """Every op of Torch whose types kbuild knows; the others are refused in words."""
+        read = refused = 0
+        for schema in self.torch._C._jit_get_all_schemas():
+            text = str(schema)
+            try:
+                parse_schema(text)
+            except SchemaError:
+                refused += 1
+                continue
+            read += 1
+            self.compare(text)
+        assert read > 3000
+        assert refused < read / 3
+
+    def test_the_whole(self):
+        self.compare(WHOLE)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["f(Tensor x)", "f(bool a=true) -> ()", "f(int a=1, int b) -> ()", "f(int[] a=1)->()"],
+    )
+    def test_what_both_refuse(self, text):
+        with pytest.raises(RuntimeError):
+            self.parse(text)
+        with pytest.raises(SchemaError):
+            parse_schema(text)

@@ -1,0 +1,309 @@
+"""Everything that can be wrong with a section, found without the DSL, with line and hint."""
+
+from __future__ import annotations
+
+import pytest
+from sections import HEAD, read, said, text_of
+
+SCHEMA, SHAPES, DTYPES, GRID, CONFIGS, MORE = 6, 7, 8, 9, 10, 11
+
+
+def one(text, line, words):
+    """Exactly one issue, on that line."""
+    found = said(text)
+    assert found.startswith(f"{line}: "), found
+    assert words in found, found
+    assert len(read(text).issues) == 1, found
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("k(Tensor x, Tensor w)", "expected `->`, found the end (column 22)"),
+        (
+            "a::k(Tensor x, Tensor w) -> Tensor",
+            "has a namespace\n  hint: kbuild gives each variant",
+        ),
+        ("k.o(Tensor x, Tensor w) -> Tensor", "overloads are not supported"),
+        ("k(Tensor x, Tensor w, str s) -> Tensor", "`s` is a `str`\n  hint: an op takes `Tensor`"),
+        ("k(Tensor x, Tensor w, int[] s) -> Tensor", "`s` is a `int[]`"),
+        ("k(Tensor x, Tensor w, int? s) -> Tensor", "`s` is a `int?`"),
+        ("k(Tensor x, Tensor w, Tensor[] s) -> Tensor", "`s` is a `Tensor[]`"),
+        ("k(Tensor x, Tensor w, int lambda) -> Tensor", "`lambda` cannot be a name here"),
+        ("k(Tensor x, Tensor w, int cdiv) -> Tensor", "`cdiv` cannot be a name here"),
+        ("k(Tensor x, Tensor w, int _s) -> Tensor", "`_s` starts with `_`"),
+        ("class(Tensor x, Tensor w) -> Tensor", "`class` cannot be a name here"),
+        ("k(Tensor(a) x, Tensor w) -> Tensor", "`Tensor(a) x` shares memory with a result"),
+    ],
+)
+def test_schemas(schema, words):
+    one(text_of(schema=f'"{schema}"', shapes='{ x = ["N"], w = ["N"], out = "x" }'), SCHEMA, words)
+
+
+def test_results_that_are_arguments():
+    text = text_of(schema='"k(Tensor(a!) x) -> Tensor(a!)"', shapes='{ x = ["N"], out = "x" }')
+    one(text, SCHEMA, "is one of the arguments\n  hint: Torch's compiler takes such an op only")
+
+
+def test_results_that_are_no_tensors():
+    text = text_of(schema='"k(Tensor x) -> int"', shapes='{ x = ["N"], out = "x" }')
+    one(text, SCHEMA, "a result is a `int`")
+
+
+def test_an_op_that_does_nothing():
+    text = text_of(schema='"k(Tensor x) -> ()"', shapes='{ x = ["N"] }')
+    one(text, SCHEMA, "returns nothing and writes to nothing\n  hint: add a result, or mark")
+
+
+def test_an_op_without_tensors():
+    text = text_of(schema='"k(int N) -> Tensor"', shapes='{ out = ["N"] }', dtypes='"float32"')
+    one(text, SCHEMA, "has no tensor argument")
+
+
+def test_an_argument_called_out():
+    text = text_of(schema='"k(Tensor(a!) out) -> Tensor"', shapes='{ out = ["N"] }')
+    one(text, SCHEMA, "the result is called `out`, as an argument is")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ('{ x = ["N"], w = ["N"] }', "shapes: the result `out` has no shape\n  hint: e.g. `shapes"),
+        ('{ x = ["N"], ww = ["N"], out = "x" }', "`ww` is not a tensor\n  hint: did you mean `w`?"),
+        ('{ x = ["N"], out = "y" }', "`y` is not a tensor argument"),
+        ('{ x = ["N"], out = "b" }', "`b` may be None"),
+        ('{ x = "w", w = "x", out = ["n"] }', "is shaped like itself"),
+        ('{ x = ["...", "...", "N"], out = "x" }', "write it once"),
+        ('{ x = ["N"], out = ["...", "N"] }', "nothing says what `...` is"),
+        ('{ x = ["N"], out = ["M"] }', "`M`: `M` is unknown (column 1)"),
+        ('{ x = ["N * 2"], out = "x" }', "`N * 2`: `N` is unknown (column 1)"),
+        ('{ x = ["N"], b = ["K"], out = "x" }', "`K` is known only when `b` is given"),
+        ('{ x = ["N"], out = ["N /2"] }', "`/` is not an operator here (column 3)"),
+        ('{ x = ["N"], out = ["eps"] }', "`eps` is a float"),
+        ('{ x = ["N"], out = ["w"] }', "`w` is a tensor"),
+        ('{ x = ["N"], out = ["size(out, 0)"] }', "`out` is not allocated yet"),
+        ('{ x = ["N"], out = ["size(x, 1)"] }', "`x` has 1 dimension (column 1)"),
+        ('{ x = ["N"], out = ["N * sm_count()"] }', "cannot depend on `sm_count()`"),
+        ('{ x = ["N", -1], out = "x" }', "a dimension cannot be negative"),
+        ('{ x = ["N", 1.5], out = "x" }', "a dimension is a name, a number or an expression"),
+        ('{ x = ["N"], out = 3 }', "must be a string or a list, not an integer"),
+        ('{ x = ["_N"], out = "x", w = ["N"] }', "`_N` starts with `_`"),
+    ],
+)
+def test_shapes(shapes, words):
+    found = said(text_of(shapes=shapes))
+    assert words in found
+    assert all(line[0] in " 7" or line.startswith(("9:", "10:")) for line in found.splitlines())
+
+
+def test_a_shape_that_depends_on_the_device_through_let():
+    shapes = '{ x = ["N"], w = ["N"], out = ["a"] }'
+    text = text_of(let='{ b_ = "sm_count()", a = "b_ + 1" }', shapes=shapes)
+    assert "kernel.k.op[0].shapes.out: a shape cannot depend on `sm_count()`" in said(text)
+
+
+def test_a_dimension_that_is_an_argument_is_checked_not_named():
+    text = text_of(shapes='{ x = ["n"], out = ["n"] }', grid='["n"]')
+    assert read(text).ops[0].sizes == ()
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "words"),
+    [
+        ("[]", "lists no dtypes"),
+        ('["fp16"]', "`fp16` is not a dtype\n  hint: write `float16`"),
+        ('["float16", "flota32"]', "`flota32` is not a dtype\n  hint: did you mean `float32`?"),
+        ('["float16", "float16"]', "`float16` is listed twice"),
+        ("[16]", "a dtype is written as a string"),
+        ("16", "must be a list or a string or a table, not an integer"),
+        ('{ x = ["float16"], w = "x", out = "x" }', "no dtypes for `b`"),
+        ('{ x = "w", w = "x", b = "x", out = "x" }', "`x` has its own dtype"),
+        ('{ x = "float16", w = "x", b = "x", out = "y" }', "`y` is not a dtype"),
+        ('{ x = "float16", w = "x", b = "x", out = 1 }', "must be a list of dtypes"),
+        (
+            '{ x = "float16", w = "x", b = "x", out = ["float16", "float32"] }',
+            "nothing in a call says which dtype `out` has",
+        ),
+        (
+            '{ x = "float16", w = "x", b = ["float16", "float32"], out = "b" }',
+            "nothing in a call says which dtype `out` has",
+        ),
+        ('{ x = "float16", w = "x", b = "x", out = "x", z = "x" }', "`z` is not a tensor"),
+    ],
+)
+def test_dtypes(dtypes, words):
+    found = said(text_of(dtypes=dtypes))
+    assert words in found
+    assert {line.split(":")[0] for line in found.splitlines() if line[0] != " "} == {str(DTYPES)}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        (
+            "grid",
+            '["cdiv(N, BLOK)"]',
+            "`BLOK` is unknown (column 9)\n  hint: did you mean `BLOCK`?",
+        ),
+        ("grid", '["N", "N", "N", "N"]', "has 4 dimensions\n  hint: a grid has at most 3"),
+        ("grid", "[]", "kernel.k.op: has no `grid`"),
+        ("grid", "[-1]", "`-1` is negative"),
+        ("grid", "[1.5]", "must be a string or an integer, not a float"),
+        ("grid", '["numel(y)"]', "`y` is not a tensor"),
+        ("grid", '["has(x)"]', "`x` is always there"),
+        (
+            "configs",
+            "[{ BLOCK = 1, X = 2 }, { BLOCK = 2 }]",
+            "lacks `X`, which another candidate sets",
+        ),
+        ("configs", "[{ BLOCK = 1 }, { BLOCK = 1 }]", "is the same as candidate 1"),
+        ("configs", "[{ BLOCK = [1] }]", "must be a number, a boolean or a string, not a list"),
+        ("configs", '[{ BLOCK = 1, when = "M > 1" }, { BLOCK = 2 }]', "`M` is unknown"),
+        ("configs", '[{ BLOCK = 1, when = "N" }, { BLOCK = 2 }]', "is a number, not a condition"),
+        ("configs", "[{ BLOCK = 1, when = 3 }, { BLOCK = 2 }]", "must be a condition in quotes"),
+        ("configs", '[{ BLOCK = 1, when = "BLOCK > 1" }, { BLOCK = 2 }]', "never holds"),
+        (
+            "configs",
+            '[{ BLOCK = 0, when = "3 % BLOCK == 0" }, { BLOCK = 2 }]',
+            "always gives division",
+        ),
+        ("configs", '[{ BLOCK = 1, when = "N > 1" }]', "warning: kernel.k.op[0].configs: every"),
+        ("configs", '[{ BLOCK = 1, archs = "9.0" }]', "must be a list of archs"),
+        ("configs", '[{ BLOCK = 1, archs = ["90"] }]', "`90` is not an arch\n  hint: e.g. `9.0`"),
+        ("configs", "[{ BLOCK = inf }]", "must be a number, a boolean or a string, not a float"),
+        ("constants", "{ X = nan }", "must be a finite number"),
+        ("configs", '"auto"', "`auto` is neither a list nor `autotune`"),
+        ("configs", "[1, { BLOCK = 1 }]", "must be a table, not an integer"),
+        ("configs", "[{ N = 1, BLOCK = 2 }]", "`N` is a dimension already"),
+        ("matrix", "{ BLOCK = [1] }", "`configs` is given as well"),
+        ("constants", '{ W = "N" }', "`N` differs from call to call: which values"),
+        ("constants", "{ W = { value = 1.5 } }", "is neither an expression with choices"),
+        (
+            "constants",
+            '{ W = { value = "N", choice = [1] } }',
+            "unknown key\n  hint: did you mean `choices`?",
+        ),
+        ("constants", '{ W = { value = "N", choices = [1, 1] } }', "is neither an expression"),
+        (
+            "constants",
+            "{ W = [1] }",
+            "must be a string or an integer or a float or a boolean or a table",
+        ),
+        ("constants", "{ BLOCK = 1 }", "`BLOCK` is a constant already"),
+        ("constants", "{ N = 1 }", "`N` is a dimension already"),
+        ("args", '{ a = "xx" }', "`xx` is unknown"),
+        ("args", '{ BLOCK = "N" }', "`BLOCK` is a constant as well"),
+        ("args", "{ a = [1] }", "must be a string or an integer or a float or a boolean"),
+        ("let", '{ a = "b_ + 1", b_ = "N" }', "`b_` is unknown"),
+        ("let", '{ n = "N" }', "`n` is an argument of the op already"),
+        ("let", '{ a-b = "N" }', "`a-b` cannot be used in an expression"),
+        ("let", '{ a = "size(out, 0)" }', "`out` is not allocated yet"),
+        ("require", '["N"]', "is a number, not a condition"),
+        ("require", '["stride(out, 0) == 1"]', "`out` is not allocated yet"),
+        ("key", '["M"]', "`M` is unknown"),
+        ("contiguous", '["out"]', "`out` is not a tensor argument"),
+        ("contiguous", "1", "must be a list or a boolean, not an integer"),
+        ("temporaries", '["t"]', "the temporary `t` has no shape"),
+        ("temporaries", '["x"]', "`x` is a tensor already"),
+        ("fallback", '"eager"', "must be `none` or `jit`, not `eager`"),
+        ("function", '"a.b"', "`a.b` is not the name of a function"),
+        ("ones", '["a", "a"]', "`a` is listed twice"),
+        ("schem", '"k"', "unknown key\n  hint: did you mean `schema`?"),
+    ],
+)
+def test_keys(key, value, words):
+    text = text_of(**{key: value})
+    assert words in said(text)
+    assert not read(text).ops or "warning" in words
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        ("{ BLOCK = [] }", "lists no values"),
+        ("{ BLOCK = [1, 1] }", "`1` is listed twice"),
+        ("{ BLOCK = [1], when = [1] }", "`when` belongs to a candidate"),
+        ("{ BLOCK = [[1]] }", "must be a number, a boolean or a string"),
+        ("{ BLOCK = 1 }", "must be a list, not an integer"),
+        (
+            f"{{ BLOCK = {list(range(100))}, A = {list(range(100))} }}",
+            "makes 10000 candidates, more than 4096",
+        ),
+    ],
+)
+def test_matrices(matrix, words):
+    assert words in said(text_of(configs=None, matrix=matrix))
+
+
+def test_missing_keys():
+    found = said(text_of(schema=None, dtypes=None))
+    assert "5: kernel.k.op[0].schema: is missing" in found
+    assert "5: kernel.k.op[0].dtypes: is missing" in found
+
+
+LAUNCH = '[[kernel.k.op.launch]]\ngrid = ["N"]\n'
+
+
+def test_launch_tables_stand_alone():
+    found = said(text_of(LAUNCH))
+    assert "9: kernel.k.op[0].grid: belongs into the `launch` tables" in found
+    assert "10: kernel.k.op[0].configs: belongs into the `launch` tables" in found
+    assert "11: kernel.k.op[0].launch: has no `function`" in found
+
+
+def test_a_later_op_is_judged_although_an_earlier_one_is_broken():
+    text = text_of(schema=None) + text_of(grid='["M"]').removeprefix(HEAD[: HEAD.index("[[")])
+    found = said(text)
+    assert "kernel.k.op[0].schema: is missing" in found
+    assert "kernel.k.op[1].grid: `M`: `M` is unknown" in found
+
+
+def test_an_op_twice():
+    text = text_of() + text_of().removeprefix(HEAD[: HEAD.index("[[")])
+    one(text, 12, "the op `k` is described twice")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            '"triton"',
+            '"tirton"',
+            "2: kernel.k.language: `tirton` is not a language\n  hint: did you",
+        ),
+        ('language = "triton"\n', "", "1: kernel.k.language: is missing\n  hint: allowed: `cute`"),
+        (
+            "triton==3.9.0",
+            "triton>=3",
+            "3: kernel.k.toolchain: `triton>=3` is not an exact version",
+        ),
+        ("triton==3.9.0", "torch==2.0", "does not say which version of `triton` compiles this"),
+        ('src = ["k.py"]\n', "", "names no Python source"),
+    ],
+)
+def test_sections(old, new, words):
+    assert words in said(text_of().replace(old, new, 1))
+
+
+def test_no_ops():
+    assert "describes no op\n  hint: add a `[[kernel.k.op]]`" in said(
+        HEAD.replace("[[kernel.k.op]]\n", "")
+    )
+
+
+def test_autotune_is_tritons():
+    text = text_of(configs='"autotune"').replace("triton==3.9.0", "tilelang==0.1.15")
+    text = text.replace('"triton"', '"tilelang"', 1)
+    assert "`tilelang` kernels have no candidates of their own" in said(text)
+
+
+def test_everything_at_once():
+    text = text_of(
+        schema='"k(Tensor x, Tensor w, str s) -> Tensor"',
+        shapes='{ x = ["N"], w = ["M * 2"] }',
+        dtypes='["fp16"]',
+        grid='["cdiv(N, BLOK)"]',
+        configs="[{ BLOCK = 1, A = 1 }, { BLOCK = 2 }]",
+        key='["Q"]',
+    )
+    assert len(read(text).issues) == 7

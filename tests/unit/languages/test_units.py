@@ -1,0 +1,265 @@
+"""Units of an op, and their keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from sections import example, op_of, text_of
+
+from kbuild.languages.expand import expand
+from kbuild.languages.spec import Candidate
+from kbuild.languages.target import Target, targets
+from kbuild.languages.unit import Unit
+
+ARCHS = (Target.parse("sm_80"), Target.parse("sm_90a"), Target.parse("compute_80"))
+SOURCES = {"k.py": "0" * 64}
+TOOLS = {"triton": "3.9.0"}
+
+
+def without_optional(**keys):
+    return op_of(
+        text_of(
+            schema='"k(Tensor x, int n, float eps, bool f) -> Tensor"',
+            shapes='{ x = ["N"], out = "x" }',
+            **keys,
+        )
+    )
+
+
+def test_the_product():
+    """2 dtypes x 2 candidates x {aligned, plain} x 3 targets."""
+    units = expand(without_optional(), ARCHS)
+    assert len(units) == len(set(units)) == 24
+    assert {str(unit.target) for unit in units} == {"sm_80", "sm_90a", "compute_80"}
+    assert {unit.aligned for unit in units} == {True, False}
+    first = units[0]
+    assert first.dtypes == (("x", "float16"), ("out", "float16"))
+    assert first.constants == (("BLOCK", 128),)
+    assert first.options == (("num_warps", 4),)
+    assert first.scalars == (("n", "int"), ("eps", "float"), ("f", "bool"), ("N", "int"))
+
+
+def test_the_same_each_time():
+    assert expand(without_optional(), ARCHS) == expand(without_optional(), ARCHS)
+
+
+def test_assumptions_are_those_of_aligned_units():
+    op = without_optional(divisible='["n"]', ones='["N"]', int64='["n"]')
+    for unit in expand(op, ARCHS):
+        assert unit.divisible == (("n",) if unit.aligned else ())
+        assert unit.ones == (("N",) if unit.aligned else ())
+        assert unit.int64 == ("n",)
+
+
+def test_a_tensor_that_may_be_none():
+    units = expand(op_of(text_of(constants='{ HAS = "has(b)" }')), ARCHS[:1])
+    assert {(unit.absent, dict(unit.constants)["HAS"]) for unit in units} == {
+        ((), True),
+        (("b",), False),
+    }
+    assert len(units) == 2 * 2 * 2 * 2
+
+
+def test_constants_that_calls_decide():
+    constants = '{ W = { value = "next_pow2(N)", choices = [64, 128] }, EVEN = "N % BLOCK == 0" }'
+    units = expand(without_optional(constants=constants, dtypes='"float16"'), ARCHS[:1])
+    assert len(units) == 2 * 2 * 4
+    assert {dict(unit.constants)["W"] for unit in units} == {64, 128}
+
+
+def test_constants_that_candidates_decide():
+    constants = '{ BIG = "BLOCK > 128" }'
+    units = expand(without_optional(constants=constants), ARCHS)
+    assert len(units) == 24
+    assert {tuple(dict(unit.constants).values()) for unit in units} == {(128, False), (256, True)}
+
+
+def test_predicates_on_dtypes():
+    configs = '[{ BLOCK = 1, when = "itemsize(x) == 2" }, { BLOCK = 2 }]'
+    units = expand(without_optional(configs=configs), ARCHS[:1])
+    assert {(dict(u.dtypes)["x"], dict(u.constants)["BLOCK"]) for u in units} == {
+        ("float16", 1),
+        ("float16", 2),
+        ("float32", 2),
+    }
+
+
+def test_candidates_of_some_archs():
+    configs = '[{ BLOCK = 1, archs = ["9.0"] }, { BLOCK = 2, archs = ["8.0", "gfx942"] }]'
+    op = without_optional(configs=configs)
+    units = expand(op, (*ARCHS, Target.parse("gfx942")))
+    assert {(str(u.target), dict(u.constants)["BLOCK"]) for u in units} == {
+        *{("sm_90a", 1), ("sm_80", 2), ("compute_80", 2), ("gfx942", 2)}
+    }
+
+
+def test_what_differs_only_in_its_predicate_is_compiled_once():
+    configs = '[{ BLOCK = 1, when = "N < 5" }, { BLOCK = 2, when = "N < 9" }, { BLOCK = 1 }]'
+    assert len(expand(without_optional(configs=configs), ARCHS[:1])) == 2 * 2 * 2
+
+
+def test_the_kernels_own_candidates():
+    op = without_optional(configs='"autotune"')
+    with pytest.raises(ValueError, match="the candidates of launch 0 of `k` are not known"):
+        expand(op, ARCHS)
+    own = [Candidate((("BLOCK", 1),)), Candidate((("BLOCK", 2),))]
+    assert len(expand(op, ARCHS, {0: own})) == 24
+
+
+def test_several_launches():
+    _, splitk = example("gemm")
+    units = expand(splitk, ARCHS[:1])
+    assert {unit.functions for unit in units} == {("splitk_kernel",), ("reduce_kernel",)}
+    assert len(units) == (2 + 1) * 2
+    assert dict(units[0].dtypes)["partial"] == "float32"
+    assert dict(units[0].args) == {"c_ptr": "partial", "k_per_split": "K // splits"}
+
+
+class TestKeys:
+    def test_every_unit_has_its_own(self):
+        units = expand(op_of(text_of(constants='{ HAS = "has(b)" }')), ARCHS)
+        keys = {unit.key(SOURCES, TOOLS) for unit in units}
+        assert len(keys) == len(units)
+        assert all(len(key) == 64 for key in keys)
+
+    def test_stable(self):
+        """Changing this string throws away every cache: raise the format when that is meant."""
+        unit = expand(without_optional(), ARCHS)[0]
+        assert unit.key(SOURCES, TOOLS) == STABLE
+
+    @pytest.mark.parametrize(
+        ("sources", "tools"),
+        [
+            ({"k.py": "1" * 64}, TOOLS),
+            ({"l.py": "0" * 64}, TOOLS),
+            ({**SOURCES, "l.py": ""}, TOOLS),
+            (SOURCES, {"triton": "3.9.1"}),
+            (SOURCES, {**TOOLS, "ptxas": "13.0"}),
+        ],
+    )
+    def test_what_goes_in(self, sources, tools):
+        unit = expand(without_optional(), ARCHS)[0]
+        assert unit.key(sources, tools) != unit.key(SOURCES, TOOLS)
+
+    @pytest.mark.parametrize("field", ["kernel", "op", "launch"])
+    def test_whose_unit_it_is_does_not(self, field):
+        unit = expand(without_optional(), ARCHS)[0]
+        other = dataclasses.replace(unit, **{field: 3 if field == "launch" else "other"})
+        assert other.key(SOURCES, TOOLS) == unit.key(SOURCES, TOOLS)
+
+    def test_the_order_of_mappings_does_not(self):
+        unit = expand(without_optional(), ARCHS)[0]
+        first, second = {"a": "1", "b": "2"}, {"b": "2", "a": "1"}
+        assert unit.key(first, second) == unit.key(second, first)
+
+    def test_a_choice_of_true_is_not_one_of_one(self):
+        configs = "[{ BLOCK = 1 }, { BLOCK = true }]"
+        assert len(expand(without_optional(configs=configs), ARCHS[:1])) == 2 * 2 * 2
+
+    def test_true_is_not_one(self):
+        unit = expand(without_optional(), ARCHS)[0]
+        flag = dataclasses.replace(unit, constants=(("BLOCK", True),))
+        number = dataclasses.replace(unit, constants=(("BLOCK", 1),))
+        assert flag.key(SOURCES, TOOLS) != number.key(SOURCES, TOOLS)
+
+    @pytest.mark.parametrize(
+        ("old", "new"), [('["cdiv(N, BLOCK)"]', '["N"]'), ("{ BLOCK = 256 }", "{ BLOCK = 512 }")]
+    )
+    def test_changes_that_leave_a_unit_alone(self, old, new):
+        """A grid is no part of an image, and neither is another candidate."""
+        text = text_of()
+        before, after = (expand(op_of(one), ARCHS)[0] for one in (text, text.replace(old, new)))
+        assert before.key(SOURCES, TOOLS) == after.key(SOURCES, TOOLS)
+
+
+STABLE = "4b90d803378e91307698673cc570d754f8cfff5e47ae3f6738fe1321fb4c40e2"
+
+
+class TestJson:
+    def test_round_trip(self):
+        for name in ("add", "rmsnorm", "gemm"):
+            for op in example(name):
+                for unit in expand(op, (*ARCHS, Target.parse("gfx942"))):
+                    again = Unit.from_json(json.loads(json.dumps(unit.to_json())))
+                    assert again == unit
+                    assert again.key(SOURCES, TOOLS) == unit.key(SOURCES, TOOLS)
+
+    def test_what_is_no_unit(self):
+        data = expand(without_optional(), ARCHS)[0].to_json()
+        with pytest.raises(ValueError, match="not a unit: aligned missing or unknown"):
+            Unit.from_json({key: value for key, value in data.items() if key != "aligned"})
+        with pytest.raises(ValueError, match="not a unit: extra missing or unknown"):
+            Unit.from_json({**data, "extra": 1})
+        with pytest.raises(ValueError, match="`sm_9` is not an arch"):
+            Unit.from_json({**data, "target": "sm_9"})
+        with pytest.raises(ValueError, match="`x` has the dtype `fp16`, which is none"):
+            Unit.from_json({**data, "dtypes": [["x", "fp16"]]})
+        with pytest.raises(ValueError, match="a plain unit assumes nothing"):
+            Unit.from_json({**data, "aligned": False, "ones": ["n"]})
+        with pytest.raises(ValueError, match="z: absent, but not a tensor"):
+            Unit.from_json({**data, "absent": ["z"]})
+
+
+class TestTargets:
+    @pytest.mark.parametrize(
+        ("text", "arch", "kind"),
+        [
+            ("sm_80", "sm_80", "cubin"),
+            ("sm_90a", "sm_90a", "cubin"),
+            ("sm_100f", "sm_100f", "cubin"),
+            ("sm_120", "sm_120", "cubin"),
+            ("compute_80", "sm_80", "ptx"),
+            ("gfx942", "gfx942", "hsaco"),
+            ("gfx90a", "gfx90a", "hsaco"),
+            ("gfx1201", "gfx1201", "hsaco"),
+        ],
+    )
+    def test_names(self, text, arch, kind):
+        target = Target.parse(text)
+        assert (target.arch, target.kind, str(target)) == (arch, kind, text)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "sm_", "sm_9", "sm90", "9.0", "sm_90b", "gfx", "gfx9", "gfx942:sramecc+", "SM_90"],
+    )
+    def test_no_names(self, text):
+        with pytest.raises(ValueError, match="arch"):
+            Target.parse(text)
+
+    @pytest.mark.parametrize(
+        ("arch", "kind"), [("sm_90", "hsaco"), ("gfx942", "ptx"), ("sm_90", "x")]
+    )
+    def test_kinds(self, arch, kind):
+        with pytest.raises(ValueError, match="is no arch of"):
+            Target(arch, kind)
+
+    @pytest.mark.parametrize(
+        ("arch", "wanted"),
+        [
+            ("8.0", ["sm_80"]),
+            ("9.0a", ["sm_90a"]),
+            ("10.0f", ["sm_100f"]),
+            ("8.0+PTX", ["sm_80", "compute_80"]),
+            ("gfx942", ["gfx942"]),
+        ],
+    )
+    def test_of_build_toml(self, arch, wanted):
+        assert [str(target) for target in targets(arch)] == wanted
+
+    @pytest.mark.parametrize(
+        ("text", "arch", "means"),
+        [
+            ("sm_90a", "9.0", True),
+            ("sm_90a", "9.0a", True),
+            ("sm_90", "9.0a", False),
+            ("sm_90", "8.0", False),
+            ("compute_80", "8.0", True),
+            ("gfx942", "gfx942", True),
+            ("gfx942", "9.0", False),
+            ("sm_90", "gfx942", False),
+        ],
+    )
+    def test_meaning(self, text, arch, means):
+        assert Target.parse(text).is_one_of((arch,)) is means
