@@ -16,7 +16,8 @@ from kbuild.card.sections import time_text
 _TEMPLATE = "card/chart.svg.j2"
 _LEFT, _RIGHT, _WIDTH = 190, 590, 760
 _TOP, _STEP, _FOOT = 78, 34, 44
-_LABEL = 22
+_LABEL = 18
+"""Characters: wide ones fit as well."""
 _APART = 26
 """Pixels between two labels of the axis, at least."""
 _TIMES = "\N{MULTIPLICATION SIGN}"
