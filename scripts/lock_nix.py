@@ -146,9 +146,10 @@ def _ranks(name: str, ranks: dict[tags.Tag, int]) -> list[int]:
 
 
 def kbuild_requirements() -> list[str]:
-    """Those of `pyproject.toml`, and pip: it is asked where wheels come from."""
+    """Those of `pyproject.toml` with the Hub's, and pip: it is asked where wheels come from."""
     project = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*map(str, project["dependencies"]), "pip"]
+    hub = project["optional-dependencies"]["hub"]
+    return [*map(str, (*project["dependencies"], *hub)), "pip"]
 
 
 def torch_pins() -> dict[str, dict[str, str]]:
