@@ -14,7 +14,7 @@ from kbuild.mirror.opened import open_store
 from kbuild.mirror.places import place_of, repo_in
 from kbuild.mirror.refusals import in_words
 
-HERE = Path("/work/here")
+HERE = Path("/home/me/here")
 SECRET = "canary-5f2b"  # noqa: S105
 SECRET_URLS = (
     f"sftp://me:{SECRET}@host/kernels",
@@ -27,8 +27,8 @@ SECRET_URLS = (
 @pytest.mark.parametrize(
     ("text", "folder"),
     [
-        ("mirror", "/work/here/mirror"),
-        ("../mirror/", "/work/mirror"),
+        ("mirror", "/home/me/here/mirror"),
+        ("../mirror/", "/home/me/mirror"),
         ("/srv/kernels", "/srv/kernels"),
         ("file:///srv/my%20kernels", "/srv/my kernels"),
         ("file://localhost/srv", "/srv"),
