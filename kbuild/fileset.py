@@ -39,6 +39,19 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def sha256_of_file(path: Path) -> str:
+    """Hex digest of a file, which may be larger than memory.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
 @dataclass(frozen=True)
 class WriteReport:
     """What a write did, as sorted POSIX paths relative to the target folder."""
@@ -143,7 +156,7 @@ def _is_in_the_way(path: Path, ours: tuple[str | None, ...], *, force: bool) -> 
 
 
 def _digest_of(path: Path) -> str | None:
-    return sha256(path.read_bytes()) if path.is_file() else None
+    return sha256_of_file(path) if path.is_file() else None
 
 
 def read_manifest(root: Path) -> dict[str, str]:

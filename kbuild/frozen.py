@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_BLOCK = 1 << 20
+from kbuild.fileset import sha256_of_file
 
 
 def contents(root: Path) -> dict[str, str]:
@@ -52,9 +51,5 @@ def _walk(root: Path) -> Iterator[Path]:
 def _mark(path: Path) -> str:
     if path.is_symlink():
         return f"link:{path.readlink().as_posix()}"
-    with path.open("rb") as file:
-        found = hashlib.sha256()
-        while block := file.read(_BLOCK):
-            found.update(block)
     runs = ":x" if path.stat().st_mode & 0o100 else ""
-    return f"sha256:{found.hexdigest()}{runs}"
+    return f"sha256:{sha256_of_file(path)}{runs}"

@@ -121,7 +121,7 @@ class NixBuild:
         for name, derivation in waiting.items():
             error = made.failed.get(name)
             if error is None:
-                if name not in made.seconds:
+                if name not in made.seconds and not flake.options.rebuild:
                     doors.ui.say(f"{name}: it was in the store already, or in a binary cache")
                 yield replace(self._copied(name, derivation), seconds=made.seconds.get(name, 0.0))
             else:

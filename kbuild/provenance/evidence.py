@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.errors import UsageError
-from kbuild.fileset import replace_atomically
+from kbuild.fileset import replace_atomically, sha256_of_file
 from kbuild.git import Repository
 from kbuild.metadata import METADATA_FILE, Builder, Provenance, parse
 from kbuild.plan import VariantPlan
@@ -21,7 +21,7 @@ from kbuild.provenance.installed import entries_used, ingredients_of
 from kbuild.provenance.licences import licensed
 from kbuild.provenance.programs import Programs
 from kbuild.provenance.statement import Facts, statement_text
-from kbuild.provenance.variantfiles import bom_of, digests, sha256, signature_of, statement_of
+from kbuild.provenance.variantfiles import bom_of, digests, signature_of, statement_of
 from kbuild.run import Runner
 from kbuild.store import store_of
 from kbuild.toolchains import Toolchain
@@ -72,7 +72,7 @@ class Evidence:
             plan=self.plan,
             made=made,
             files=digests(self.variant),
-            inputs={path: sha256(self.project / path) for path in inputs},
+            inputs={path: sha256_of_file(self.project / path) for path in inputs},
             uncommitted=repository.uncommitted(inputs) if made.kernel else (),
             ingredients=self._ingredients(cache, runner),
             options=self.options,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from kbuild.digest import digest_variant
+from kbuild.fileset import sha256_of_file
 from kbuild.metadata import METADATA_FILE
 from kbuild.provenance.statement import byproducts, subjects
 
@@ -30,16 +30,7 @@ def bom_of(variant: Path) -> Path:
 def digests(variant: Path) -> dict[str, str]:
     """POSIX path -> SHA-256 in hex: the files that the digest counts, and `metadata.json`."""
     counted = (*digest_variant(variant)["files"], METADATA_FILE)
-    return {path: sha256(variant / path) for path in sorted(counted)}
-
-
-def sha256(path: Path) -> str:
-    """Of the file's content, in hex."""
-    with path.open("rb") as file:
-        found = hashlib.sha256()
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+    return {path: sha256_of_file(variant / path) for path in sorted(counted)}
 
 
 def discard_evidence(variant: Path) -> tuple[Path, ...]:
@@ -77,6 +68,6 @@ def bom_is_told(statement: Path, bom: Path) -> bool:
     if not bom.is_file():
         return True
     try:
-        return byproducts(statement).get(bom.name) == sha256(bom)
+        return byproducts(statement).get(bom.name) == sha256_of_file(bom)
     except (OSError, ValueError):
         return False

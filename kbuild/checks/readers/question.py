@@ -16,7 +16,7 @@ from typing import Any
 
 from kbuild import __version__
 from kbuild.checks.readers.probing import PROGRAMS, environment
-from kbuild.fileset import sha256
+from kbuild.fileset import sha256, sha256_of_file
 
 _LOADING = re.compile(
     r"(?:LD|DYLD|PYTHON|TORCH|PYTORCH|ATEN|C10|KINETO|TRITON|TVM|CUDA|CUDNN|CUBLAS|NCCL|NVIDIA|NV"
@@ -102,16 +102,8 @@ def _contents(root: Path) -> str:
     found = hashlib.sha256()
     for path in sorted(_files(root)):
         name = os.fsencode(path.relative_to(root))
-        found.update(b"%d:%s%s" % (len(name), name, _digest(path)))
+        found.update(b"%d:%s%s" % (len(name), name, sha256_of_file(path).encode()))
     return found.hexdigest()
-
-
-def _digest(path: Path) -> bytes:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.digest()
 
 
 def _files(root: Path) -> Iterator[Path]:

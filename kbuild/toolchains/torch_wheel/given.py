@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.errors import ToolchainError
+from kbuild.fileset import sha256_of_file
 from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements
 from kbuild.run import Runner
@@ -18,7 +19,7 @@ from kbuild.toolchains.facts import FactCache, Facts
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.torch_wheel.reading import read_wheel
 from kbuild.toolchains.wheels.archive import Wheel
-from kbuild.toolchains.wheels.fetch import Fetched, digest_of
+from kbuild.toolchains.wheels.fetch import Fetched
 from kbuild.toolchains.wheels.lock import LockedWheel
 from kbuild.toolchains.wheels.stubs import StubMaker
 from kbuild.toolchains.wheels.torch import LIBRARIES, LINK_FOLDER, include_folders, place
@@ -160,7 +161,7 @@ def open_wheel(path: Path, cache: Path, runner: Runner) -> TorchWheel:
         raise ToolchainError(f"--torch-wheel: `{path}` is no file")
 
     def ask() -> tuple[Facts, tuple[str, ...]]:
-        return read_wheel(path, digest_of(path), path.stat().st_size), (str(path),)
+        return read_wheel(path, sha256_of_file(path), path.stat().st_size), (str(path),)
 
     told = FactCache(cache).get(f"torch wheel/1 {path}", ask)
     if told["system"] != str(host_system()):

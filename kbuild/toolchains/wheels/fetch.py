@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kbuild.errors import ToolchainError
+from kbuild.fileset import sha256_of_file
 from kbuild.toolchains.wheels.archive import Place, Wheel
 from kbuild.toolchains.wheels.index import MEND, Index
 from kbuild.toolchains.wheels.lock import LockedWheel
@@ -82,7 +83,7 @@ class Fetcher:
                 wheel.close()
 
     def _local(self, locked: LockedWheel, path: Path, folder: Path, place: Place) -> Fetched:
-        _refuse_other(locked, digest_of(path))
+        _refuse_other(locked, sha256_of_file(path))
         _unpack(Wheel(locked, path), folder, place)
         return Fetched(locked.filename, locked.sha256, locked.size, 0, "local")
 
@@ -130,15 +131,6 @@ class Fetcher:
                 found.update(block)
                 file.write(block)
         return found.hexdigest()
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()
 
 
 def _unpack(wheel: Wheel, folder: Path, place: Place) -> None:

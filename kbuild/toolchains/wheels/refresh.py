@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kbuild.errors import ToolchainError
-from kbuild.fileset import sha256
+from kbuild.fileset import sha256, sha256_of_file
 from kbuild.toolchains.wheels.cuda import (
     FIRST_MAJOR,
     HEADER_LIBRARIES,
@@ -18,7 +18,7 @@ from kbuild.toolchains.wheels.cuda import (
     LIBRARIES,
     PROGRAMS,
 )
-from kbuild.toolchains.wheels.fetch import Fetcher, digest_of
+from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.headers import PROJECTS
 from kbuild.toolchains.wheels.index import MEND
 from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedTorch, LockedWheel
@@ -175,7 +175,7 @@ class Refresher:
 
     def _digest(self, link: Link) -> str:
         if link.is_file:
-            return digest_of(link.file_path)
+            return sha256_of_file(link.file_path)
         found = (link.hash_option or {}).get("sha256")
         if not found:
             raise ToolchainError(f"the package index gives no SHA-256 of {link.filename}")
