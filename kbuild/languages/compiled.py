@@ -1,0 +1,24 @@
+"""A unit that was compiled: its image with the code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbuild.languages.image import Image
+from kbuild.languages.unit import Unit
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compiler made of a unit."""
+
+    unit: Unit
+    image: Image
+    code: bytes
+    """A cubin, PTX text or an hsaco."""
+
+    def __post_init__(self) -> None:
+        if not self.code:
+            raise ValueError(f"the image `{self.image.entry}` for {self.image.arch} is empty")
+        if self.image.target != self.unit.target:
+            raise ValueError(f"an image for {self.image.target} of a unit for {self.unit.target}")
