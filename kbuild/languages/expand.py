@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbuild.languages.expression import Expression
@@ -72,7 +72,7 @@ def _units(
     known = call.values(op.optional)
     if candidate.when is not None and candidate.when.bind(known).constant == 0:
         return
-    wanted = [t for t in targets if not candidate.archs or t.is_one_of(candidate.archs)]
+    wanted = [target for target in targets if _fits(candidate, target, known)]
     for constants in _constants(launch, candidate, known):
         for aligned, target in itertools.product((True, False), wanted):
             yield Unit(
@@ -93,6 +93,25 @@ def _units(
                 ones=launch.ones if aligned else (),
                 int64=launch.int64,
             )
+
+
+def _fits(candidate: Candidate, target: Target, known: Mapping[str, int]) -> bool:
+    """Whether a device that runs the target's code can be one that the candidate is made for."""
+    if candidate.archs and not target.is_one_of(candidate.archs):
+        return False
+    if candidate.when is None or target.kind == "ptx":  # any later device may run PTX
+        return True
+    when = candidate.when.bind(known)
+    return any(when.bind({"capability()": n}).constant != 0 for n in _capabilities(target))
+
+
+def _capabilities(target: Target) -> Iterable[int]:
+    """Of the devices that run a target's machine code, as `capability()` gives them."""
+    arch = target.capability
+    if arch is None:
+        return (0,)
+    first = 10 * arch.major + arch.minor
+    return (first,) if arch.feature == "a" else range(first, 10 * arch.major + 10)
 
 
 def _constants(launch: Launch, candidate: Candidate, known: Mapping[str, int]) -> Iterator[Pairs]:

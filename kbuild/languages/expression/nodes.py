@@ -27,10 +27,15 @@ QUERIES: dict[str, int] = {
     "has": 1,
     "size": 2,
     "stride": 2,
+    "aligned": 1,
     "sm_count": 0,
+    "capability": 0,
 }
 """Question about a tensor (or, without arguments, about the device) -> number of arguments.
-`itemsize` is in bytes, `stride` in elements, `has` is 1 when an optional tensor is given."""
+`itemsize` is in bytes, `stride` in elements, `has` is 1 when an optional tensor is given, `aligned`
+is 1 when its address is divisible by 16, `capability` is 90 for CUDA's 9.0, 0 for other GPUs."""
+RUNTIME = ("aligned", "sm_count", "capability")
+"""Questions that only a real tensor on a real device answers, not a fake one."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,7 @@ def is_condition(node: Node) -> bool:
         case Compare() | Logic() | Not():
             return True
         case Query():
-            return node.function == "has"
+            return node.function in ("has", "aligned")
         case Number():
             return node.boolean
         case Choice():

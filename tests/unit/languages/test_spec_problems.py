@@ -84,6 +84,8 @@ def test_an_argument_called_out():
         ('{ x = ["N"], out = ["size(out, 0)"] }', "`out` is not allocated yet"),
         ('{ x = ["N"], out = ["size(x, 1)"] }', "`x` has 1 dimension (column 1)"),
         ('{ x = ["N"], out = ["N * sm_count()"] }', "cannot depend on `sm_count()`"),
+        ('{ x = ["N"], out = ["capability()"] }', "cannot depend on `capability()`"),
+        ('{ x = ["N"], out = ["N if aligned(x) else 1"] }', "cannot depend on `aligned(x)`"),
         ('{ x = ["N", -1], out = "x" }', "a dimension cannot be negative"),
         ('{ x = ["N", 1.5], out = "x" }', "a dimension is a name, a number or an expression"),
         ('{ x = ["N"], out = 3 }', "must be a string or a list, not an integer"),
