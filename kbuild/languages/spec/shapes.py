@@ -111,7 +111,7 @@ class Shapes:
             hint = "have a tensor that is always there name it, too"
             place.error(f"`{name}` is known only when `{tensor}` is given", hint)
             return None
-        expression = scope.expression(dim, place)
+        expression = scope.where_given({tensor}).expression(dim, place)
         if expression is not None and (expression.constant or 0) < 0:
             place.error("a dimension cannot be negative", "`...` stands for any dimensions")
         return expression
