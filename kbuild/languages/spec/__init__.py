@@ -18,6 +18,7 @@ from kbuild.languages.spec.values import (
     ShapeRule,
     Size,
     Source,
+    Tuning,
 )
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "ShapeRule",
     "Size",
     "Source",
+    "Tuning",
     "bind",
     "fake_source",
     "read_section",
