@@ -20,7 +20,8 @@ from kbuild.languages.spec.values import Candidate, OpSpec
 FILE = "aot.json"
 FORMAT = 1
 CHOOSE = "_kbuild_choose"
-"""The control op: `(int launch, int candidate) -> ()`; -1 is the normal choice."""
+"""The control op: `(int launch, int candidate) -> ()`; -1 is the normal choice. Launches are counted
+over all kernels, these in the order of their names."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,7 @@ class DescribedKernel:
     section: Mapping[str, Any]
     """As `build.toml` says it."""
     candidates: tuple[tuple[Candidate, ...], ...]
-    """Of each launch, all ops after another: the numbers that the control op takes."""
-    choose: str = CHOOSE
-    """The control op's name."""
+    """Of each launch, all ops after another."""
 
     def ops(self) -> tuple[OpSpec, ...]:
         """The ops with their real candidates.
@@ -77,13 +76,12 @@ class Description:
             "kernels": [
                 {
                     "name": kernel.name,
-                    "choose": kernel.choose,
                     "section": kernel.section,
                     "launches": [
                         [_candidate_to_json(one) for one in launch] for launch in kernel.candidates
                     ],
                 }
-                for kernel in self.kernels
+                for kernel in sorted(self.kernels, key=lambda kernel: kernel.name)
             ],
         }
 
@@ -132,7 +130,7 @@ def read_description(variant: Path) -> Description:
 def _kernels(data: Sequence[Any]) -> Iterator[DescribedKernel]:
     for kernel in data:
         launches = tuple(tuple(map(_candidate_of, launch)) for launch in kernel["launches"])
-        yield DescribedKernel(kernel["name"], kernel["section"], launches, kernel["choose"])
+        yield DescribedKernel(kernel["name"], kernel["section"], launches)
 
 
 def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from kbuild.languages.target import Target
 FORMAT = 1
 FOLDER = "tuned"
 """Where a project keeps its tables."""
+PROCESSOR = "cpu"
+"""The arch of the processor, for which only tests tune."""
 _AGAIN = "mend it, or remove it and run `kbuild tune` again"
 _ROWS = re.compile(r'"rows"\s*:\s*\[')
 _GAP = re.compile(r"[\s,]*")
@@ -199,6 +201,8 @@ def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
 
 
 def _is_arch(text: str) -> bool:
+    if text == PROCESSOR:
+        return True
     try:
         target = Target.parse(text)
     except ValueError:
