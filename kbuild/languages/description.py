@@ -20,8 +20,9 @@ from kbuild.languages.spec.values import Candidate, OpSpec
 FILE = "aot.json"
 FORMAT = 1
 CHOOSE = "_kbuild_choose"
-"""The control op: `(int launch, int candidate) -> ()`; -1 is the normal choice. Launches are counted
-over all kernels, these in the order of their names."""
+"""The control op: `(int launch, int candidate) -> ()`; -1 is the normal choice.
+
+Launches are counted over all kernels, these in the order of their names."""
 
 
 @dataclass(frozen=True)

@@ -196,11 +196,12 @@ def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
             yield key, "is missing or of another type"
     if not isinstance(data.get("versions", {}), dict):
         yield "versions", "is no object"
-    if isinstance(data.get("arch"), str) and not _is_arch(data["arch"]):
+    if isinstance(data.get("arch"), str) and not is_arch(data["arch"]):
         yield "arch", f"`{data['arch']}` is no device's arch; `sm_90` or `gfx942` would be"
 
 
-def _is_arch(text: str) -> bool:
+def is_arch(text: str) -> bool:
+    """True for what a table may be of: `sm_90` without a feature letter, `gfx942`."""
     if text == PROCESSOR:
         return True
     try:

@@ -50,13 +50,13 @@ class Case:
         found: list[dict[str, Any]] = []
         for argument in self.op.schema.arguments:
             name = argument.name
-            common = {"name": name, "keyword": argument.keyword_only}
+            one: dict[str, Any] = {"name": name, "keyword": argument.keyword_only}
             if name in shapes:
-                tensor = {"shape": shapes[name], "dtype": dtypes[name]}
-                tensor["writes"] = argument.type.is_mutated
-                found.append({**common, **tensor})
+                one |= {"shape": shapes[name], "dtype": dtypes[name]}
+                one |= {"writes": argument.type.is_mutated}
             else:
-                found.append({**common, "value": scalars[name]})
+                one |= {"value": scalars[name]}
+            found.append(one)
         return found
 
     def holds(self, index: int, candidate: int) -> bool:

@@ -81,13 +81,14 @@ class Job:
 
 
 def work_of(
-    description: Description, device: Device, only: Sequence[str], more: Mapping[str, Any]
+    description: Description, device: Device | None, only: Sequence[str], more: Mapping[str, Any]
 ) -> tuple[Work, ...]:
     """The ops of a variant with their calls.
 
     Args:
         description: what is in the variant.
-        device: where they are measured; its multiprocessors may be asked about.
+        device: where they are measured, since its multiprocessors may be asked about; None when
+            nothing is going to be.
         only: names of ops; all when empty.
         more: op -> cases that are measured instead of those of its `tune` table.
     """
@@ -100,14 +101,15 @@ def work_of(
                 continue
             if op.name in more:
                 op = replace(op, tune=replace(op.tune, cases=more[op.name]))  # noqa: PLW2901
-            made = [cases_of(op, dtypes, device.sm_count) for dtypes in op.dtype_sets()]
+            count = device.sm_count if device is not None else 1
+            made = [cases_of(op, dtypes, count) for dtypes in op.dtype_sets()]
             cases = tuple(case for some, _ in made for case in some)
             left_out = dict.fromkeys(one for _, some in made for one in some)
             found.append(Work(kernel, op, start, cases, tuple(left_out)))
     return tuple(found)
 
 
-def jobs_of(
+def jobs_of(  # noqa: PLR0917
     work: Work,
     launch: int,
     device: Device,

@@ -23,6 +23,7 @@ LAYERS = (
         "mirror",
         "versions",
         "languages",
+        "tune",
         "nix",
         "package",
         "card",

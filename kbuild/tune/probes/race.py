@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,7 +60,7 @@ class Runner:
         middle = self.median
         deviation = statistics.median(abs(one - middle) for one in self.samples)
         # 1.4826: from the median deviation to sigma; 1.2533: from the mean's error to the median's.
-        return 1.4826 * 1.2533 * deviation / max(middle, 1e-9) / len(self.samples) ** 0.5
+        return 1.4826 * 1.2533 * deviation / max(middle, 1e-9) / math.sqrt(len(self.samples))
 
 
 @dataclass(frozen=True)

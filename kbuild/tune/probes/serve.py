@@ -152,7 +152,7 @@ class Bench:
             return list(self.tensors.made_up(job["arguments"], device))
         given = function(job["inputs"])(**job["facts"], device=device)
         return [
-            given[one["name"]] if one["name"] in given else value
+            given.get(one["name"], value)
             for one, value in zip(
                 job["arguments"], self.tensors.made_up(job["arguments"], device), strict=True
             )
