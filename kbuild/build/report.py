@@ -12,6 +12,7 @@ from kbuild import __version__
 from kbuild.advice.measurements import measured_with
 from kbuild.advice.savings import Bill, Change, bills
 from kbuild.build.budget import Budget
+from kbuild.build.images import ImageRow
 from kbuild.build.quantity import duration_text, memory_text
 from kbuild.build.recorded import torch_headers
 from kbuild.build.timeline import Timeline, timeline
@@ -40,6 +41,8 @@ class VariantOutcome:
     archs: tuple[str, ...] = ()
     folder: Path | None = None
     """The variant directory, when there is one."""
+    images: tuple[ImageRow, ...] = ()
+    """Images of kernels in Python DSLs."""
 
 
 @dataclass(frozen=True)
