@@ -80,11 +80,10 @@ class Compilation:
         headers = ninja.dependencies(
             self.runner, self.toolchain.ninja, self.space.tree, self.space.project
         )
-        seen = produced.inputs if produced else ()
         return Staged(
             self.space.stage,
             units,
-            tuple(sorted({*self.plan.inputs, *headers, *seen})),
+            tuple(sorted({*self.plan.inputs, *headers})),
             produced.compiled if produced else (),
         )
 

@@ -100,6 +100,7 @@ def render(name: str, outcomes: Sequence[VariantOutcome], log: UnitLog, budget: 
             timeline=layout,
             colors=colors,
             variants=[_row(outcome, colors, log) for outcome in outcomes],
+            images=[(one.variant, row) for one in outcomes for row in one.images],
             units=sorted(log.units, key=lambda unit: -unit.cpu),
             bills={bill.unit: bill for bill in headers},
             cheaper=_cheaper(headers, log),

@@ -38,8 +38,6 @@ class Produced:
     """What the kernels of one plan come to."""
 
     files: FileSet
-    inputs: tuple[str, ...]
-    """Project files that the kernels can see, relative to the project."""
     compiled: Images
 
     def python(self) -> Iterator[tuple[str, bytes]]:
@@ -73,7 +71,7 @@ def produce(plan: VariantPlan, root: Path, workshop: Workshop, tell: Tell) -> Pr
         IncompleteError: the time was over before everything was compiled.
     """
     joined = [(kernel, *_joined(kernel, root, workshop)) for kernel in plan.aot]
-    files, inputs, compiled = FileSet(), set[str](), []
+    files, compiled = FileSet(), []
     has_module = any(source for part in plan.components for source in part.compiled)
     for position, (kernel, ops, launches) in enumerate(joined):
         tables = read_tables(root, kernel.tables)
@@ -82,11 +80,10 @@ def produce(plan: VariantPlan, root: Path, workshop: Workshop, tell: Tell) -> Pr
         module = position == 0 and not has_module
         text = launcher(kernel.name, launched, tables, module=module, control=kernel.keep_all)
         files = files.merge(text)
-        inputs.update(workshop.inputs(kernel, root))
         compiled.append((kernel, made))
     specs = [op for _, ops, _ in joined for op in ops]
     files = files.merge(package_files(specs))
-    return Produced(files, tuple(sorted(inputs)), tuple(compiled))
+    return Produced(files, tuple(compiled))
 
 
 def _joined(

@@ -12,10 +12,8 @@ from kbuild.languages.base import LANGUAGES, flavour
 from kbuild.languages.target import Target
 from kbuild.plan import AotKernel
 from kbuild.planning.desk import Desk
+from kbuild.planning.files import TABLES
 from kbuild.project import BUILD_FILE
-
-TABLES = "tuned"
-"""Folder of the tuned tables."""
 
 
 def aot_kernels(desk: Desk) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
