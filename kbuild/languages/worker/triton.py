@@ -123,6 +123,7 @@ class _Unit:
             "shared": facts["shared"],
             "threads": facts["num_warps"] * self._target["warp"],
             "cluster": [ctas, 1, 1],
+            "tensor_maps": [],
             "scratch": facts.get("global_scratch_size") or 0,
             "scratch_align": facts.get("global_scratch_align") or 1,
             "profile_scratch": facts.get("profile_scratch_size") or 0,
@@ -156,9 +157,7 @@ class _Unit:
         jit = self.kernel.jit
         constants = {name: _value(value) for name, value in given.items()}
         missing = [
-            one
-            for one in jit.params
-            if one.name not in constants and one.name not in self._types
+            one for one in jit.params if one.name not in constants and one.name not in self._types
         ]
         computed = self._computed({one.name for one in missing}, constants)
         constants |= computed
@@ -294,7 +293,9 @@ def _owner(source: str) -> Any:
     import gc
 
     own = (one for one in gc.get_objects() if type(one).__name__ == "JITFunction")
-    return next((one for one in own if getattr(one, "_src", getattr(one, "src", "")) == source), None)
+    return next(
+        (one for one in own if getattr(one, "_src", getattr(one, "src", "")) == source), None
+    )
 
 
 def _first_line(owner: Any) -> int:
