@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbuild.languages.expression import Expression
@@ -57,6 +57,16 @@ def expand(
 
 
 def _calls(op: OpSpec) -> Iterator[_Call]:
+    """Every kind of call once; a tensor that is None has no dtype, so the first stands for all."""
+    seen = set()
+    for call in _combinations(op):
+        there = tuple(pair for pair in call.dtypes.items() if pair[0] not in call.absent)
+        if there not in seen:
+            seen.add(there)
+            yield call
+
+
+def _combinations(op: OpSpec) -> Iterator[_Call]:
     for dtypes in op.dtype_sets():
         for given in itertools.product((True, False), repeat=len(op.optional)):
             absent = tuple(
@@ -70,9 +80,11 @@ def _units(
 ) -> Iterator[Unit]:
     launch = op.launches[index]
     known = call.values(op.optional)
-    if candidate.when is not None and candidate.when.bind(known).constant == 0:
+    conditions = [when for when in (launch.when, candidate.when) if when is not None]
+    if any(_decided(when, known) == 0 for when in conditions):
         return
-    wanted = [t for t in targets if not candidate.archs or t.is_one_of(candidate.archs)]
+    bound = [when.bind(known) for when in conditions]
+    wanted = [target for target in targets if _fits(candidate.archs, bound, target)]
     for constants in _constants(launch, candidate, known):
         for aligned, target in itertools.product((True, False), wanted):
             yield Unit(
@@ -87,6 +99,7 @@ def _units(
                 scalars=tuple(_scalars(op)),
                 args=tuple((name, str(source)) for name, source in launch.args),
                 constants=constants,
+                dtype_constants=tuple(_dtypes(launch, call)),
                 options=candidate.options,
                 aligned=aligned,
                 divisible=launch.divisible if aligned else (),
@@ -95,11 +108,37 @@ def _units(
             )
 
 
+def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: Target) -> bool:
+    """Whether a device that runs the target's code can be one that the conditions allow."""
+    if archs and not target.is_one_of(archs):
+        return False
+    if target.kind == "ptx":  # any later device may run it
+        return True
+    devices = [{"capability()": number} for number in _capabilities(target)]
+    return any(all(when.bind(one).constant != 0 for when in conditions) for one in devices)
+
+
+def _capabilities(target: Target) -> Iterable[int]:
+    """Of the devices that run a target's machine code, as `capability()` gives them."""
+    arch = target.capability
+    if arch is None:
+        return (0,)
+    first = 10 * arch.major + arch.minor
+    return (first,) if arch.feature == "a" else range(first, 10 * arch.major + 10)
+
+
+def _dtypes(launch: Launch, call: _Call) -> Iterator[tuple[str, str]]:
+    for constant in launch.constants:
+        if constant.dtype or constant.dtype_of:
+            yield constant.name, constant.dtype or call.dtypes[constant.dtype_of]
+
+
 def _constants(launch: Launch, candidate: Candidate, known: Mapping[str, int]) -> Iterator[Pairs]:
     """The constants of a candidate with every combination of those that calls decide."""
     numbers = {name: int(v) for name, v in candidate.constants if isinstance(v, (bool, int))}
-    values = (_values(constant, {**known, **numbers}) for constant in launch.constants)
-    names = [constant.name for constant in launch.constants]
+    scalars = [one for one in launch.constants if not one.dtype and not one.dtype_of]
+    values = (_values(constant, {**known, **numbers}) for constant in scalars)
+    names = [constant.name for constant in scalars]
     for chosen in itertools.product(*values):
         yield (*candidate.constants, *zip(names, chosen, strict=True))
 

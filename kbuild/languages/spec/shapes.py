@@ -7,14 +7,13 @@ from typing import Any
 
 from kbuild.config.suggest import one_of
 from kbuild.languages.expression import Expression, ExpressionError, parse
-from kbuild.languages.expression.nodes import Name
+from kbuild.languages.expression.nodes import RUNTIME, Name
 from kbuild.languages.schema import Schema
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
 from kbuild.languages.spec.values import ShapeRule, Size
 
 ELLIPSIS = "..."
-DEVICE = "sm_count()"
 
 
 class Shapes:
@@ -112,7 +111,7 @@ class Shapes:
             hint = "have a tensor that is always there name it, too"
             place.error(f"`{name}` is known only when `{tensor}` is given", hint)
             return None
-        expression = scope.expression(dim, place)
+        expression = scope.where_given({tensor}).expression(dim, place)
         if expression is not None and (expression.constant or 0) < 0:
             place.error("a dimension cannot be negative", "`...` stands for any dimensions")
         return expression
@@ -129,13 +128,13 @@ class Shapes:
                 rules.pop(tensor)
 
     def _judge_device(self, rules: Mapping[str, ShapeRule], let: Mapping[str, Expression]) -> None:
-        """Shapes are known without a device."""
+        """Shapes are known without a device and without data."""
         for tensor, rule in rules.items():
             names = {name for dim in rule.dims if dim is not None for name in dim.names()}
             while found := {n for name in names & let.keys() for n in let[name].names()} - names:
                 names |= found
-            if DEVICE in names:
-                self._place.at(tensor).error(f"a shape cannot depend on `{DEVICE}`")
+            for name in sorted(name for name in names if name.partition("(")[0] in RUNTIME):
+                self._place.at(tensor).error(f"a shape cannot depend on `{name}`")
 
     def _judge_batch(self, rules: Mapping[str, ShapeRule]) -> None:
         has_batch = any(None in rules[name].dims for name in self._required if name in rules)
