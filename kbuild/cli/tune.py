@@ -73,12 +73,13 @@ def execute(args: Namespace, ctx: Context) -> int:
 
         return execute_import(args, ctx, root)
     if args.dry_run:
-        return _dry_run(args, ctx, root)
+        return _dry_run(args, ctx)
     ends = _ends(args)
     python = chosen_python(args.python, ctx)
     found = _found(ctx, python)
     devices = found.chosen(args.device)
-    variant, description, wish = _asked(args, ctx, root)
+    variant = _named(args, ctx) or _built(ctx, root, python, devices[0])
+    description, wish = _asked(args, ctx, variant)
     tuned = _tuned(ctx, root, (python, variant, ends), description, wish, devices, found.torch)
     _report(args, ctx, tuned)
     refuse_incomplete(tuned)
@@ -100,14 +101,17 @@ def _ends(args: Namespace) -> float:
     return time.monotonic() + parse_duration(args.budget, "--budget")
 
 
-def _asked(args: Namespace, ctx: Context, root: Path) -> tuple[Path, Description, Wish]:
-    """The variant with what is in it, and what is measured of that."""
+def _named(args: Namespace, ctx: Context) -> Path | None:
+    return ctx.folder(args.variant) if args.variant else None
+
+
+def _asked(args: Namespace, ctx: Context, variant: Path) -> tuple[Description, Wish]:
+    """What is in the variant, and what is measured of that."""
     from kbuild.config.suggest import one_of
     from kbuild.languages.description import read_description
     from kbuild.tune.shapes import read_shapes
     from kbuild.tune.tuning import Wish
 
-    variant = ctx.folder(args.variant) if args.variant else _built(ctx, root)
     description = read_description(variant)
     ops = [op for kernel in description.kernels for op in kernel.ops()]
     names = [op.name for op in ops]
@@ -115,14 +119,38 @@ def _asked(args: Namespace, ctx: Context, root: Path) -> tuple[Path, Description
         if name not in names:
             raise UsageError(f"there is no op `{name}`", hint=one_of(name, names))
     cases = read_shapes(ctx.path(args.shapes), ops) if args.shapes else {}
-    return variant, description, Wish(tuple(args.op), cases)
+    return description, Wish(tuple(args.op), cases)
 
 
-def _built(ctx: Context, root: Path) -> Path:
-    raise ToolchainError(
-        f"`{root}`: nothing says which variant is measured",
-        hint="build one with `kbuild build --keep-all`, and name it with --variant",
+def _built(ctx: Context, root: Path, python: Path, device: Device) -> Path:
+    """A variant with every candidate, for that interpreter's Torch and that device alone.
+
+    Raises:
+        KbuildError: it cannot be built here.
+    """
+    from kbuild.build.workspace import FOLDER
+    from kbuild.matrix.selection import Selection
+    from kbuild.pipeline import BuildOptions, Doors
+    from kbuild.pipeline.build import build
+    from kbuild.project import open_project
+
+    options = BuildOptions(
+        selection=Selection(backends=(device.backend,)),
+        output=root / FOLDER / "tune" / "variants",
+        python=python,
+        toolchain="host",
+        archs=(device.capability,),
+        keep_all=True,
     )
+    results = build(open_project(root), options, Doors(ctx.runner, ctx.ui, ctx.cache))
+    for result in results:
+        if result.error is not None:
+            raise result.error
+    made = [result.path for result in results if result.path is not None]
+    if not made:
+        reasons = "; ".join(f"{result.variant}: {result.reason}" for result in results)
+        raise ToolchainError(f"no variant fits `{python}`: {reasons}")
+    return made[0]
 
 
 def _tuned(  # noqa: PLR0917
@@ -154,11 +182,14 @@ def _tuned(  # noqa: PLR0917
     return tuple(tuned)
 
 
-def _dry_run(args: Namespace, ctx: Context, root: Path) -> int:
+def _dry_run(args: Namespace, ctx: Context) -> int:
     """Say what would be measured."""
     from kbuild.tune.jobs import work_of
 
-    _, description, wish = _asked(args, ctx, root)
+    variant = _named(args, ctx)
+    if variant is None:
+        raise UsageError("--dry-run looks at a variant", hint="name it: --variant DIR")
+    description, wish = _asked(args, ctx, variant)
     works = work_of(description, None, wish.only, wish.cases)
     rows = [
         (work.op.name, str(launch), case.label, str(len(one.candidates)))

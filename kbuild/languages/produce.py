@@ -13,6 +13,8 @@ from kbuild.errors import ConfigError
 from kbuild.fileset import FileSet
 from kbuild.languages.base import LANGUAGES, Function
 from kbuild.languages.compiled import Compiled
+from kbuild.languages.description import FILE as DESCRIPTION
+from kbuild.languages.description import DescribedKernel, Description
 from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher
 from kbuild.languages.package import FOLDER, package_files
 from kbuild.languages.shipped import shipped
@@ -86,7 +88,37 @@ def produce(plan: VariantPlan, root: Path, workshop: Workshop, tell: Tell) -> Pr
         compiled.append((kernel, made))
     specs = [(op, _functions(op, launches)) for _, ops, launches in joined for op in ops]
     files = files.merge(package_files(specs, root))
+    if any(kernel.keep_all for kernel in plan.aot):
+        description = _description(plan, joined, tuple(compiled))
+        files.add(f"{FOLDER}/{DESCRIPTION}", description.text())
     return Produced(files, tuple(compiled))
+
+
+def _description(
+    plan: VariantPlan,
+    joined: Sequence[tuple[AotKernel, tuple[OpSpec, ...], Mapping[tuple[str, int], _Joined]]],
+    compiled: Images,
+) -> Description:
+    """What `kbuild tune` is told of the variant."""
+    kernels = [
+        DescribedKernel(
+            kernel.name,
+            kernel.section,
+            tuple(
+                launches[op.name, index].launch.candidates
+                for op in ops
+                for index in range(len(op.launches))
+            ),
+        )
+        for kernel, ops, launches in joined
+    ]
+    versions = {
+        name: version
+        for _, made in compiled
+        for one in made
+        for name, version in one.image.compiler.items()
+    }
+    return Description(plan.ops_name, tuple(kernels), tuple(sorted(versions.items())))
 
 
 def _functions(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.languages.expression import EvaluationError
+from kbuild.languages.expression import EvaluationError, Expression
 from kbuild.languages.schema.values import Default
 from kbuild.languages.spec.dtypes import DTYPES
 from kbuild.languages.spec.tuning import ELLIPSIS
@@ -65,7 +65,17 @@ class Case:
         Raises:
             NoCase: its `when` has no value.
         """
-        when = self.op.launches[index].candidates[candidate].when
+        return self._is_true(self.op.launches[index].candidates[candidate].when)
+
+    def launches(self, index: int) -> bool:
+        """True when the call makes that launch at all.
+
+        Raises:
+            NoCase: its `when` has no value.
+        """
+        return self._is_true(self.op.launches[index].when)
+
+    def _is_true(self, when: Expression | None) -> bool:
         try:
             return when is None or bool(when.evaluate(self.values))
         except (EvaluationError, KeyError) as error:

@@ -32,6 +32,17 @@ class Device:
     driver: str = ""
 
     @property
+    def backend(self) -> str:
+        """The backend whose variants run on it."""
+        return "rocm" if self.arch.startswith("gfx") else CPU if self.id == CPU else "cuda"
+
+    @property
+    def capability(self) -> str:
+        """The arch as `build.toml` writes it: `9.0`, `gfx942`."""
+        number = self.arch.removeprefix("sm_")
+        return self.arch if number == self.arch else f"{number[:-1]}.{number[-1]}"
+
+    @property
     def model(self) -> tuple[str, str]:
         """What devices have in common that share a table."""
         return self.name, self.arch

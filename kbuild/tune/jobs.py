@@ -132,6 +132,8 @@ def jobs_of(  # noqa: PLR0917
     candidates = work.op.launches[launch].candidates
     for case in work.cases:
         try:
+            if not case.launches(launch):
+                continue
             fitting = tuple(
                 index
                 for index, one in enumerate(candidates)

@@ -21,7 +21,8 @@ def case(op, **given):
 class TestTable:
     def test_cases_and_all_combinations(self):
         text = text_of(
-            tune='{ cases = [{ N = 3, n = 2, eps = 1, b = false }], sizes = { N = [1, 2], "..." = [[2, 3], 4] } }'
+            tune="{ cases = [{ N = 3, n = 2, eps = 1, b = false }], "
+            'sizes = { N = [1, 2], "..." = [[2, 3], 4] } }'
         )
         assert op_of(text).tune == Tuning(
             cases=(
@@ -53,7 +54,7 @@ class TestTable:
             ("{ rtol = -1 }", "tune.rtol: `-1` is no tolerance"),
             ('{ rtol = "1" }', "tune.rtol: must be a float or an integer, not a string"),
             ("{ case = [] }", "tune.case: unknown key"),
-            ("{ sizes = { N = %s } }" % list(range(5000)), "makes 5000 cases, more than 4096"),
+            (f"{{ sizes = {{ N = {[*range(5000)]} }} }}", "makes 5000 cases, more than 4096"),
         ],
         ids=lambda text: str(text)[:40],
     )

@@ -14,7 +14,7 @@ class Track:
 
     def __init__(self, times: dict[int, float], noise: float = 0.01, drift: float = 0.0) -> None:
         self.times, self.noise, self.drift = times, noise, drift
-        self.random = random.Random(1)
+        self.random = random.Random(1)  # noqa: S311 - the same noise each time
         self.now = 0.0
         self.current = -1
         self.turns: list[int] = []
