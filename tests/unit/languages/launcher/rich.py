@@ -24,6 +24,8 @@ def gemm(unit: Unit) -> Mapping[str, Any]:
 
 def odd(unit: Unit) -> Mapping[str, Any]:
     size = dict(unit.constants)["C"]
+    if size in (2, 5):
+        return {}
     if size == 1:
         return {"scratch": 100, "scratch_align": 1024, "pdl": True}
     return {"cluster": (size, 1, 1), "cooperative": True, "shared": 60_000}
