@@ -105,8 +105,8 @@ class Description:
             raise ValueError(f"it is no description of ops: {error}") from error
 
     def text(self) -> str:
-        """The file's content; the same for the same description."""
-        return json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n"
+        """The file's content; keys stay in their order, which counts in `let`."""
+        return json.dumps(self.to_json(), indent=1) + "\n"
 
 
 def read_description(variant: Path) -> Description:

@@ -165,3 +165,14 @@ def test_the_generated_project(dsl):
     assert "TORCH_EXTENSION_NAME=_my_kernel_cuda_abc1234" in text
     assert "include(cmake/aot.cmake)" in files["CMakeLists.txt"].decode()
     assert "from . import _aot" in files["cmake/ops_torch_aot.py.in"].decode()
+
+
+def test_every_candidate_is_kept_for_tuning(dsl):
+    from kbuild.pipeline.plans import keeping_all
+
+    made = plan(dsl(STABLE, triton(), triton("other")), CU130)
+    kept = keeping_all(made)
+    assert [kernel.keep_all for kernel in made.aot] == [False, False]
+    assert [kernel.keep_all for kernel in kept.aot] == [True, True]
+    assert kept.digest != made.digest
+    assert VariantPlan.from_json(json.loads(json.dumps(kept.to_json()))) == kept

@@ -256,3 +256,34 @@ class TestDryRun:
         assert not (here / ".kbuild").exists()
         answer = kbuild("tune", "--variant", "build/v", "--dry-run", "--json")
         assert len(answer.json["measurements"]) == 2
+
+
+class TestBuilding:
+    @pytest.fixture
+    def variant(self, demo):
+        """A built variant of `demo`."""
+        folder = demo / "build" / "torch-cuda"
+        folder.mkdir(parents=True)
+        metadata = {
+            **{"name": "demo", "id": "_demo_cuda_1a2b3c4", "version": 1, "license": "MIT"},
+            **{"python-depends": [], "backend": {"type": "cuda"}},
+        }
+        (folder / "metadata.json").write_text(json.dumps(metadata))
+        return folder
+
+    def test_variants_for_tuning_are_not_published(self, kbuild, demo):
+        answer = kbuild("build-and-upload", "demo", "--keep-all")
+        assert answer.code == 2
+        assert "is for `kbuild tune`, and is not published" in answer.err
+
+    def test_not_by_upload_either(self, variant):
+        from kbuild.hub.candidate import candidate_of
+
+        (variant / "aot.json").write_text("{}")
+        words = [reason.words for reason in candidate_of(variant).reasons]
+        assert "it is for `kbuild tune`, with every candidate in it" in words
+
+    def test_they_are_built_here(self, kbuild, demo):
+        answer = kbuild("build", "demo", "--keep-all", "--driver", "nix")
+        assert answer.code == 2
+        assert "--keep-all" in answer.err
