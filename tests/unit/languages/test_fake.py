@@ -176,7 +176,9 @@ class TestShapes:
 def test_names_that_shapes_do_not_need_are_left_out():
     """They may ask for what a fake tensor does not have, also through one another."""
     let = '{ at = "address(x) % 16", whole = "at == 0 and sm_count() > 1", twice = "N * 2" }'
-    op = op_of(text_of(let=let, shapes='{ x = ["...", "N"], w = ["N"], b = ["N"], out = ["twice"] }'))
+    op = op_of(
+        text_of(let=let, shapes='{ x = ["...", "N"], w = ["N"], b = ["N"], out = ["twice"] }')
+    )
     source = fake_source(op)
     assert "_twice = " in source
     assert "_at" not in source
