@@ -106,7 +106,7 @@ def test_two_kernels_in_one_extension(driver, tmp_path):
     torch = pytest.importorskip("torch")
     second = files_of("b", [small("b")], module=True, control=True)
     first = files_of("a-1", [small("a")], control=True)
-    path = extension(first.merge(second), tmp_path, "_two_tests")
+    path = extension(first.merge(second), tmp_path, "_two_tests", "-O0")
     found = importlib.util.spec_from_file_location("_two_tests", path)
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)

@@ -40,7 +40,7 @@ def test_launches(tmp_path):
     kernels = {"twice": Kernel(("x", "out", "N", "BLOCK!"), lambda _: {"shared": 512})}
     (op,) = ops_of(SECTION)
     files = files_of("k", [launched(op, kernels, ["gfx942", "gfx90a"])])
-    path = extension(files, tmp_path, "_hip_tests")
+    path = extension(files, tmp_path, "_hip_tests", "-O0")
     compiler(FAKES / "hip_runtime.c", tmp_path / "libtorch_hip.so")
     command = (sys.executable, "-c", PROGRAM, str(tmp_path / "libtorch_hip.so"), str(path))
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: TID251

@@ -104,8 +104,8 @@ CASES = {
     "no candidate": (
         lambda ops: said(ops.norm, half(2, 9000), half(9000)),
         (
-            "`norm`: no candidate of `norm_kernel` is meant for this call; they have the conditions "
-            "`N <= 64`, `N <= 4000`, `N <= 8000`, `rows < 2`"
+            "`norm`: no candidate of `norm_kernel` is meant for this call; "
+            "they have the conditions `N <= 64`, `N <= 4000`, `N <= 8000`, `rows < 2`"
         ),
     ),
     "a descriptor's stride": (
