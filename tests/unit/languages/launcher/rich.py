@@ -58,6 +58,7 @@ KERNELS = {
     "whole": Kernel(("partial_ptr", "out0", "out1", "M", "BLOCK!")),
     "odd": Kernel(("x_ptr", "out_ptr", "C!"), odd),
     "copy": Kernel(("x_desc", "out_ptr", "BLOCK!"), copy),
+    "race": Kernel(("x_ptr", "out_ptr", "N")),
     "late": Kernel(("x_ptr", "b_ptr", "out_ptr", "s", "f", "BLOCK!")),
 }  # fmt: skip
 
