@@ -101,7 +101,8 @@ def _checks(variant: Variant) -> Iterator[tuple[str, str]]:
 
 def _judge(variant: Variant, image: Image) -> None:
     """The image's parameters are the variant's arguments, in order."""
-    wanted = [(one.name, one.type) for one in variant.arguments if one.hint != 1]
+    folded = {one.name for one in variant.arguments if one.hint == 1} & image.ones
+    wanted = [(one.name, one.type) for one in variant.arguments if one.name not in folded]
     found = [(one.name, one.type) for one in image.parameters if one.name]
     if str(image.target) != variant.target or wanted != found:
         raise UsageError(

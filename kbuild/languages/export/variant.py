@@ -16,80 +16,15 @@ from kbuild.languages.target import Target
 
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_TAKEN = frozenset(
-    # Words of C and C++, and what the generated functions call their own.
-    [
-        "alignas",
-        "alignof",
-        "and",
-        "asm",
-        "auto",
-        "bool",
-        "break",
-        "case",
-        "catch",
-        "char",
-        "class",
-        "const",
-        "constexpr",
-        "continue",
-        "default",
-        "delete",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "explicit",
-        "export",
-        "extern",
-        "false",
-        "float",
-        "for",
-        "friend",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "mutable",
-        "namespace",
-        "new",
-        "noexcept",
-        "not",
-        "nullptr",
-        "operator",
-        "or",
-        "private",
-        "protected",
-        "public",
-        "register",
-        "restrict",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "template",
-        "this",
-        "throw",
-        "true",
-        "try",
-        "typedef",
-        "typename",
-        "union",
-        "unsigned",
-        "using",
-        "virtual",
-        "void",
-        "volatile",
-        "while",
-        "xor",
-        "stream",
-        "algo",
-    ]
-)
+_KEYWORDS = """
+alignas alignof and asm auto bool break case catch char class const constexpr continue default
+delete do double else enum explicit export extern false float for friend goto if inline int long
+mutable namespace new noexcept not nullptr operator or private protected public register restrict
+return short signed sizeof static struct switch template this throw true try typedef typename union
+unsigned using virtual void volatile while xor
+"""
+_TAKEN = frozenset((*_KEYWORDS.split(), "stream", "algo", "result", "fits"))
+"""Words of C and C++, and what the generated functions call their own."""
 
 
 @dataclass(frozen=True)

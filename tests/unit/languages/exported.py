@@ -1,9 +1,8 @@
-"""Exported C without a compiler of kernels and without a GPU: made-up images, a driver that counts."""
+"""Exported C without a DSL and without a GPU: made-up images, and a driver that counts."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,11 +14,12 @@ from kbuild.languages.export.variant import variant_of
 from kbuild.languages.image import Image, Parameter
 from kbuild.languages.spec import KernelParameter
 from kbuild.languages.target import Target
+from kbuild.run import LocalRunner
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "export"
 ADD = "x_ptr, y_ptr, out_ptr, n, BLOCK!"
 FAST = "*fp32:16, *fp32:16, *fp32:16, i32, 1024"
-CODE = bytes(range(256)) + b"0??=\x001\x009\n\"\\"
+CODE = bytes(range(256)) + b'0??=\x001\x009\n"\\'
 
 
 def parameters(text: str) -> list[KernelParameter]:
@@ -30,6 +30,7 @@ def parameters(text: str) -> list[KernelParameter]:
 def image_of(target: Target, arguments, **changes) -> Image:
     kinds = {"*": "pointer", "f": "float", "b": "float"}
     own = [Parameter(kinds.get(a.type[0], "int"), a.type, a.name) for a in arguments if a.hint != 1]
+    changes = {"ones": frozenset(a.name for a in arguments if a.hint == 1), **changes}
     scratch = [Parameter("global_scratch", "*i8"), Parameter("profile_scratch", "*i8")]
     facts = {"shared": 0, "threads": 128, **changes}
     names = {"entry": "add_kernel", "parameters": (*own, *scratch)}
@@ -68,10 +69,10 @@ def compiled(folder: Path, *sets: FileSet, language: str = "c11") -> Path:
     compiler = ["gcc", "-std=c11"] if language == "c11" else ["g++", "-std=c++17", "-x", "c++"]
     strict = ["-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared", "-pthread"]
     library = folder / "exported.so"
-    subprocess.run([*compiler, *strict, *sources, "-o", library], check=True, cwd=folder)
+    _done([*compiler, *strict, *sources, "-o", library])
     for soname in ("libcuda.so.1", "libamdhip64.so.6"):
         fake = ["gcc", "-O1", "-fPIC", "-shared", f"-Wl,-soname,{soname}", "-pthread"]
-        subprocess.run([*fake, HERE / "fake_driver.c", "-o", folder / soname], check=True)
+        _done([*fake, HERE / "fake_driver.c", "-o", folder / soname])
     return library
 
 
@@ -79,6 +80,10 @@ def run(library: Path, script: str, driver: str = "libcuda.so.1"):
     """Run a script with `lib`, `fake`, `report` and the types of ctypes; returns what it says."""
     head = (HERE / "session.py").read_text("utf-8")
     command = [sys.executable, "-c", head + script, str(library), str(library.parent / driver)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(_done(command))
+
+
+def _done(command) -> str:
+    done = LocalRunner().run([str(part) for part in command])
+    assert done.returncode == 0, done.output
+    return done.output
