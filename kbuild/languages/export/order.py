@@ -53,22 +53,21 @@ def able(targets: Sequence[Target], toolchain: Sequence[str], cuda: str) -> tupl
 
 
 def _able(target: Target, toolchain: Sequence[str], cuda: str) -> Target:
-    wanted = target.capability
-    if wanted is None:
+    capability = target.capability
+    if capability is None:
         found = Triton().targets("rocm", (target.arch,), None, toolchain)
     else:
-        arch = f"{wanted.major}.{wanted.minor}{'+PTX' if target.kind == 'ptx' else ''}"
+        number = f"{capability.major}.{capability.minor}{capability.feature}"
+        arch = f"{number}+PTX" if target.kind == "ptx" else number
         found = Triton().targets("cuda", (arch,), cuda, toolchain)
+    meant = [target]
+    if target.kind == "cubin" and target.arch[-1].isdigit():
+        meant.append(Target(f"{target.arch}a", target.kind))
     for made in found.targets:
-        same = made.kind == target.kind and made.capability is not None
-        if made == target or (same and not wanted.feature and _base(made) == _base(target)):  # type: ignore[union-attr]
+        if made in meant:
             return made
-    said = "; ".join(found.notes) or f"{', '.join(map(str, found.targets))} would be"
+    said = "; ".join(found.notes)
     raise UsageError(f"`{target}` is nothing that {toolchain[0]} compiles for: {said}")
-
-
-def _base(target: Target) -> object:
-    return target.capability and target.capability.base
 
 
 def units_of(order: Order, signature: Signature) -> dict[Unit, dict[str, Any]]:
