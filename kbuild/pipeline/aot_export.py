@@ -13,7 +13,7 @@ from kbuild.errors import UsageError
 from kbuild.fileset import FileSet
 from kbuild.languages.environment import Environments
 from kbuild.languages.export.grid import read_grid
-from kbuild.languages.export.order import Order, languages, units_of
+from kbuild.languages.export.order import Order, Spelled, units_of
 from kbuild.languages.export.signature import read_signature
 from kbuild.languages.export.source import write_source
 from kbuild.languages.export.variant import variant_of
@@ -46,7 +46,8 @@ def export(order: Order, root: Path, name: str, stem: str, doors: Doors) -> File
     installer = Installer(doors.runner, store_of(doors.cache), say=doors.ui.say)
     requests: dict[Unit, dict[str, object]] = {}
     with opened(budget_of(), doors.cache) as run, installer.store.in_use():
-        workshop = Workshop(run, Environments(installer), languages(requests))
+        language = Spelled(requests)
+        workshop = Workshop(run, Environments(installer), lambda _: language)
         with closing(workshop):
             function = _function(order, workshop.describe(order, root))
             signature = read_signature(order.signature, function.name, function.parameters)

@@ -14,7 +14,7 @@ from kbuild.__main__ import main
 from kbuild.fileset import FileSet
 from kbuild.run import LocalRunner
 
-pytestmark = [pytest.mark.compile]
+pytestmark = [pytest.mark.compile, pytest.mark.network]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "aot-c"
 SOURCE = """\
 import triton

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.errors import UsageError
-from kbuild.languages.base import Flavour, Language
+from kbuild.languages.base import Flavour
 from kbuild.languages.export.signature import DIVISOR, Signature
 from kbuild.languages.spec.arguments import Bound
 from kbuild.languages.spec.values import Pairs
 from kbuild.languages.target import Target
 from kbuild.languages.triton import Triton, worker_target
 from kbuild.languages.unit import Unit
-from kbuild.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -103,14 +102,14 @@ def _unit(order: Order, signature: Signature, target: Target) -> Unit:
     )
 
 
-def languages(requests: Mapping[Unit, Mapping[str, Any]]) -> Registry[Language]:
-    """Triton, asked for these units in the signature's words."""
-    registry: Registry[Language] = Registry("kbuild.languages.export")
+class Spelled(Triton):
+    """Triton, asked for units in the words of a signature."""
 
-    @registry.add
-    class _Spelled(Triton):
-        def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
-            del bound
-            return requests[unit]
+    def __init__(self, requests: Mapping[Unit, Mapping[str, Any]]) -> None:
+        """`requests` may be filled later."""
+        self._requests = requests
 
-    return registry
+    def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
+        """See `Language.request`; units know nothing of arguments one by one."""
+        del bound
+        return self._requests[unit]
