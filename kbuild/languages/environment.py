@@ -1,7 +1,7 @@
 """The environment of a DSL: its pinned wheels, unpacked once into kbuild's store.
 
-Nothing is resolved: a section pins what is installed, and nothing else is. The entry's name says pins
-and interpreter; the bytes are checked against the index's SHA-256 and each wheel's RECORD.
+Nothing is resolved: a section pins what is installed, and nothing else is. The entry's name says
+pins and interpreter; the bytes are checked against the index's SHA-256 and each wheel's RECORD.
 """
 
 from __future__ import annotations
@@ -130,6 +130,7 @@ class _Maker:
     def _assemblers(self, root: Path) -> Iterator[tuple[str, dict[str, str]]]:
         for name in _ASSEMBLERS:
             for path in sorted(root.glob(f"triton/backends/nvidia/bin/{name}")):
+                path.chmod(0o755)  # not every wheel says so
                 done = self.installer.runner.run((str(path), "--version"))
                 found = _VERSION.search(done.output)
                 if found is None:

@@ -14,7 +14,10 @@ from kbuild.languages.spec import Source
 _RANGES = {
     "i1": ("0", "1"),
     "u1": ("0", "1"),
-    **{f"i{bits}": (f"-INT64_C({2 ** (bits - 1)})", str(2 ** (bits - 1) - 1)) for bits in (8, 16, 32)},
+    **{
+        f"i{bits}": (f"-INT64_C({2 ** (bits - 1)})", str(2 ** (bits - 1) - 1))
+        for bits in (8, 16, 32)
+    },
     **{f"u{bits}": ("0", f"INT64_C({2**bits - 1})") for bits in (8, 16, 32)},
 }
 _HALVES = {"f16": "half_of", "bf16": "bfloat_of"}
@@ -35,6 +38,12 @@ class LaunchCode:
     @property
     def _what(self) -> str:
         return f"`{self.variants.op.name}`"
+
+    @property
+    def _is_split(self) -> bool:
+        """Whether some candidate is for some archs, and older PTX of it must not come first."""
+        every = self.variants.launched.launch.candidates
+        return any(every[at].archs for at in self.variants.candidates)
 
     def function(self) -> str:
         """`void launch_NAME(Call_OP& call)`."""
@@ -88,7 +97,7 @@ class LaunchCode:
         yield 'Arithmetic checked{""};'
         yield "Fate fate;"
         yield "(void)checked;"
-        when = getattr(self.variants.launched.launch, "when", None)
+        when = self.variants.launched.launch.when
         if when is not None:
             yield "Int wanted = 0;"
             yield from self._evaluated(when, "wanted", "when: ")
@@ -97,6 +106,9 @@ class LaunchCode:
         if self.control:
             yield "const int forced = launch.forced->load(std::memory_order_relaxed);"
         start = "-1" if self.is_tuned else "0"
+        if self._is_split:
+            yield "// First what has machine code for the device, then PTX."
+            yield "for (int pass = 0; pass < 2; ++pass)"
         yield f"for (int step = {start}; step < {count}; ++step) {{"
         yield from (f"  {line}" for line in self._candidate())
         yield "}"
@@ -139,17 +151,18 @@ class LaunchCode:
         yield from self._values()
         yield "const Image* image = choose_image(best, divisible, ones);"
         yield "if (KBUILD_UNLIKELY(image == nullptr)) continue;"
+        if self._is_split:
+            yield "if (pass == 0 && archs[image->arch].kind == kPtx) continue;"
         yield "Int grid[3] = {1, 1, 1};"
         for at, expression in enumerate(self.variants.launched.launch.grid):
             yield from self._evaluated(expression, f"grid[{at}]", "grid: ")
-        yield "start(launch, *image, device, grid, values);"
+        yield from self._described()
+        yield "start(launch, *image, device, grid, values, described);"
         yield "return;"
 
     def _conditions(self) -> Iterator[str]:
         every = self.variants.launched.launch.candidates
-        conditions = {
-            at: every[index].when for at, index in enumerate(self.variants.candidates)
-        }
+        conditions = {at: every[index].when for at, index in enumerate(self.variants.candidates)}
         if not any(when is not None for when in conditions.values()):
             return
         yield "Int fits = 1;"
@@ -166,11 +179,11 @@ class LaunchCode:
 
     def _values(self) -> Iterator[str]:
         slots = self.variants.slots
-        sources = dict(self.variants.launched.bound.arguments)
+        bound = self.variants.launched.bound
         yield f"Value values[{max(1, len(slots))}];"
         yield "uint64_t divisible = 0, ones = 0;"
         for at, slot in enumerate(slots):
-            yield from self._value(at, slot, sources[slot.argument])
+            yield from self._value(at, slot, bound.source(slot.argument))
         images = [one.image for one in self.variants.launched.compiled]
         for at, slot in enumerate(slots):
             if any(slot.argument in image.divisible for image in images):
@@ -178,9 +191,18 @@ class LaunchCode:
             if any(slot.argument in image.ones for image in images):
                 yield f"ones |= uint64_t(values[{at}].i == 1) << {at};"
 
+    def _described(self) -> Iterator[str]:
+        """The tensors of descriptors, by the place of their value."""
+        if not any(one.image.tensor_maps for one in self.variants.launched.compiled):
+            yield "const Tensor* const* described = nullptr;"
+            return
+        sources = [self.variants.launched.bound.source(one.argument) for one in self.variants.slots]
+        tensors = (f"&call.t_{s.name}" if s.kind == "descriptor" else "nullptr" for s in sources)
+        yield f"const Tensor* const described[] = {{{', '.join(tensors)}}};"
+
     def _value(self, at: int, slot: Slot, source: Source) -> Iterator[str]:
         target = f"values[{at}]"
-        if source.kind == "tensor":
+        if source.kind in ("tensor", "descriptor"):
             yield f"{target}.p = call.t_{source.name}.data;"
         elif source.kind == "float":
             given = f"call.a_{source.name}" if source.literal is None else repr(source.literal)

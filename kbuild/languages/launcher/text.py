@@ -32,11 +32,14 @@ def identifier(name: str) -> str:
 
 
 def array(kind: str, name: str, items: Iterable[str], *, per_line: int = 1) -> str:
-    """A constant array; one without items gets a single empty one, since C++ has no empty arrays."""
+    """A constant array; one empty item where there is none, since C++ has no empty arrays."""
     rows = list(items)
     lines = [", ".join(rows[at : at + per_line]) for at in range(0, len(rows), per_line)]
     body = "".join(f"    {line},\n" for line in lines) or "    {},\n"
     return f"const {kind} {name}[] = {{\n{body}}};\n"
+
+
+_MEMBERS = {"numel": "numel", "dim": "dim", "itemsize": "itemsize()", "address": "address()"}
 
 
 @dataclass(frozen=True)
@@ -74,14 +77,15 @@ class Names:
         return self.constants[leaf.name]
 
     def _question(self, query: Query) -> str:
-        if query.function == "sm_count":
-            return f"{self.call}device->multiprocessors"
+        if not query.tensor:
+            member = {"sm_count": "multiprocessors", "capability": "number"}[query.function]
+            return f"Int({self.call}device->{member})"
         tensor = self.tensor(query.tensor)
         optional = query.tensor in self.op.optional
         if query.function == "has":
             return f"Int({tensor}.handle != nullptr)"
-        if query.function in ("numel", "dim", "itemsize"):
-            member = {"numel": "numel", "dim": "dim", "itemsize": "itemsize()"}[query.function]
+        if query.function in _MEMBERS:
+            member = _MEMBERS[query.function]
             if optional:
                 tensor = f"there({literal(self.op.name)}, {literal(query.key)}, {tensor})"
             return f"{tensor}.{member}"
