@@ -67,6 +67,8 @@ class Description:
     kernels: tuple[DescribedKernel, ...]
     versions: tuple[tuple[str, str], ...] = ()
     """Distribution or program -> version, for the tables: `triton`, `ptxas`."""
+    images: str = ""
+    """A digest of the device code; empty when it is not known."""
 
     def to_json(self) -> dict[str, Any]:
         """The description as a JSON object."""
@@ -74,6 +76,7 @@ class Description:
             "format": FORMAT,
             "namespace": self.namespace,
             "versions": dict(self.versions),
+            "images": self.images,
             "kernels": [
                 {
                     "name": kernel.name,
@@ -100,9 +103,19 @@ class Description:
                 str(data["namespace"]),
                 tuple(_kernels(data["kernels"])),
                 tuple((str(name), str(version)) for name, version in data["versions"].items()),
+                str(data["images"]),
             )
         except (KeyError, TypeError, AttributeError, ExpressionError) as error:
             raise ValueError(f"it is no description of ops: {error}") from error
+
+    def measured(self) -> str:
+        """What times depend on, as text: neither the namespace nor what is to be measured."""
+        data = self.to_json()
+        for kernel in data["kernels"]:
+            ops = kernel["section"].get("op", ())
+            kept = [{name: op[name] for name in op if name != "tune"} for op in ops]
+            kernel["section"] = {**kernel["section"], "op": kept}
+        return json.dumps({**data, "namespace": ""}, sort_keys=True)
 
     def text(self) -> str:
         """The file's content; keys stay in their order, which counts in `let`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -118,7 +119,12 @@ def _description(
         for one in made
         for name, version in one.image.compiler.items()
     }
-    return Description(plan.ops_name, tuple(kernels), tuple(sorted(versions.items())))
+    images = hashlib.sha256()
+    for _, made in compiled:
+        for one in made:
+            images.update(hashlib.sha256(one.code).digest())
+    found = tuple(sorted(versions.items()))
+    return Description(plan.ops_name, tuple(kernels), found, images.hexdigest())
 
 
 def _functions(

@@ -13,7 +13,6 @@ from kbuild.errors import ConfigError, Problem
 from kbuild.fileset import replace_atomically
 from kbuild.languages.spec.values import Pairs
 from kbuild.languages.tables import Row, Table, merge, sorted_rows
-from kbuild.languages.target import Target
 
 FORMAT = 1
 FOLDER = "tuned"
@@ -21,6 +20,7 @@ FOLDER = "tuned"
 PROCESSOR = "cpu"
 """The arch of the processor, for which only tests tune."""
 _AGAIN = "mend it, or remove it and run `kbuild tune` again"
+_ARCH = re.compile(r"sm_[1-9]\d{1,2}|gfx[1-9]\d?[0-9a-f]{2}")
 _ROWS = re.compile(r'"rows"\s*:\s*\[')
 _GAP = re.compile(r"[\s,]*")
 
@@ -202,13 +202,7 @@ def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
 
 def is_arch(text: str) -> bool:
     """True for what a table may be of: `sm_90` without a feature letter, `gfx942`."""
-    if text == PROCESSOR:
-        return True
-    try:
-        target = Target.parse(text)
-    except ValueError:
-        return False
-    return target.kind != "ptx" and not (target.capability and target.capability.feature)
+    return text == PROCESSOR or _ARCH.fullmatch(text) is not None
 
 
 def _lines(text: str) -> Iterator[int]:

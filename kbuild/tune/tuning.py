@@ -11,7 +11,7 @@ from typing import Any
 from kbuild import __version__
 from kbuild.errors import IncompleteError
 from kbuild.fileset import sha256_of_file
-from kbuild.languages.description import FILE, Description
+from kbuild.languages.description import Description
 from kbuild.languages.spec.values import TuningCase
 from kbuild.languages.tablefile import write_table
 from kbuild.languages.tables import Table
@@ -22,6 +22,9 @@ from kbuild.tune.devices import Device
 from kbuild.tune.jobs import Job, Work, jobs_of, salt_of, work_of
 from kbuild.tune.journal import Journal, Outcome
 from kbuild.tune.winners import Result, results_of
+
+_CODE = {".so", ".pyd", ".dylib", ".py"}
+"""Files of a variant that make a difference, where it does not say which images it has."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +127,16 @@ class Tuning:
         return write_table(self.setting.root, table)
 
     def _name(self, device: Device) -> str:
-        """Of the journal: times of another variant or device say nothing about this one."""
-        found = hashlib.sha256(f"{device.name}\0{device.driver}\0{self.torch}".encode())
-        for file in sorted(self.setting.variant.rglob("*")):
-            if file.suffix in {".so", ".pyd", ".dylib", ".py"} or file.name == FILE:
-                found.update(sha256_of_file(file).encode())
+        """Of the journal: times of another variant or device say nothing about this one.
+
+        A build of the same images has the same, whatever else it has another name for.
+        """
+        about = (device.name, device.driver, self.torch, self.description.measured())
+        found = hashlib.sha256("\0".join(about).encode())
+        if not self.description.images:
+            for file in sorted(self.setting.variant.rglob("*")):
+                if file.suffix in _CODE:
+                    found.update(sha256_of_file(file).encode())
         return found.hexdigest()[:16]
 
 

@@ -48,7 +48,13 @@ LAYERS = (
         "languages.unit",
         "languages.target",
     ),
-    ("config", "languages.spec"),
+    (
+        "config",
+        "languages.spec",
+        "languages.tables",
+        "languages.tablefile",
+        "languages.stale",
+    ),
     (
         "languages.expression",
         "languages.schema",

@@ -151,7 +151,8 @@ def test_the_order_in_a_section_counts(dsl):
 
 def test_tuned_tables_are_inputs(dsl, tmp_path):
     (tmp_path / "project/tuned").mkdir()
-    (tmp_path / "project/tuned/nvidia-h200.json").write_text("{}")
+    table = {"format": 1, "device": "NVIDIA H200", "arch": "sm_90", "rows": []}
+    (tmp_path / "project/tuned/nvidia-h200.json").write_text(json.dumps(table))
     made = plan(dsl(STABLE, triton()), CU130)
     assert made.aot[0].tables == ("tuned/nvidia-h200.json",)
     assert "tuned/nvidia-h200.json" in made.inputs

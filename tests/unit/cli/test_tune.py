@@ -265,8 +265,12 @@ class TestBuilding:
         folder = demo / "build" / "torch-cuda"
         folder.mkdir(parents=True)
         metadata = {
-            **{"name": "demo", "id": "_demo_cuda_1a2b3c4", "version": 1, "license": "MIT"},
-            **{"python-depends": [], "backend": {"type": "cuda"}},
+            "name": "demo",
+            "id": "_demo_cuda_1a2b3c4",
+            "version": 1,
+            "license": "MIT",
+            "python-depends": [],
+            "backend": {"type": "cuda"},
         }
         (folder / "metadata.json").write_text(json.dumps(metadata))
         return folder
@@ -287,3 +291,20 @@ class TestBuilding:
         answer = kbuild("build", "demo", "--keep-all", "--driver", "nix")
         assert answer.code == 2
         assert "--keep-all" in answer.err
+
+
+def test_a_build_of_the_same_images_goes_on(tune, here, variant):
+    """What is built again after a table was written has another namespace, but the same times."""
+    data = json.loads((variant / "aot.json").read_text())
+    (variant / "aot.json").write_text(json.dumps({**data, "images": "1" * 64}))
+    assert tune().code == 0
+    calls(variant)
+    code = (variant / "__init__.py").read_text()
+    (variant / "__init__.py").write_text(code.replace("_tunable_cpu_1", "_tunable_cpu_2"))
+    again = {**data, "images": "1" * 64, "namespace": "_tunable_cpu_2"}
+    (variant / "aot.json").write_text(json.dumps(again))
+    assert tune().code == 0
+    assert calls(variant) == []
+    (variant / "aot.json").write_text(json.dumps({**again, "images": "2" * 64}))
+    assert tune("--op", "scale").code == 0
+    assert calls(variant) != []

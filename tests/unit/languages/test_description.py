@@ -49,6 +49,17 @@ def test_candidates_of_the_kernel_itself():
     assert op.launches[0].candidates == own
 
 
+def test_what_times_depend_on():
+    from dataclasses import replace
+
+    one = described()
+    assert replace(one, namespace="_k_cuda_2").measured() == one.measured()
+    assert described(TEXT.replace("[1, 2]", "[3]")).measured() == one.measured()
+    assert replace(one, images="f" * 64).measured() != one.measured()
+    assert described(TEXT.replace("= 256", "= 512")).measured() != one.measured()
+    assert described(TEXT.replace("cdiv(N", "cdiv(1 + N")).measured() != one.measured()
+
+
 def test_kernels_are_in_the_order_of_their_names():
     one = described().kernels[0]
     both = Description("n", (DescribedKernel("z", one.section, one.candidates), one))
