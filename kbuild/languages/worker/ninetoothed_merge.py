@@ -57,7 +57,7 @@ def merge(name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) 
         "wide": wide,
         "tensors": {tensor: _tensor(tensor, configs) for tensor in configs[0]["tensors"]},
         "written": sorted({tensor for config in configs for tensor in config["written"]}),
-        "configs": [_config(config, constants) for config in configs],
+        "configs": [_config(config, constants, variants) for config in configs],
     }
     return Merged(text, facts)
 
@@ -260,11 +260,15 @@ def _tensor(name: str, configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _config(config: Mapping[str, Any], constants: Mapping[str, str]) -> dict[str, Any]:
+def _config(
+    config: Mapping[str, Any], constants: Mapping[str, str], variants: Sequence[_Variant]
+) -> dict[str, Any]:
+    same = [one for one in variants if _key(one.config, constants) == _key(config, constants)]
     return {
         "constants": {short: config["arguments"].get(name) for name, short in constants.items()},
         "options": config["options"],
         "grid": config["grid"],
         "shapes": {name: one["shape"] for name, one in config["tensors"].items()},
         "dtypes": {name: TRITON.get(one["dtype"]) for name, one in config["tensors"].items()},
+        "by_dtype": len(same) > 1,
     }
