@@ -60,7 +60,9 @@ class OneOf:
 
 
 ExpressionText = Annotated[Any, OneOf(("a string", "an integer"))]
-ArgumentText = Annotated[Any, OneOf(("a string", "an integer", "a float", "a boolean"))]
+ArgumentValue = Annotated[
+    Any, OneOf(("a string", "an integer", "a float", "a boolean", "a list", "a table"))
+]
 ConstantValue = Annotated[Any, OneOf(("a string", "an integer", "a float", "a boolean", "a table"))]
 ShapeValue = Annotated[Any, OneOf(("a string", "a list"))]
 DtypesValue = Annotated[Any, OneOf(("a list", "a string", "a table"))]
@@ -74,15 +76,19 @@ class LaunchKeys(Section):
 
     function: StrictStr | None = None
     """The kernel function; the op's name, or else `<op>_kernel`."""
-    args: Mapping[str, ArgumentText] = {}
-    """Kernel argument -> tensor, or expression; those with the names of both need no entry."""
+    args: Mapping[str, ArgumentValue] = {}
+    """Kernel argument -> tensor, or expression; those with the names of both need no entry. A list
+    is a tuple; `{ tensor = "a", block = [ ... ] }` a tensor descriptor."""
     constants: Mapping[str, ConstantValue] = {}
-    """Constants of the kernel: a value, or `{ value = "<expression>", choices = [ ... ] }`."""
+    """Constants of the kernel: a value, `{ value = "<expression>", choices = [ ... ] }`,
+    `{ string = "<text>" }` or `{ dtype = "<tensor or dtype>" }`."""
     configs: ConfigsValue = ()
     """Candidates, each a table of constants and launch options; or `"autotune"`: the kernel's
     own."""
     matrix: Mapping[str, tuple[Any, ...]] = {}
     """Candidates as all combinations of these lists."""
+    keep: tuple[StrictStr, ...] = ()
+    """Conditions that candidates must meet; the others are left out."""
     grid: tuple[ExpressionText, ...] = ()
     """How many blocks are launched: one to three expressions."""
     divisible: tuple[StrictStr, ...] = ()
@@ -95,6 +101,9 @@ class LaunchKeys(Section):
 
 class LaunchSection(LaunchKeys):
     """One `[[kernel.<name>.op.launch]]` table, for ops that launch several functions in turn."""
+
+    when: StrictStr | None = None
+    """Condition for the launch; it is skipped in calls that do not meet it."""
 
 
 class OpSection(LaunchKeys):

@@ -57,6 +57,16 @@ def expand(
 
 
 def _calls(op: OpSpec) -> Iterator[_Call]:
+    """Every kind of call once; a tensor that is None has no dtype, so the first stands for all."""
+    seen = set()
+    for call in _combinations(op):
+        there = tuple(pair for pair in call.dtypes.items() if pair[0] not in call.absent)
+        if there not in seen:
+            seen.add(there)
+            yield call
+
+
+def _combinations(op: OpSpec) -> Iterator[_Call]:
     for dtypes in op.dtype_sets():
         for given in itertools.product((True, False), repeat=len(op.optional)):
             absent = tuple(
@@ -70,8 +80,9 @@ def _units(
 ) -> Iterator[Unit]:
     launch = op.launches[index]
     known = call.values(op.optional)
-    if candidate.when is not None and candidate.when.bind(known).constant == 0:
-        return
+    for when in (launch.when, candidate.when):
+        if when is not None and _decided(when, known) == 0:
+            return
     wanted = [t for t in targets if not candidate.archs or t.is_one_of(candidate.archs)]
     for constants in _constants(launch, candidate, known):
         for aligned, target in itertools.product((True, False), wanted):
@@ -87,6 +98,7 @@ def _units(
                 scalars=tuple(_scalars(op)),
                 args=tuple((name, str(source)) for name, source in launch.args),
                 constants=constants,
+                dtype_constants=tuple(_dtypes(launch, call)),
                 options=candidate.options,
                 aligned=aligned,
                 divisible=launch.divisible if aligned else (),
@@ -95,11 +107,18 @@ def _units(
             )
 
 
+def _dtypes(launch: Launch, call: _Call) -> Iterator[tuple[str, str]]:
+    for constant in launch.constants:
+        if constant.dtype or constant.dtype_of:
+            yield constant.name, constant.dtype or call.dtypes[constant.dtype_of]
+
+
 def _constants(launch: Launch, candidate: Candidate, known: Mapping[str, int]) -> Iterator[Pairs]:
     """The constants of a candidate with every combination of those that calls decide."""
     numbers = {name: int(v) for name, v in candidate.constants if isinstance(v, (bool, int))}
-    values = (_values(constant, {**known, **numbers}) for constant in launch.constants)
-    names = [constant.name for constant in launch.constants]
+    scalars = [one for one in launch.constants if not one.dtype and not one.dtype_of]
+    values = (_values(constant, {**known, **numbers}) for constant in scalars)
+    names = [constant.name for constant in scalars]
     for chosen in itertools.product(*values):
         yield (*candidate.constants, *zip(names, chosen, strict=True))
 

@@ -21,6 +21,10 @@ _TYPES = {
 }
 _SYMBOL = re.compile(r"[A-Za-z_$][\w$.]*")
 _MOST_THREADS = 1024
+_MOST_DIMENSIONS = 5
+_MOST_BOX = 256
+"""Elements of a box in one dimension."""
+_MOST_SWIZZLE = 3
 _MOST_BLOCKS = 16
 """Blocks of the largest cluster, which needs a permission of its own."""
 
@@ -33,7 +37,8 @@ class Parameter:
     type: str
     """`*fp16`, `i32`, `fp32`, `u1`; `*i8` for scratch memory."""
     name: str = ""
-    """The kernel function's own name for it; empty for scratch memory."""
+    """The kernel function's own name for it, or a part of it: `shape.0`, `a_desc.stride.1`; empty
+    for scratch memory."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(ParameterKind):
@@ -43,6 +48,38 @@ class Parameter:
             raise ValueError(f"`{self.name or self.kind}` has the type `{self.type}`")
         if bool(self.name) == self.kind.endswith("_scratch"):
             raise ValueError(f"`{self.kind}` {'with the' if self.name else 'without a'} name")
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """How the launcher encodes a `tensor_map` parameter, a `CUtensorMap` of 128 bytes.
+
+    The rest is the same for all: tiled, no interleave, L2 promotion of 128 bytes, element strides
+    of 1. The driver counts dimensions from the last one: sizes, strides and box are handed over in
+    reverse, strides in bytes and without that of the last dimension, which must be 1.
+    """
+
+    parameter: str
+    """Name of the `tensor_map` parameter; its sizes and strides are parameters, too."""
+    block: tuple[int, ...]
+    """The box that one copy loads, which may be smaller than the kernel's block."""
+    element_size: int
+    """Bytes of an element."""
+    element_type: int
+    """`CUtensorMapDataType`."""
+    swizzle: int
+    """`CUtensorMapSwizzle`: 0 none, 1 32 bytes, 2 64 bytes, 3 128 bytes."""
+    fp4_padded: bool = False
+    """Whether two elements share a byte, so that the last size is twice what the tensor says."""
+
+    def __post_init__(self) -> None:
+        fine = 0 < len(self.block) <= _MOST_DIMENSIONS and all(
+            0 < size <= _MOST_BOX for size in self.block
+        )
+        if not fine:
+            raise ValueError(f"`{self.parameter}` is copied in boxes of {self.block}")
+        if self.element_size not in (1, 2, 4, 8) or not 0 <= self.swizzle <= _MOST_SWIZZLE:
+            raise ValueError(f"`{self.parameter}` is no tensor map")
 
 
 @dataclass(frozen=True)
@@ -64,6 +101,8 @@ class Image:
     scratch: int = 0
     """Bytes of global scratch memory for each block."""
     scratch_align: int = 1
+    tensor_maps: tuple[TensorMap, ...] = ()
+    """One for each `tensor_map` parameter, in order."""
     pdl: bool = False
     """Whether it is launched with programmatic dependent launch."""
     cooperative: bool = False
@@ -93,6 +132,9 @@ class Image:
     def _problems(self) -> list[str]:
         _ = self.target  # raises on its own
         names = [parameter.name for parameter in self.parameters if parameter.name]
+        maps = [parameter.name for parameter in self.parameters if parameter.kind == "tensor_map"]
+        described = [one.parameter for one in self.tensor_maps]
+        whole = [name for name in names if "." not in name]  # parts may come with 32 and 64 bits
         checks = {
             "its entry is no symbol": not _SYMBOL.fullmatch(self.entry),
             f"{self.threads} threads": not 0 < self.threads <= _MOST_THREADS,
@@ -100,7 +142,8 @@ class Image:
             f"{self.scratch} bytes of scratch memory": self.scratch < 0,
             f"scratch memory aligned to {self.scratch_align}": not _is_pow2(self.scratch_align),
             f"a cluster of {self.cluster}": not _is_cluster(self.cluster),
-            "two parameters with one name": len(set(names)) < len(names),
+            "two parameters with one name": len(set(whole)) < len(whole),
+            "tensor maps and parameters differ": described != maps,
             "it assumes something of what is no parameter": not self.divisible <= set(names),
             "a parameter that is always 1": bool(self.ones & set(names)),
             "scratch memory, but no parameter for it": bool(self.scratch)
@@ -114,6 +157,7 @@ class Image:
             **asdict(self),
             "parameters": [asdict(parameter) for parameter in self.parameters],
             "cluster": list(self.cluster),
+            "tensor_maps": [{**asdict(one), "block": list(one.block)} for one in self.tensor_maps],
             "divisible": sorted(self.divisible),
             "ones": sorted(self.ones),
         }
@@ -131,12 +175,17 @@ class Image:
                     **data,
                     "parameters": tuple(Parameter(**one) for one in data["parameters"]),
                     "cluster": tuple(data["cluster"]),
+                    "tensor_maps": tuple(_tensor_map(one) for one in data["tensor_maps"]),
                     "divisible": frozenset(data["divisible"]),
                     "ones": frozenset(data["ones"]),
                 }
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an image: {error}") from error
+
+
+def _tensor_map(data: Mapping[str, Any]) -> TensorMap:
+    return TensorMap(**{**data, "block": tuple(data["block"])})
 
 
 def _is_pow2(number: int) -> bool:

@@ -40,6 +40,8 @@ class Unit:
     args: tuple[tuple[str, str], ...] = ()
     """Kernel argument -> what it gets, where the section says so."""
     constants: Pairs = ()
+    dtype_constants: tuple[tuple[str, str], ...] = ()
+    """Constants that are dtypes -> Torch's name."""
     options: Pairs = ()
     """Launch options, `num_warps` and the like."""
     aligned: bool = False
@@ -55,6 +57,9 @@ class Unit:
         for tensor, dtype in self.dtypes:
             if dtype not in DTYPES:
                 raise ValueError(f"`{tensor}` has the dtype `{dtype}`, which is none")
+        for name, dtype in self.dtype_constants:
+            if dtype not in DTYPES:
+                raise ValueError(f"the constant `{name}` is the dtype `{dtype}`, which is none")
         unknown = set(self.absent) - dict(self.dtypes).keys()
         if unknown:
             raise ValueError(f"{', '.join(sorted(unknown))}: absent, but not a tensor")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kbuild.languages.expression import cxx, evaluation, python
 from kbuild.languages.expression.errors import ExpressionError
 from kbuild.languages.expression.folding import fold
-from kbuild.languages.expression.nodes import Name, Node, Number, Query, is_condition, leaves
+from kbuild.languages.expression.guards import known, unguarded
+from kbuild.languages.expression.nodes import Logic, Name, Node, Number, Query, is_condition, leaves
 from kbuild.languages.expression.parser import Parser
 
 
@@ -28,6 +29,21 @@ class Expression:
     def leaves(self) -> tuple[Name | Query, ...]:
         """Names and questions in the order of the text, with their columns."""
         return tuple(sorted(leaves(self.root), key=lambda leaf: leaf.column))
+
+    def unguarded(self, given: Collection[str], let: Mapping[str, Expression]) -> tuple[Query, ...]:
+        """Questions that are asked of a tensor without knowing that it is there.
+
+        Args:
+            given: the tensors that are.
+            let: what names stand for.
+        """
+        roots = {name: expression.root for name, expression in let.items()}
+        return tuple(unguarded(self.root, frozenset(given), roots))
+
+    def given(self, let: Mapping[str, Expression]) -> frozenset[str]:
+        """The tensors that are there whenever this condition holds."""
+        roots = {name: expression.root for name, expression in let.items()}
+        return known(self.root, True, roots)
 
     @property
     def is_condition(self) -> bool:
@@ -58,6 +74,12 @@ class Expression:
             ExpressionError: a part then never has a value.
         """
         return Expression(self.text, fold(self.root, values))
+
+    def and_also(self, other: Expression | None) -> Expression:
+        """The condition that both hold."""
+        if other is None:
+            return self
+        return Expression(f"({self}) and ({other})", Logic("and", self.root, other.root))
 
     def to_cxx(self, names: Mapping[str, str], checked: str = "checked") -> str:
         """A C++ expression of type `int64_t` with the value of `evaluate`.

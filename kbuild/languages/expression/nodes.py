@@ -25,12 +25,14 @@ QUERIES: dict[str, int] = {
     "dim": 1,
     "itemsize": 1,
     "has": 1,
+    "address": 1,
     "size": 2,
     "stride": 2,
     "sm_count": 0,
 }
 """Question about a tensor (or, without arguments, about the device) -> number of arguments.
-`itemsize` is in bytes, `stride` in elements, `has` is 1 when an optional tensor is given."""
+`itemsize` is in bytes, `stride` in elements, `has` is 1 when an optional tensor is given,
+`address` is where a tensor's first element lies."""
 
 
 @dataclass(frozen=True)

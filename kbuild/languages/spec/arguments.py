@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from kbuild.config.suggest import listed, one_of
 from kbuild.languages.expression import Expression, parse
 from kbuild.languages.expression.nodes import Name
+from kbuild.languages.spec.dialects import DIALECTS
+from kbuild.languages.spec.parts import flat, part_of
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.strides import stride_of
 from kbuild.languages.spec.values import Launch, OpSpec, Source
 
 POINTER = "_ptr"
 """`x_ptr` is the tensor `x`."""
+DESCRIPTOR = "_desc"
+"""`x_desc` is a descriptor of the tensor `x`; its block is written in the section."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,25 @@ class Bound:
     """Every parameter that is no constant, in order."""
     constants: tuple[str, ...]
     """Every parameter that is one, in order."""
+
+    def flat(self) -> tuple[tuple[str, Source], ...]:
+        """The arguments with tuples taken apart: `shape.0`, `shape.1`."""
+        return tuple(one for name, source in self.arguments for one in flat(name, source))
+
+    def source(self, parameter: str) -> Source:
+        """Where the value of a parameter of the device function comes from.
+
+        Args:
+            parameter: an argument, or a part of one: `shape.0`, `a_desc.stride.1`.
+
+        Raises:
+            KeyError: the kernel has no such argument.
+        """
+        found = (part_of(name, source, parameter) for name, source in self.arguments)
+        for source in found:
+            if source is not None:
+                return source
+        raise KeyError(parameter)
 
 
 def bind(
@@ -74,8 +97,9 @@ def bind(
         hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
         place.at("args").error(f"nothing says what `{name}` gets for {listed(missing)}", hint)
     arguments = tuple((one, source) for one, source in found.items() if source is not None)
-    _judge_assumptions(launch, name, dict(arguments), place)
-    return Bound(name, arguments, tuple(constants)) if place.errors == errors else None
+    bound = Bound(name, arguments, tuple(constants))
+    _judge_assumptions(launch, name, dict(bound.flat()), place)
+    return bound if place.errors == errors else None
 
 
 def default_source(op: OpSpec, launch: Launch, parameter: str) -> Source | None:
@@ -92,8 +116,16 @@ def default_source(op: OpSpec, launch: Launch, parameter: str) -> Source | None:
         return Source("bool" if kind == "bool" else "int", expression=parse(parameter))
     if parameter in {size.name for size in op.sizes} | {name for name, _ in op.let}:
         return Source("int", expression=parse(parameter))
-    stride = stride_of(op, _pointers(launch, tensors), parameter)
-    return Source("int", expression=parse(stride)) if stride else None
+    return _stride(op, launch, tensors, parameter)
+
+
+def _stride(op: OpSpec, launch: Launch, tensors: Sequence[str], parameter: str) -> Source | None:
+    """A stride by its name; 0 when the tensor is None."""
+    found = stride_of(op, _pointers(launch, tensors), parameter)
+    if found is None:
+        return None
+    guard = f" if has({found.tensor}) else 0" if found.tensor in op.optional else ""
+    return Source("int", expression=parse(f"{found.key}{guard}"))
 
 
 def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
@@ -102,6 +134,8 @@ def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
     for name, source in launch.args:
         if source.kind == "tensor":
             called[name.removesuffix(POINTER)] = source.name
+        elif source.kind == "descriptor":
+            called[name.removesuffix(DESCRIPTOR)] = source.name
     return called
 
 
@@ -131,7 +165,9 @@ def _judge_open(
         return
     known = {*constants, *(size.name for size in op.sizes), *(name for name, _ in op.let)}
     known |= {argument.name for argument in op.schema.arguments}
+    options = set(DIALECTS[op.language].options)
     for key, name, expression in _expressions(launch):
+        known = known | options if key == "keep" else known
         leaves = (leaf for leaf in expression.leaves() if isinstance(leaf, Name))
         for leaf in leaves:
             if leaf.name not in known:
@@ -142,9 +178,10 @@ def _judge_open(
 
 def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:
     yield from (("grid", index, axis) for index, axis in enumerate(launch.grid))
+    yield from (("keep", index, one) for index, one in enumerate(launch.keep))
     for name, source in launch.args:
-        if source.expression is not None:
-            yield "args", name, source.expression
+        parts = [one.expression for _, one in flat(name, source)]
+        yield from (("args", name, one) for one in (*parts, *source.block) if one is not None)
     for constant in launch.constants:
         if constant.expression is not None:
             yield "constants", constant.name, constant.expression

@@ -20,6 +20,12 @@ AUTOTUNE = "autotune"
 _WORDS = ("when", "archs")
 """Keys of a candidate with a meaning of their own."""
 _ARCH = re.compile(r"(?:[3-9]|1\d)\.\d[af]?|gfx[1-9]\d?[0-9a-f]{2}")
+POWERS = ("num_warps", "num_ctas")
+"""Options that are powers of two."""
+FLAGS = ("enable_", "launch_")
+"""How options that are booleans start."""
+WORDED = ("schedule_hint",)
+"""Options that are strings."""
 MOST = 4096
 """More candidates than anybody compiles."""
 
@@ -30,6 +36,16 @@ def constant_names(keys: LaunchKeys, dialect: Dialect) -> dict[str, None]:
     names = (name for table in tables for name in table)
     known = (*_WORDS, *dialect.options)
     return dict.fromkeys(name for name in names if name not in known)
+
+
+def word_names(keys: LaunchKeys) -> list[str]:
+    """Names that candidates set to something that is no integer."""
+    sets = [*(table.items() for table in _tables(keys)), _listed(keys.matrix)]
+    return [name for pairs in sets for name, value in pairs if not isinstance(value, int)]
+
+
+def _listed(matrix: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, values in matrix.items() for value in values]
 
 
 def is_autotuned(keys: LaunchKeys) -> bool:
@@ -87,7 +103,7 @@ def _candidate(
         place.error(f"lacks {listed(lacking)}, which another candidate sets")
     constants = tuple((name, table[name]) for name in expected if _is_scalar(table, name, place))
     options = tuple(
-        (name, table[name]) for name in dialect.options if _is_scalar(table, name, place)
+        (name, table[name]) for name in dialect.options if _is_option(table, name, place)
     )
     when = _when(table.get("when"), dict(constants), scope, place.at("when"))
     return Candidate(constants, options, when, _archs(table.get("archs", []), place.at("archs")))
@@ -100,6 +116,26 @@ def _is_scalar(table: Mapping[str, Any], name: str, place: Place) -> bool:
     if not is_scalar(value):
         place.at(name).error(f"must be a number, a boolean or a string, not {toml_type(value)}")
     return is_scalar(value)
+
+
+def _is_option(table: Mapping[str, Any], name: str, place: Place) -> bool:
+    problem = "" if table.get(name) is None else option_problem(name, table[name])
+    if problem:
+        place.at(name).error(problem)
+    return table.get(name) is not None and not problem
+
+
+def option_problem(name: str, value: Any) -> str:
+    """What is wrong with a launch option's value; nothing when it is fine."""
+    if name in WORDED:
+        return "" if isinstance(value, str) else "must be a string"
+    if name.startswith(FLAGS):
+        return "" if isinstance(value, bool) else "must be a boolean"
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        return "must be an integer that is not negative"
+    if name in POWERS and (value == 0 or value & (value - 1)):
+        return f"must be a power of two, not {value}"
+    return ""
 
 
 def _when(
@@ -159,6 +195,8 @@ def _matrix(
         for index, value in enumerate(values):
             if not is_scalar(value):
                 place.at(name, index).error("must be a number, a boolean or a string")
+            elif name in dialect.options and (problem := option_problem(name, value)):
+                place.at(name, index).error(problem)
             elif (type(value), value) in [(type(one), one) for one in values[:index]]:
                 place.at(name, index).error(f"`{value}` is listed twice", "keep one of them")
     if count > MOST:

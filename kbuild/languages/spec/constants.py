@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbuild.config.suggest import one_of
+from kbuild.languages.spec.dtypes import DTYPES
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
 from kbuild.languages.spec.values import Constant, Scalar
 
-_KEYS = ("value", "choices", "string")
+_KEYS = ("value", "choices", "string", "dtype")
 
 
 def read_constants(table: Mapping[str, Any], scope: Scope, place: Place) -> tuple[Constant, ...]:
@@ -44,14 +45,33 @@ def _constant(name: str, value: Any, scope: Scope, place: Place) -> Constant | N
     if unknown:
         place.at(unknown[0]).error("unknown key", one_of(unknown[0], _KEYS))
         return None
+    if "dtype" in value:
+        return _dtype(name, value, scope, place)
     if isinstance(value.get("string"), str) and len(value) == 1:
         return Constant(name, value["string"])
+    return _chosen(name, value, scope, place)
+
+
+def _chosen(name: str, value: Mapping[str, Any], scope: Scope, place: Place) -> Constant | None:
+    """An expression with the values that are compiled for."""
     text, choices = value.get("value"), value.get("choices", [])
     if not isinstance(text, (str, int)) or not _are_choices(choices):
         hint = 'e.g. `{ value = "next_pow2(N)", choices = [1024, 2048] }` or `{ string = "gelu" }`'
         place.error("is neither an expression with choices nor a string", hint)
         return None
     return _expression(name, text, tuple(choices), scope, place)
+
+
+def _dtype(name: str, table: Mapping[str, Any], scope: Scope, place: Place) -> Constant | None:
+    """A dtype, or that of a tensor."""
+    word = table["dtype"]
+    if len(table) == 1 and word in scope.tensors():
+        return Constant(name, dtype_of=word)
+    if len(table) == 1 and str(word) in DTYPES:
+        return Constant(name, dtype=word)
+    hint = one_of(str(word), (*scope.tensors(), *DTYPES)) if len(table) == 1 else "keep it alone"
+    place.at("dtype").error(f"`{word}` is neither a tensor nor a dtype", hint)
+    return None
 
 
 def _are_choices(value: Any) -> bool:

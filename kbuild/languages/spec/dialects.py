@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 _TRITON = (
     *("num_warps", "num_stages", "num_ctas", "maxnreg"),
-    *("waves_per_eu", "matrix_instr_nonkdim", "kpack"),
+    *("waves_per_eu", "matrix_instr_nonkdim", "kpack", "schedule_hint"),
+    *("enable_fp_fusion", "launch_pdl", "launch_cooperative_grid"),
 )
 
 
@@ -23,12 +24,14 @@ class Dialect:
     """False where the kernel itself says how it is launched."""
     own_candidates: bool = False
     """True when a kernel may bring its candidates: `configs = "autotune"`."""
+    structured: bool = False
+    """True when kernels take tuples and tensor descriptors."""
 
 
 DIALECTS = {
     dialect.name: dialect
     for dialect in (
-        Dialect("triton", "triton", _TRITON, own_candidates=True),
+        Dialect("triton", "triton", _TRITON, own_candidates=True, structured=True),
         Dialect(
             "ninetoothed", "ninetoothed", ("num_warps", "num_stages"), False, own_candidates=True
         ),

@@ -11,11 +11,14 @@ from kbuild.languages.spec.candidates import (
     constant_names,
     is_autotuned,
     read_candidates,
+    word_names,
 )
 from kbuild.languages.spec.constants import read_constants
 from kbuild.languages.spec.dialects import Dialect
+from kbuild.languages.spec.keep import kept, read_keep
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
+from kbuild.languages.spec.sources import source_of
 from kbuild.languages.spec.values import Launch, Source
 
 _AXES = 3
@@ -49,25 +52,46 @@ def _launch(
     place: Place,
 ) -> Launch:
     is_open = is_autotuned(keys)
+    when = _when(keys, outer, place.at("when"))
     tuned = constant_names(keys, dialect)
-    scope = outer.inside(tuned, place.at("configs"), is_open=is_open)
+    words = word_names(keys)
+    outer = outer.where(when)
+    scope = outer.inside(tuned, place.at("configs"), words=words, is_open=is_open)
     candidates = read_candidates(keys, dialect, scope, place)
+    keep = read_keep(keys.keep, candidates, dialect, scope, place.at("keep"))
     constants = read_constants(keys.constants, scope, place.at("constants"))
-    scope = scope.inside(_new(keys.constants), place.at("constants"), is_open=is_open)
+    words = [one.name for one in constants if one.expression is None and not _is_whole(one.value)]
+    scope = scope.inside(_new(keys.constants), place.at("constants"), words=words, is_open=is_open)
     for name in keys.args.keys() & {*tuned, *keys.constants}:
         place.at("args", name).error(f"`{name}` is a constant as well", "keep one of the two")
     return Launch(
         path=place.path,
         functions=_functions(keys.function, functions, place.at("function")),
-        args=_arguments(keys, scope, place.at("args")),
+        args=_arguments(keys, dialect, scope, place.at("args")),
         constants=constants,
-        candidates=candidates,
+        candidates=kept(candidates, keep, place.at("keep")),
         autotune=is_open,
         grid=_grid(keys.grid, dialect, scope, place),
         divisible=_once(keys.divisible, place.at("divisible")),
         ones=_once(keys.ones, place.at("ones")),
         int64=_once(keys.int64, place.at("int64")),
+        when=when,
+        keep=keep if is_open else (),
     )
+
+
+def _when(keys: OpSection | LaunchSection, scope: Scope, place: Place) -> Expression | None:
+    if isinstance(keys, OpSection) or keys.when is None:
+        return None
+    condition = scope.condition(keys.when, place)
+    if condition is not None and condition.constant is not None:
+        holds = "always holds" if condition.constant else "never holds"
+        place.error(f"`{condition}` {holds}", "remove it" if condition.constant else "")
+    return condition
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int)
 
 
 def _new(constants: Mapping[str, Any]) -> list[str]:
@@ -84,26 +108,14 @@ def _functions(written: str | None, default: tuple[str, ...], place: Place) -> t
     return (written,)
 
 
-def _arguments(keys: LaunchKeys, scope: Scope, place: Place) -> tuple[tuple[str, Source], ...]:
-    read = ((name, source_of(value, scope, place.at(name))) for name, value in keys.args.items())
+def _arguments(
+    keys: LaunchKeys, dialect: Dialect, scope: Scope, place: Place
+) -> tuple[tuple[str, Source], ...]:
+    read = (
+        (name, source_of(value, dialect, scope, place.at(name)))
+        for name, value in keys.args.items()
+    )
     return tuple((name, source) for name, source in read if source is not None)
-
-
-def source_of(value: Any, scope: Scope, place: Place) -> Source | None:
-    """Where an argument's value comes from; None after an error."""
-    if isinstance(value, bool):
-        return Source("bool", expression=scope.expression(str(value), place))
-    if isinstance(value, float):
-        return Source("float", literal=value)
-    kind = scope.kinds.get(value) if isinstance(value, str) else None
-    if kind in ("tensor", "result", "temporary"):
-        return Source("tensor", value)
-    if kind == "float":
-        return Source("float", value)
-    expression = scope.expression(value, place)
-    if expression is None:
-        return None
-    return Source("bool" if scope.is_condition(expression) else "int", expression=expression)
 
 
 def _grid(

@@ -83,6 +83,7 @@ def _let(section: OpSection, scope: Scope, place: Place) -> tuple[tuple[str, Exp
         expression = scope.before_allocation().expression(text, where)
         if scope.add(name, "let", where) and expression is not None:
             found.append((name, expression))
+            scope.let[name] = expression
     return tuple(found)
 
 

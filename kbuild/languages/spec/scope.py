@@ -17,7 +17,9 @@ from kbuild.languages.expression import (
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import ShapeRule
 
-Kind = Literal["tensor", "result", "temporary", "int", "float", "bool", "size", "let", "constant"]
+Kind = Literal[
+    "tensor", "result", "temporary", "int", "float", "bool", "size", "let", "constant", "word"
+]
 _TITLES: dict[Kind, str] = {
     "tensor": "a tensor",
     "result": "a result",
@@ -28,6 +30,7 @@ _TITLES: dict[Kind, str] = {
     "size": "a dimension",
     "let": "a name of `let`",
     "constant": "a constant",
+    "word": "a constant",
 }
 _TENSORS = ("tensor", "result", "temporary")
 
@@ -44,10 +47,14 @@ class Scope:
     """Whether results and temporaries exist when the expressions are evaluated."""
     is_open: bool = False
     """Whether there are constants that only the kernel knows."""
+    let: dict[str, Expression] = field(default_factory=dict)
+    """What the names of `let` stand for."""
+    given: frozenset[str] = frozenset()
+    """Optional tensors that are there for sure."""
 
     def add(self, name: str, kind: Kind, place: Place) -> bool:
         """Enter a name; an error at `place` when it means something else already."""
-        if name.startswith("_") and kind != "constant":
+        if name.startswith("_") and kind not in ("constant", "word"):
             place.error(f"`{name}` starts with `_`", "kbuild's own names do")
             return False
         if name in self.kinds:
@@ -71,11 +78,35 @@ class Scope:
         """The same names while only the call's arguments exist."""
         return replace(self, allocated=False)
 
-    def inside(self, constants: Collection[str], place: Place, *, is_open: bool = False) -> Scope:
-        """The scope of one launch."""
+    def where(self, condition: Expression | None) -> Scope:
+        """The same names in calls that meet a condition."""
+        if condition is None:
+            return self
+        return self.where_given(condition.given(self.let))
+
+    def where_given(self, tensors: Collection[str]) -> Scope:
+        """The same names in calls that have these tensors."""
+        return replace(self, given=self.given | frozenset(tensors))
+
+    def inside(
+        self,
+        constants: Collection[str],
+        place: Place,
+        *,
+        words: Collection[str] = (),
+        is_open: bool = False,
+    ) -> Scope:
+        """The scope of one launch.
+
+        Args:
+            constants: those that it adds.
+            place: where they are written.
+            words: those of them that are no integers.
+            is_open: whether the kernel has constants that are not known yet.
+        """
         scope = replace(self, kinds=dict(self.kinds), is_open=is_open)
         for name in constants:
-            scope.add(name, "constant", place)
+            scope.add(name, "word" if name in words else "constant", place)
         return scope
 
     def expression(self, text: str | int, place: Place) -> Expression | None:
@@ -110,7 +141,17 @@ class Scope:
                 message, hint = problem
                 place.error(f"`{found}`: {message} (column {leaf.column})", hint)
                 fine = False
-        return fine
+        return fine and self._guarded(found, place)
+
+    def _guarded(self, found: Expression, place: Place) -> bool:
+        """Whether a tensor that may be None is asked only where it is there."""
+        given = self.given | (set(self.tensors()) - set(self.optional))
+        loose = found.unguarded(given, self.let)
+        for query in loose:
+            message = f"`{found}`: `{query.tensor}` may be None (column {query.column})"
+            hint = f"ask first: `{query.key} if has({query.tensor}) else 0`"
+            place.error(message, hint)
+        return not loose
 
     def _used(self, name: str) -> tuple[str, str] | None:
         kind = self.kinds.get(name)
@@ -124,6 +165,8 @@ class Scope:
             return f"`{name}` is a tensor", f"`numel({name})`, `size({name}, 0)`, ..."
         if kind == "float":
             return f"`{name}` is a float", "expressions are made of integers"
+        if kind == "word":
+            return f"`{name}` is not an integer", "expressions are made of integers"
         return None
 
     def _asked(self, query: Query) -> tuple[str, str] | None:

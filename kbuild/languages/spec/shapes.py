@@ -14,7 +14,8 @@ from kbuild.languages.spec.scope import Scope
 from kbuild.languages.spec.values import ShapeRule, Size
 
 ELLIPSIS = "..."
-DEVICE = "sm_count()"
+DEVICE = ("sm_count", "address")
+"""Questions that only a device answers."""
 
 
 class Shapes:
@@ -112,7 +113,7 @@ class Shapes:
             hint = "have a tensor that is always there name it, too"
             place.error(f"`{name}` is known only when `{tensor}` is given", hint)
             return None
-        expression = scope.expression(dim, place)
+        expression = scope.where_given({tensor}).expression(dim, place)
         if expression is not None and (expression.constant or 0) < 0:
             place.error("a dimension cannot be negative", "`...` stands for any dimensions")
         return expression
@@ -134,8 +135,9 @@ class Shapes:
             names = {name for dim in rule.dims if dim is not None for name in dim.names()}
             while found := {n for name in names & let.keys() for n in let[name].names()} - names:
                 names |= found
-            if DEVICE in names:
-                self._place.at(tensor).error(f"a shape cannot depend on `{DEVICE}`")
+            for name in sorted(names):
+                if name.startswith(DEVICE) and "(" in name:
+                    self._place.at(tensor).error(f"a shape cannot depend on `{name}`")
 
     def _judge_batch(self, rules: Mapping[str, ShapeRule]) -> None:
         has_batch = any(None in rules[name].dims for name in self._required if name in rules)

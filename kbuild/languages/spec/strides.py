@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from kbuild.languages.expression.nodes import Name
+from kbuild.languages.expression.nodes import Name, Query
 from kbuild.languages.spec.values import OpSpec, ShapeRule
 
 _FORMS = (re.compile(r"stride_?(?P<rest>\w+)"), re.compile(r"(?P<rest>\w+?)_stride_?(?P<axis>\w*)"))
 
 
-def stride_of(op: OpSpec, called: Mapping[str, str], parameter: str) -> str:
-    """`stride(a, 0)` for `stride_am` when `a` is `["M", "K"]`; empty unless one reading fits.
+def stride_of(op: OpSpec, called: Mapping[str, str], parameter: str) -> Query | None:
+    """`stride(a, 0)` for `stride_am` when `a` is `["M", "K"]`; None unless one reading fits.
 
     Args:
         op: gives the shapes.
@@ -21,9 +21,9 @@ def stride_of(op: OpSpec, called: Mapping[str, str], parameter: str) -> str:
     """
     found = {reading for text in _texts(parameter) for reading in _readings(op, called, text)}
     if len(found) != 1:
-        return ""
+        return None
     tensor, axis = found.pop()
-    return f"stride({tensor}, {axis})"
+    return Query("stride", tensor, axis)
 
 
 def _texts(parameter: str) -> Iterator[str]:

@@ -62,15 +62,39 @@ class DtypeRule:
 class Source:
     """Where the value of a kernel argument comes from."""
 
-    kind: Literal["tensor", "int", "float", "bool"]
+    kind: Literal["tensor", "int", "float", "bool", "descriptor", "tuple"]
     name: str = ""
-    """The tensor, or the float or boolean argument of the op."""
+    """The tensor (a descriptor's as well), or the float or boolean argument of the op."""
     expression: Expression | None = None
     """An integer's."""
     literal: float | None = None
     """A float that is the same in every call."""
+    block: tuple[Expression, ...] = ()
+    """A descriptor's: how much of each dimension is loaded at once, over constants alone."""
+    padding: Literal["zero", "nan"] = "zero"
+    """A descriptor's: what is loaded from beyond the tensor's end."""
+    items: tuple[Source, ...] = ()
+    """A tuple's."""
+
+    def block_shape(self, constants: Pairs) -> tuple[int, ...]:
+        """How many elements a descriptor loads at once, by dimension.
+
+        Args:
+            constants: a unit's.
+
+        Raises:
+            EvaluationError: a division by zero, or a value beyond 64 bits.
+            KeyError: a constant has no value.
+        """
+        numbers = {name: int(value) for name, value in constants if isinstance(value, (bool, int))}
+        return tuple(dim.evaluate(numbers) for dim in self.block)
 
     def __str__(self) -> str:
+        if self.kind == "tuple":
+            return f"({', '.join(str(item) for item in self.items)},)"
+        if self.kind == "descriptor":
+            block = ", ".join(str(dim) for dim in self.block)
+            return f"descriptor({self.name}, [{block}], {self.padding})"
         if self.literal is not None:
             return repr(self.literal)
         return str(self.expression) if self.expression is not None else self.name
@@ -86,6 +110,10 @@ class Constant:
     expression: Expression | None = None
     choices: tuple[Scalar, ...] = ()
     """The values of `expression` that images are made for."""
+    dtype: str = ""
+    """Torch's name of the dtype that it is."""
+    dtype_of: str = ""
+    """The tensor whose dtype it is."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +151,10 @@ class Launch:
     """Integer arguments that fast images assume to be 1."""
     int64: tuple[str, ...] = ()
     """Integer arguments with 64 bits."""
+    when: Expression | None = None
+    """Calls that it is made in; it is skipped in others."""
+    keep: tuple[Expression, ...] = ()
+    """What the kernel's own candidates must meet; others are judged when they are read."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,13 @@ import pytest
 from sections import example, op_of, text_of
 
 from kbuild.config.issue import dotted
-from kbuild.languages.spec import Candidate, KernelParameter, bind
+from kbuild.languages.spec import (
+    Candidate,
+    KernelParameter,
+    bind,
+    descriptor_parts,
+    with_candidates,
+)
 from kbuild.languages.spec.place import Place
 
 
@@ -146,6 +152,101 @@ def test_names_that_are_not_among_the_kernels_own_constants():
         "kernel.k.op[0].grid: `cdiv(N, BLOK)`: `BLOK` is unknown (column 9) | "
         "did you mean `BLOCK`? allowed: `BLOCK`, `EVEN`"
     )
+
+
+def completed(own, **keys):
+    op = op_of(text_of(configs='"autotune"', **keys))
+    place = Place(op.launches[0].path)
+    launch = with_candidates(op, op.launches[0], own, place)
+    return launch, [f"{dotted(i.path)}: {i.message} | {i.hint}" for i in place.issues]
+
+
+def test_the_kernels_own_candidates():
+    own = [Candidate((("BLOCK", n),), (("num_warps", 4),)) for n in (64, 128)]
+    launch, said = completed(own, keep='["BLOCK * num_warps > 256", "N > BLOCK"]')
+    assert said == []
+    (candidate,) = launch.candidates
+    assert candidate.constants == (("BLOCK", 128),)
+    assert candidate.when.names() == {"N"}
+
+
+@pytest.mark.parametrize(
+    ("own", "keep", "words"),
+    [
+        ([], "[]", "configs: the kernel brings no candidates | decorate it"),
+        (
+            [Candidate(options=(("num_wraps", 4),))],
+            "[]",
+            "`num_wraps` is not an option that kbuild passes to `triton` | did you mean",
+        ),
+        ([Candidate(options=(("num_warps", 3),))], "[]", "must be a power of two, not 3"),
+        ([Candidate((("BLOCK", 64),))], '["BLOCK > 64"]', "keep: no candidate meets"),
+        ([Candidate((("BLOCK", 0),))], '["1 // BLOCK > 64"]', "keep: `1 // BLOCK > 64`: always"),
+        ([Candidate((("ACT", "a"),))], '["ACT > 64"]', "keep: `ACT > 64`: `ACT` is not an int"),
+    ],
+)
+def test_what_is_wrong_with_the_kernels_own_candidates(own, keep, words):
+    launch, said = completed(own, keep=keep)
+    assert launch is None
+    assert words in said[0]
+
+
+def test_conditions_that_name_nothing_of_the_kernel():
+    op = op_of(text_of(configs='"autotune"', grid="[1]", keep='["BLOK > 1", "num_warps > 0"]'))
+    _, said = joined(op, "k", "x")
+    assert "keep: `BLOK > 1`: `BLOK` is unknown (column 1)" in said
+    assert "num_warps" not in said
+
+
+def test_strides_of_a_tensor_that_may_be_none():
+    bound, _ = joined(op_of(text_of()), "k", "stride_bn, stride_xn, BLOCK!")
+    assert values(bound) == {
+        "stride_bn": "stride(b, 0) if has(b) else 0",
+        "stride_xn": "stride(x, -1)",
+    }
+
+
+def test_parts_of_arguments():
+    args = '{ t = ["N", "eps"], d = { tensor = "x", block = ["BLOCK", 16], padding = "nan" } }'
+    op = op_of(text_of(args=args, ones='["t.0"]', int64='["t.0"]'))
+    bound, _ = joined(op, "k", "t, d, n, BLOCK!")
+    assert [name for name, _ in bound.flat()] == ["t.0", "t.1", "d", "n"]
+    parameters = ("t.0", "t.1", "d.shape.1", "d.stride.0", "d.nan", "d.tf32", "n")
+    assert [str(bound.source(name)) for name in parameters] == [
+        *("N", "eps", "size(x, 1)", "stride(x, 0)", "True", "False", "n"),
+    ]
+    assert bound.source("d").kind == "descriptor"
+    for name in ("t.2", "d.shape.2", "d.shape.x", "d.size.0", "x", "n.0"):
+        with pytest.raises(KeyError):
+            bound.source(name)
+
+
+def test_a_tuple_has_no_integer_there():
+    args = '{ t = ["N", "eps"] }'
+    _, said = joined(op_of(text_of(args=args, ones='["t.1", "t"]')), "k", "t, BLOCK!")
+    assert "ones: `t.1` is not an integer, but `eps`" in said
+    assert "ones: `k` has no integer argument `t`" in said
+
+
+def test_parameters_of_a_descriptor():
+    """As Triton 3.9.0 lays them out: with a map, and as pointer and numbers below sm_90."""
+    mapped = descriptor_parts("d", 2, mapped=True)
+    assert mapped == (
+        ("d.shape.0", "i32"),
+        ("d.shape.1", "i32"),
+        ("d.stride.0", "i64"),
+        ("d.stride.1", "i64"),
+    )
+    plain = descriptor_parts("d", 2, mapped=False)
+    assert [kind for _, kind in plain] == ["i64"] * 4 + ["u1"] * 2 + ["i32"] * 2 + ["i64"] * 2
+    assert plain[4:6] == (("d.nan", "u1"), ("d.tf32", "u1"))
+    assert plain[6:] == mapped
+
+
+def test_strides_of_what_is_described():
+    args = '{ c_desc = { tensor = "w", block = [16] } }'
+    bound, _ = joined(op_of(text_of(args=args)), "k", "c_desc, stride_cn, BLOCK!")
+    assert values(bound)["stride_cn"] == "stride(w, 0)"
 
 
 def test_examples():

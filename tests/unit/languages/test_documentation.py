@@ -16,7 +16,7 @@ BLOCKS = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_there_are_examples():
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 7
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -26,11 +26,11 @@ def test_examples_are_read(block):
         assert read(block).issues == ()
         return
     text = text_of(
-        schema='"k(Tensor x, Tensor weight) -> Tensor"',
+        schema=f'"k(Tensor x, Tensor weight{", Tensor a" * ("a_desc" in block)}) -> Tensor"',
         shapes='{ x = ["...", "N"], weight = ["N"], out = "x" }',
         grid=None if "launch" in block else "[1]",
-        configs=None,
-        **{key: None for key in data if key != "configs"},
+        configs="[{ BLOCK_M = 16, BLOCK_K = 16 }]" if "BLOCK_M" in block else None,
+        **{key: None for key in data if key not in ("configs", "kernel")},
     )
     assert read(text + block).issues == (), HEAD
 

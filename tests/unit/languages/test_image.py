@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from kbuild.languages.image import Image, Parameter
+from kbuild.languages.image import Image, Parameter, TensorMap
 
 IMAGE = Image(
     language="triton",
@@ -20,6 +20,8 @@ IMAGE = Image(
         Parameter("float", "fp32", "eps"),
         Parameter("int", "u1", "flag"),
         Parameter("tensor_map", "tensor_map", "desc"),
+        Parameter("int", "i32", "desc.shape.0"),
+        Parameter("int", "i64", "desc.stride.0"),
         Parameter("global_scratch", "*i8"),
         Parameter("profile_scratch", "*i8"),
     ),
@@ -28,6 +30,7 @@ IMAGE = Image(
     cluster=(2, 1, 1),
     scratch=256,
     scratch_align=128,
+    tensor_maps=(TensorMap("desc", (64,), 2, 6, 3),),
     registers=64,
     constants={"BLOCK": 1024, "EVEN": True, "ACT": "gelu"},
     divisible=frozenset({"x_ptr", "n"}),
@@ -63,10 +66,15 @@ def test_target():
         ({"scratch_align": 3}, "scratch memory aligned to 3"),
         ({"cluster": (0, 1, 1)}, "a cluster of"),
         ({"cluster": (8, 4, 1)}, "a cluster of"),
-        ({"parameters": IMAGE.parameters[:2]}, "scratch memory, but no parameter for it"),
+        (
+            {"parameters": IMAGE.parameters[:2], "tensor_maps": ()},
+            "scratch memory, but no parameter for it",
+        ),
         ({"parameters": (*IMAGE.parameters, IMAGE.parameters[0])}, "two parameters with one name"),
         ({"divisible": frozenset({"m"})}, "it assumes something of what is no parameter"),
         ({"ones": frozenset({"n"})}, "a parameter that is always 1"),
+        ({"tensor_maps": ()}, "tensor maps and parameters differ"),
+        ({"tensor_maps": (TensorMap("other", (64,), 2, 6, 3),)}, "tensor maps and parameters"),
     ],
 )
 def test_what_no_image_is(change, words):
@@ -92,7 +100,30 @@ def test_what_no_parameter_is(parameter, words):
         Parameter(*parameter)
 
 
-@pytest.mark.parametrize("lost", ["arch", "parameters", "cluster", "shared"])
+def test_a_part_comes_with_64_and_32_bits():
+    """As Triton passes a descriptor where there are no tensor maps."""
+    twice = tuple(Parameter("int", width, "d.shape.0") for width in ("i64", "i32"))
+    changed = dataclasses.replace(IMAGE, parameters=(*IMAGE.parameters, *twice))
+    assert Image.from_json(json.loads(json.dumps(changed.to_json()))) == changed
+
+
+@pytest.mark.parametrize(
+    ("block", "size", "swizzle", "words"),
+    [
+        ((), 2, 0, "copied in boxes of"),
+        ((1, 2, 3, 4, 5, 6), 2, 0, "copied in boxes of"),
+        ((512,), 2, 0, "copied in boxes of"),
+        ((0,), 2, 0, "copied in boxes of"),
+        ((64,), 3, 0, "is no tensor map"),
+        ((64,), 2, 4, "is no tensor map"),
+    ],
+)
+def test_what_no_tensor_map_is(block, size, swizzle, words):
+    with pytest.raises(ValueError, match=words):
+        TensorMap("d", block, size, 6, swizzle)
+
+
+@pytest.mark.parametrize("lost", ["arch", "parameters", "cluster", "shared", "tensor_maps"])
 def test_json_that_is_no_image(lost):
     data = {key: value for key, value in IMAGE.to_json().items() if key != lost}
     with pytest.raises(ValueError, match="not an image"):

@@ -112,6 +112,83 @@ def test_sources_of_arguments():
     }
 
 
+def test_a_tuple():
+    (launch,) = op_of(text_of(args='{ t = ["N * 2", "x", "eps", 0.5, true] }')).launches
+    ((_, source),) = launch.args
+    assert source.kind == "tuple"
+    assert [item.kind for item in source.items] == ["int", "tensor", "float", "float", "bool"]
+    assert str(source) == "(N * 2, x, eps, 0.5, True,)"
+
+
+def test_a_descriptor():
+    args = '{ d = { tensor = "w", block = ["BLOCK // 2"], padding = "nan" } }'
+    (launch,) = op_of(text_of(args=args)).launches
+    ((_, source),) = launch.args
+    assert (source.kind, source.name, source.padding) == ("descriptor", "w", "nan")
+    assert str(source) == "descriptor(w, [BLOCK // 2], nan)"
+    assert [source.block_shape(c.constants) for c in launch.candidates] == [(64,), (128,)]
+
+
+def test_dtypes_as_constants():
+    constants = '{ T = { dtype = "w" }, ACC = { dtype = "float32" } }'
+    (launch,) = op_of(text_of(constants=constants)).launches
+    assert [(c.name, c.dtype_of, c.dtype) for c in launch.constants] == [
+        ("T", "w", ""),
+        ("ACC", "", "float32"),
+    ]
+
+
+def test_what_candidates_must_meet():
+    configs = "[{ BLOCK = 128, num_warps = 4 }, { BLOCK = 256, num_warps = 8 }]"
+    op = op_of(text_of(configs=configs, keep='["BLOCK * num_warps < 2048"]'))
+    assert [dict(c.constants) for c in op.launches[0].candidates] == [{"BLOCK": 128}]
+
+
+def test_what_depends_on_the_call_goes_into_the_predicate():
+    configs = '[{ BLOCK = 128, when = "n > 1" }, { BLOCK = 256 }]'
+    (launch,) = op_of(text_of(configs=configs, keep='["BLOCK < 200 or N > BLOCK"]')).launches
+    first, second = launch.candidates
+    assert first.when.names() == {"n"}
+    assert [second.when.evaluate({"N": value}) for value in (256, 257)] == [0, 1]
+    (launch,) = op_of(text_of(configs=configs, keep='["N % BLOCK == 0"]')).launches
+    when = launch.candidates[0].when
+    calls = [{"n": n, "N": size} for n in (1, 2) for size in (127, 128)]
+    assert [when.evaluate(call) for call in calls] == [0, 0, 0, 1]
+
+
+LAUNCHES = """
+[[kernel.k.op.launch]]
+function = "with_b"
+when = "hb and N > 1"
+args = { d = { tensor = "b", block = [16] }, s = "size(b, 0)" }
+grid = ["numel(b)"]
+[[kernel.k.op.launch]]
+function = "without_b"
+when = "not (hb and N > 1)"
+grid = ["numel(b) if hb else 1"]
+"""
+
+
+def test_launches_with_conditions():
+    """Where `when` says that a tensor is there, it may be asked about; names of `let` count."""
+    op = op_of(text_of(LAUNCHES, let='{ hb = "has(b)" }', grid=None, configs=None))
+    first, second = op.launches
+    assert str(first.when) == "hb and N > 1"
+    assert [str(source) for _, source in first.args] == ["descriptor(b, [16], zero)", "size(b, 0)"]
+    assert second.when.evaluate({"hb": 1, "N": 1}) == 1
+
+
+def test_questions_behind_a_guard():
+    op = op_of(
+        text_of(
+            let='{ m = "numel(b) if has(b) else 1", l = "0 if not has(b) else dim(b)" }',
+            require='["not has(b) or stride(b, -1) == 1", "size(b, 0) > 1 if has(b) else N > 1"]',
+            shapes='{ x = ["...", "N"], w = ["N"], b = ["N", "size(b, 0) * 2"], out = "x" }',
+        )
+    )
+    assert len(op.let) == 2
+
+
 def test_contiguous():
     assert op_of(text_of(contiguous="true")).contiguous == ("x", "w", "b")
     assert op_of(text_of(contiguous='["w"]')).contiguous == ("w",)

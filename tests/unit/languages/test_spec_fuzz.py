@@ -14,6 +14,7 @@ WORDS = st.sampled_from(
     [
         *("x", "w", "b", "out", "N", "n", "eps", "f", "BLOCK", "...", "", "_N", "float16", "é"),
         *("N * 2", "numel(x)", "size(x, 9)", "has(b)", "1 // 0", "N > 1", "(", "size(out, 0)"),
+        *("tensor", "block", "padding", "nan", "dtype", "string", "address(x)", "numel(b)"),
         *("autotune", "jit", "when", "choices", "value", "k(Tensor x) -> Tensor", "num_warps"),
         *("k(Tensor? x, int[] n) -> (Tensor(a!), int)", "\x00", "sm_count()", "triton==1"),
     ]
@@ -27,7 +28,7 @@ EXAMPLES = [tomli.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob(
 KEYS = (
     *("schema", "function", "shapes", "dtypes", "let", "require", "contiguous", "temporaries"),
     *("key", "fallback", "launch", "args", "constants", "configs", "matrix", "grid"),
-    *("divisible", "ones", "int64", "other"),
+    *("divisible", "ones", "int64", "keep", "other"),
 )
 TABLES = st.dictionaries(WORDS, VALUES, max_size=3)
 

@@ -84,6 +84,8 @@ def test_an_argument_called_out():
         ('{ x = ["N"], out = ["size(out, 0)"] }', "`out` is not allocated yet"),
         ('{ x = ["N"], out = ["size(x, 1)"] }', "`x` has 1 dimension (column 1)"),
         ('{ x = ["N"], out = ["N * sm_count()"] }', "cannot depend on `sm_count()`"),
+        ('{ x = ["N"], out = ["address(x)"] }', "cannot depend on `address(x)`"),
+        ('{ x = ["N"], out = ["size(b, 0)"] }', "`b` may be None"),
         ('{ x = ["N", -1], out = "x" }', "a dimension cannot be negative"),
         ('{ x = ["N", 1.5], out = "x" }', "a dimension is a name, a number or an expression"),
         ('{ x = ["N"], out = 3 }', "must be a string or a list, not an integer"),
@@ -193,7 +195,45 @@ def test_dtypes(dtypes, words):
         ("constants", "{ N = 1 }", "`N` is a dimension already"),
         ("args", '{ a = "xx" }', "`xx` is unknown"),
         ("args", '{ BLOCK = "N" }', "`BLOCK` is a constant as well"),
-        ("args", "{ a = [1] }", "must be a string or an integer or a float or a boolean"),
+        ("args", "{ a = [] }", "is an empty tuple"),
+        ("args", "{ a = [[1]] }", "args.a: must be a tensor or an expression, not a list"),
+        ("args", '{ a = ["N", "M"] }', "args.a: `M`: `M` is unknown"),
+        ("args", '{ a = { tensor = "y", block = [1] } }', "a descriptor is of a tensor, not"),
+        ("args", "{ a = { block = [1] } }", "a descriptor is of a tensor, not of `None`"),
+        ("args", '{ a = { tensor = "w" } }', "args.a.block: lists 1 to 5 sizes"),
+        ("args", '{ a = { tensor = "w", block = [] } }', "lists 1 to 5 sizes"),
+        ("args", '{ a = { tensor = "w", block = ["N"] } }', "`N` is not a constant (column 1)"),
+        ("args", '{ a = { tensor = "w", block = ["numel(w)"] } }', "`numel(w)` is not a constant"),
+        ("args", '{ a = { tensor = "w", block = [0] } }', "`0` is no size"),
+        ("args", '{ a = { tensor = "w", block = [true] } }', "must be a constant of the kernel"),
+        ("args", '{ a = { tensor = "w", block = [8, 8] } }', "`w` has 1 dimensions, not 2"),
+        ("args", '{ a = { tensor = "w", block = [8], pad = 1 } }', "unknown key"),
+        ("args", '{ a = { tensor = "w", block = [8], padding = "one" } }', "must be `zero` or"),
+        (
+            "args",
+            '{ a = { tensor = "b", block = [8] } }',
+            '`b` may be None\n  hint: describe it in a launch of its own, `when = "has(b)"`',
+        ),
+        ("grid", '["numel(b)"]', "`numel(b)`: `b` may be None (column 1)\n  hint: ask first: `nu"),
+        ("grid", '["size(b, 0) if has(b) or N > 1 else 1"]', "`b` may be None (column 1)"),
+        ("let", '{ a = "stride(b, 0)" }', "`b` may be None"),
+        ("args", '{ a = "itemsize(b)" }', "`b` may be None"),
+        ("require", '["stride(b, 0) == 1"]', "`b` may be None"),
+        ("require", '["has(b) or stride(b, 0) == 1"]', "`b` may be None (column 11)"),
+        ("constants", '{ D = { dtype = "y" } }', "`y` is neither a tensor nor a dtype"),
+        ("constants", '{ D = { dtype = "x", string = "x" } }', "keep it alone"),
+        ("constants", '{ D = { dtype = ["x"] } }', "is neither a tensor nor a dtype"),
+        ("keep", '["BLOCK > 256"]', "no candidate meets the conditions"),
+        ("keep", '["BLOK > 1"]', "`BLOK` is unknown (column 1)\n  hint: did you mean `BLOCK`?"),
+        ("keep", '["num_warps > 1"]', "`num_warps` is unknown"),
+        ("keep", '["BLOCK"]', "is a number, not a condition"),
+        ("when", '"N > 1"', "unknown key"),
+        ("configs", "[{ BLOCK = 1, num_warps = 3 }]", "num_warps: must be a power of two, not 3"),
+        ("configs", "[{ BLOCK = 1, num_stages = -1 }]", "must be an integer that is not negative"),
+        ("configs", "[{ BLOCK = 1, num_warps = true }]", "must be an integer that is not neg"),
+        ("configs", "[{ BLOCK = 1, launch_pdl = 1 }]", "launch_pdl: must be a boolean"),
+        ("configs", "[{ BLOCK = 1, schedule_hint = 1 }]", "must be a string"),
+        ("configs", '[{ BLOCK = "a" }]', "`BLOCK` is not an integer (column 9)"),
         ("let", '{ a = "b_ + 1", b_ = "N" }', "`b_` is unknown"),
         ("let", '{ n = "N" }', "`n` is an argument of the op already"),
         ("let", '{ a-b = "N" }', "`a-b` cannot be used in an expression"),
@@ -224,6 +264,7 @@ def test_keys(key, value, words):
         ("{ BLOCK = [1, 1] }", "`1` is listed twice"),
         ("{ BLOCK = [1], when = [1] }", "`when` belongs to a candidate"),
         ("{ BLOCK = [[1]] }", "must be a number, a boolean or a string"),
+        ("{ BLOCK = [1], num_warps = [4, 5] }", "num_warps: must be a power of two, not 5"),
         ("{ BLOCK = 1 }", "must be a list, not an integer"),
         (
             f"{{ BLOCK = {list(range(100))}, A = {list(range(100))} }}",
@@ -242,6 +283,31 @@ def test_missing_keys():
 
 
 LAUNCH = '[[kernel.k.op.launch]]\ngrid = ["N"]\n'
+
+
+@pytest.mark.parametrize(
+    ("when", "words"),
+    [
+        ('"N"', "launch[0].when: `N`: is a number, not a condition"),
+        ('"N > M"', "`M` is unknown"),
+        ('"1 > 2"', "`1 > 2` never holds"),
+        ('"2 > 1"', "`2 > 1` always holds\n  hint: remove it"),
+        ('"numel(b) > 1"', "`b` may be None"),
+        ('"BLOCK > 1"', "`BLOCK` is unknown"),
+        ("1", "must be a string, not an integer"),
+    ],
+)
+def test_conditions_of_launches(when, words):
+    launch = f'[[kernel.k.op.launch]]\nfunction = "f"\ngrid = [1]\nwhen = {when}\n'
+    assert words in said(text_of(launch, grid=None, configs=None))
+
+
+def test_only_triton_kernels_take_tuples_and_descriptors():
+    text = text_of(args='{ a = ["N"], d = { tensor = "w", block = [8] } }', configs=None, grid=None)
+    text = text.replace("triton==3.9.0", "tilelang==0.1.15").replace('"triton"', '"tilelang"', 1)
+    found = said(text)
+    assert "args.a: `tilelang` kernels take no such argument: a tuple" in found
+    assert "args.d: `tilelang` kernels take no such argument: a descriptor" in found
 
 
 def test_launch_tables_stand_alone():

@@ -108,6 +108,49 @@ def test_the_kernels_own_candidates():
     assert len(expand(op, ARCHS, {0: own})) == 24
 
 
+def test_dtypes_as_constants():
+    constants = '{ T = { dtype = "x" }, ACC = { dtype = "float32" }, FLAG = true }'
+    units = expand(without_optional(constants=constants), ARCHS[:1])
+    assert {u.dtype_constants for u in units} == {
+        (("T", dtype), ("ACC", "float32")) for dtype in ("float16", "float32")
+    }
+    assert all(dict(unit.constants)["FLAG"] is True for unit in units)
+    assert all("T" not in dict(unit.constants) for unit in units)
+
+
+def test_descriptors_and_tuples_are_part_of_a_unit():
+    args = '{ d = { tensor = "x", block = ["BLOCK"] }, t = ["N", "n"] }'
+    unit = expand(without_optional(args=args), ARCHS)[0]
+    assert dict(unit.args) == {"d": "descriptor(x, [BLOCK], zero)", "t": "(N, n,)"}
+    assert Unit.from_json(json.loads(json.dumps(unit.to_json()))) == unit
+
+
+def test_a_tensor_that_is_none_has_no_dtype():
+    dtypes = '{ x = "float16", w = "x", b = ["float16", "float32"], out = "x" }'
+    units = expand(op_of(text_of(dtypes=dtypes)), ARCHS[:1])
+    kinds = [(u.absent, dict(u.dtypes)["b"]) for u in units if u.aligned]
+    assert sorted(kinds) == sorted([((), "float16"), ((), "float32"), (("b",), "float16")] * 2)
+
+
+def test_launches_that_some_calls_skip():
+    launches = """
+[[kernel.k.op.launch]]
+function = "with_b"
+when = "has(b) and itemsize(x) == 2"
+grid = [1]
+[[kernel.k.op.launch]]
+function = "without_b"
+when = "not has(b)"
+grid = [1]
+"""
+    units = expand(op_of(text_of(launches, grid=None, configs=None)), ARCHS[:1])
+    assert {(u.functions[0], u.absent, dict(u.dtypes)["x"]) for u in units} == {
+        ("with_b", (), "float16"),
+        ("without_b", ("b",), "float16"),
+        ("without_b", ("b",), "float32"),
+    }
+
+
 def test_several_launches():
     _, splitk = example("gemm")
     units = expand(splitk, ARCHS[:1])
@@ -174,7 +217,7 @@ class TestKeys:
         assert before.key(SOURCES, TOOLS) == after.key(SOURCES, TOOLS)
 
 
-STABLE = "4b90d803378e91307698673cc570d754f8cfff5e47ae3f6738fe1321fb4c40e2"
+STABLE = "d4a13647fd4eae87aa9f25aed8a90286612206a79e88e60a886af21db2f32b10"
 
 
 class TestJson:
@@ -200,6 +243,8 @@ class TestJson:
             Unit.from_json({**data, "aligned": False, "ones": ["n"]})
         with pytest.raises(ValueError, match="z: absent, but not a tensor"):
             Unit.from_json({**data, "absent": ["z"]})
+        with pytest.raises(ValueError, match="the constant `T` is the dtype `fp16`, which is"):
+            Unit.from_json({**data, "dtype_constants": [["T", "fp16"]]})
 
 
 class TestTargets:
