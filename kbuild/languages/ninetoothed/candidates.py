@@ -132,6 +132,8 @@ def _dtype_conditions(
     same = [one for one in facts.configs if one.constants == group[0].constants]
     for dtypes in left:
         if group[0].by_dtype and not any(called.fits(config, dtypes) for config in same):
-            said = f"{called.said(dtypes)} with {listed(f'{n} = {v}' for n, v in same[0].constants)}"
+            said = (
+                f"{called.said(dtypes)} with {listed(f'{n} = {v}' for n, v in same[0].constants)}"
+            )
             hint = "the kernel's text depends on the dtype: add the config"
             place.at("dtypes").error(f"`{facts.name}` has no config for {said}", hint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kbuild.config.suggest import one_of
@@ -11,12 +11,15 @@ from kbuild.languages.expression import Expression, ExpressionError, parse, pars
 from kbuild.languages.ninetoothed.candidates import read_configs
 from kbuild.languages.ninetoothed.facts import Facts, Part
 from kbuild.languages.ninetoothed.mapping import read_sources
+from kbuild.languages.spec.keep import with_candidates
 from kbuild.languages.spec.place import Place
-from kbuild.languages.spec.values import Candidate, Constant, Launch, OpSpec, Source
+from kbuild.languages.spec.values import Constant, Launch, OpSpec, Source
 
 _FAR = 2**31 - 2**20
 """The first offset that a kernel may not reach with 32 bits: a block has at most 2**20 elements."""
-_WORD = re.compile(r"(?P<query>size|stride)\((?P<tensor>\w+), (?P<axis>\d+)\)|(?P<name>[A-Za-z_]\w*)")
+_WORD = re.compile(
+    r"(?P<query>size|stride)\((?P<tensor>\w+), (?P<axis>\d+)\)|(?P<name>[A-Za-z_]\w*)"
+)
 
 
 def complete(op: OpSpec, kernels: Mapping[str, Facts], place: Place) -> OpSpec | None:
@@ -31,6 +34,9 @@ def complete(op: OpSpec, kernels: Mapping[str, Facts], place: Place) -> OpSpec |
         place: collects everything that is wrong.
     """
     errors = place.errors
+    if op.fallback != "none":
+        hint = "remove it: a call without an image is refused in words"
+        Place(op.path, place.issues).at("fallback").error("NineToothed kernels have none", hint)
     launches = [_launch(op, launch, kernels, place) for launch in op.launches]
     if place.errors > errors:
         return None
@@ -53,23 +59,36 @@ def _launch(
     sources = read_sources(op, launch, facts, where)
     if sources is None:
         return None
+    _judge_names(op, facts, where)
     candidates = read_configs(op, facts, sources, Place(op.path, place.issues))
-    grid = _grid(facts, candidates, sources, where)
+    tuned = with_candidates(op, launch, candidates, where)
+    grid = _grid(facts, sources, where)
+    if tuned is None or grid is None:
+        return None
     numbers = [part for part in facts.parts if part.kind in ("size", "stride")]
     scalars = [part.name for part in facts.parts if _is_long(facts, part)]
     inner = {part.name for part in numbers if _is_inner(facts, part)}
     return replace(
-        launch,
+        tuned,
         functions=(name,),
         args=tuple(_args(facts, sources)),
         constants=(_wide(facts, sources),),
-        candidates=candidates,
         autotune=False,
-        grid=(grid,) if grid is not None else (),
+        grid=(grid,),
         divisible=tuple(part.name for part in numbers if part.name not in inner),
         ones=tuple(part.name for part in numbers if part.name in inner),
         int64=(*(part.name for part in numbers), *scalars),
     )
+
+
+def _judge_names(op: OpSpec, facts: Facts, place: Place) -> None:
+    """A name means one thing in expressions."""
+    taken = {size.name for size in op.sizes} | {name for name, _ in op.let}
+    taken |= {argument.name for argument in op.schema.arguments} | {*op.results, *op.temporaries}
+    constants = {facts.wide} | {part.name for part in facts.parts if part.kind == "constant"}
+    for name in sorted(taken & constants):
+        hint = "rename it here, e.g. in capital letters"
+        place.error(f"`{name}` is a parameter of the premake function as well", hint)
 
 
 def _is_inner(facts: Facts, part: Part) -> bool:
@@ -92,20 +111,25 @@ def _args(facts: Facts, sources: Mapping[str, Source]) -> Iterator[tuple[str, So
 
 def _wide(facts: Facts, sources: Mapping[str, Source]) -> Constant:
     """Whether any element is further from its tensor's first than 32 bits can say."""
-    conditions = []
-    for name, tensor in facts.tensors.items():
-        if tensor.rank:
-            called = sources[name].name
-            steps = (f"(size({called}, {i}) - 1) * stride({called}, {i})" for i in range(tensor.rank))
-            conditions.append(f"{' + '.join(steps)} >= {_FAR}")
-            conditions += [f"size({called}, {axis}) >= {_FAR}" for axis in range(tensor.rank)]
-            conditions += [f"stride({called}, {axis}) >= {_FAR}" for axis in range(tensor.rank)]
-    return Constant(facts.wide, None, parse_condition(" or ".join(conditions)), (False, True))
+    texts = [
+        text
+        for name, tensor in facts.tensors.items()
+        if tensor.rank
+        for text in _far(sources[name].name, [config.shapes[name] for config in facts.configs])
+    ]
+    return Constant(facts.wide, None, parse_condition(" or ".join(texts)), (False, True))
 
 
-def _grid(
-    facts: Facts, candidates: tuple[Candidate, ...], sources: Mapping[str, Source], place: Place
-) -> Expression | None:
+def _far(tensor: str, shapes: Sequence[Sequence[int | None]]) -> Iterator[str]:
+    axes = range(len(shapes[0]))
+    steps = (f"(size({tensor}, {axis}) - 1) * stride({tensor}, {axis})" for axis in axes)
+    yield f"{' + '.join(steps)} >= {_FAR}"
+    for axis in axes:
+        if any(shape[axis] is None for shape in shapes):  # it may be expanded, without steps
+            yield f"size({tensor}, {axis}) >= {_FAR}"
+
+
+def _grid(facts: Facts, sources: Mapping[str, Source], place: Place) -> Expression | None:
     """The number of blocks: of each config, chosen by its constants where it differs."""
     texts: dict[str, list[str]] = {}
     for config in facts.configs:
@@ -113,6 +137,11 @@ def _grid(
         numbers = [(n, v) for n, v in config.constants if isinstance(v, int)]
         condition = " and ".join(f"{name} == {int(value)}" for name, value in numbers)
         texts.setdefault(text, []).append(condition or "True")
+    if len(texts) > 1 and sum(len(set(one)) for one in texts.values()) > len(
+        set().union(*texts.values())
+    ):
+        hint = "have a whole number among the arguments of `premake` that differ"
+        place.error(f"nothing that is a number says which grid of `{facts.name}` is meant", hint)
     try:
         return parse(_chosen(texts))
     except ExpressionError as error:

@@ -84,6 +84,4 @@ def _tensor(data: Mapping[str, Any]) -> Tensor:
 def _config(data: Mapping[str, Any]) -> Config:
     shapes = {name: tuple(shape) for name, shape in data["shapes"].items()}
     constants, options = tuple(data["constants"].items()), tuple(data["options"].items())
-    return Config(
-        constants, options, data["grid"], shapes, data["dtypes"], data["by_dtype"]
-    )
+    return Config(constants, options, data["grid"], shapes, data["dtypes"], data["by_dtype"])

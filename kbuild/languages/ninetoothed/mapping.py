@@ -81,9 +81,7 @@ def _article(kind: str) -> str:
     return f"an {kind}" if kind == "int" else f"a {kind}"
 
 
-def _judge_shapes(
-    op: OpSpec, facts: Facts, sources: Mapping[str, Source], place: Place
-) -> None:
+def _judge_shapes(op: OpSpec, facts: Facts, sources: Mapping[str, Source], place: Place) -> None:
     """The section's shapes against the kernel's own, in place of the op."""
     shapes = Place(op.path, place.issues).at("shapes")
     for name, source in sources.items():
@@ -99,9 +97,7 @@ def _judge_shapes(
             where.error(f"`{source.name}` has {rule.rank} dimensions, `{name}` has {rank}")
 
 
-def _judge_writing(
-    op: OpSpec, facts: Facts, sources: Mapping[str, Source], place: Place
-) -> None:
+def _judge_writing(op: OpSpec, facts: Facts, sources: Mapping[str, Source], place: Place) -> None:
     schema = Place(op.path, place.issues).at("schema")
     allocated = (*op.results, *op.temporaries)
     written = {sources[name].name for name in facts.written if name in sources}

@@ -11,14 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from kbuild.languages.worker.protocol import Refusal
+
 _PREMAKE = "premake"
 _OPTIONS = ("num_warps", "num_stages")
 _CONFIG_PARTS = 3
 _CUDA = (None, "cuda")
-
-
-class Refused(Exception):  # noqa: N818 (a sentence for the author)
-    """An input that kbuild does not take, in words."""
 
 
 class Inputs(NamedTuple):
@@ -50,14 +48,14 @@ class Recorder:
         """Keep the inputs. `output_dir` and `lazy` mean nothing here."""
         del output_dir, lazy
         if caller not in _CUDA:
-            raise Refused(f"`ninetoothed.build` has `caller={caller!r}`; kbuild makes CUDA images")
+            raise Refusal(f"`ninetoothed.build` has `caller={caller!r}`; kbuild makes CUDA images")
         name = kernel_name or inspect.unwrap(_plain(premake)).__name__
         self.calls.append(_inputs(str(name), premake, configs, meta_parameters))
         return _not_here
 
 
 def _not_here(*_: Any, **__: Any) -> None:
-    raise Refused("the source calls its kernel while it is imported; put that behind a main guard")
+    raise Refusal("the source calls its kernel while it is imported; put that behind a main guard")
 
 
 def collect(module: ModuleType, source: Path, calls: list[Inputs]) -> list[Inputs]:
@@ -93,24 +91,24 @@ def _of_module(
 
 def _inputs(name: str, premake: Callable[..., Any], configs: Any, meta: Any) -> Inputs:
     if not name.isidentifier():
-        raise Refused(f"`{name}` cannot be the name of a kernel")
+        raise Refusal(f"`{name}` cannot be the name of a kernel")
     read = tuple(_config(name, index, config) for index, config in enumerate(configs))
     if not read:
-        raise Refused(f"`{name}` has no configs")
+        raise Refusal(f"`{name}` has no configs")
     return Inputs(name, premake, read, _meta(name, premake, meta))
 
 
 def _config(name: str, index: int, config: Any) -> tuple[Any, Any, Any]:
     where = f"config {index + 1} of `{name}`"
     if not isinstance(config, (tuple, list)) or len(config) != _CONFIG_PARTS:
-        raise Refused(f"{where} is not `(args, kwargs, compilation_configs)`: {config!r}")
+        raise Refusal(f"{where} is not `(args, kwargs, compilation_configs)`: {config!r}")
     args, kwargs, options = config
     for option in options:
         if option not in _OPTIONS:
-            raise Refused(f"{where} sets `{option}`; known: {', '.join(_OPTIONS)}")
+            raise Refusal(f"{where} sets `{option}`; known: {', '.join(_OPTIONS)}")
     for option, value in options.items():
         if value is not None and type(value) is not int:
-            raise Refused(f"{where} sets `{option}` to {value!r}, not to a number")
+            raise Refusal(f"{where} sets `{option}` to {value!r}, not to a number")
     return tuple(args), dict(kwargs), dict(options)
 
 
@@ -119,7 +117,7 @@ def _meta(name: str, premake: Callable[..., Any], meta: Any) -> tuple[str, ...]:
     known = inspect.signature(premake).parameters
     for one in names:
         if one not in known:
-            raise Refused(f"`meta_parameters` of `{name}` has `{one}`, which `premake` lacks")
+            raise Refusal(f"`meta_parameters` of `{name}` has `{one}`, which `premake` lacks")
     return names
 
 

@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ninetoothed_inputs import Inputs, Refused
+from kbuild.languages.worker.protocol import Refusal
+
+from kbuild.languages.worker.ninetoothed.inputs import Inputs
 
 _KNOWN = {*dir(builtins), "triton"}
 _PARTS = re.compile(r"ninetoothed_(?P<source>\w+)_(?P<kind>pointer|size|stride)(?:_(?P<axis>\d+))?")
@@ -36,41 +38,33 @@ class _Device:
         return {"max_num_regs": 65536, "max_shared_mem": 65536}
 
 
-def without_gpu() -> None:
+def without_gpu(triton: Any) -> None:
     """Let the generator believe that there is a GPU."""
-    import triton
-
     triton.runtime.driver.set_active(_Device())
+
+
+def place_of(function: Any) -> tuple[str, int]:
+    """The file and line where a function begins."""
+    while hasattr(function, "func"):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
 
 
 def generate(inputs: Inputs, index: int) -> dict[str, Any]:
     """What the generator makes of a config, as JSON.
 
     Raises:
-        Refused: something that kbuild cannot carry over.
+        Refusal: something that kbuild cannot carry over.
     """
-    from ninetoothed.tensor import Tensor
-
-    args, kwargs, options = inputs.configs[index]
+    _, _, options = inputs.configs[index]
     where = f"config {index + 1} of `{inputs.name}`"
-    Tensor.num_instances = 0  # names, hence images, do not depend on the configs before
-    arrangement, application, tensors = inputs.premake(*args, **kwargs)
-    arranged = arrangement(*tensors)
-    arranged = arranged if isinstance(arranged, tuple) else (arranged,)
-    names = tuple(inspect.signature(application).parameters)
-    if len(names) != len(arranged):
-        raise Refused(
-            f"{where}: `{application.__name__}` has {len(names)} parameters,"
-            f" the arrangement gives {len(arranged)}"
-        )
-    application.__annotations__ = dict(zip(names, arranged))
-    sources = {name: tensor.source for name, tensor in zip(names, arranged)}
-    for name, tensor in sources.items():
-        _judge(name, tensor, where)
-    generator, text = _run(application)
+    application, sources = _arranged(inputs, index, where)
+    file, line = place_of(application)
+    generator, text = _run(application, where)
     functions, imports = _functions(text, generator.launch_func_name)
     kernel = next(one for one in functions if one.name == application.__name__)
-    _judge_names(functions, imports, where)
+    _judge_names(kernel, [one.name for one in functions], imports, where)
     return {
         "arguments": _arguments(inputs, index),
         "options": {name: value for name, value in options.items() if value is not None},
@@ -82,33 +76,63 @@ def generate(inputs: Inputs, index: int) -> dict[str, Any]:
         "source": ast.unparse(kernel),
         "helpers": {one.name: ast.unparse(one) for one in functions if one is not kernel},
         "imports": imports,
+        "file": file,
+        "line": line,
     }
 
 
-def _run(application: Any) -> tuple[Any, str]:
-    from ninetoothed.generation import CodeGenerator
+def _arranged(inputs: Inputs, index: int, where: str) -> tuple[Any, dict[str, Any]]:
+    """The application, annotated as `ninetoothed.make` does it, and its parameters' tensors."""
+    from ninetoothed.tensor import Tensor  # type: ignore[import-not-found]
+
+    args, kwargs, _ = inputs.configs[index]
+    Tensor.num_instances = 0  # names, hence images, do not depend on the configs before
+    arrangement, application, tensors = inputs.premake(*args, **kwargs)
+    arranged = arrangement(*tensors)
+    arranged = arranged if isinstance(arranged, tuple) else (arranged,)
+    names = tuple(inspect.signature(application).parameters)
+    if len(names) != len(arranged):
+        raise Refusal(
+            f"{where}: `{application.__name__}` has {len(names)} parameters,"
+            f" the arrangement gives {len(arranged)}"
+        )
+    application.__annotations__ = dict(zip(names, arranged, strict=True))
+    sources = {name: tensor.source for name, tensor in zip(names, arranged, strict=True)}
+    for name, tensor in sources.items():
+        _judge(name, tensor, where)
+    return application, sources
+
+
+def _run(application: Any, where: str) -> tuple[Any, str]:
+    from ninetoothed.generation import CodeGenerator  # type: ignore[import-not-found]
 
     generator = CodeGenerator()
     # The generator replaces the function's name as text, wherever it is: by itself.
-    path = generator(
-        application,
-        caller="cuda",
-        kernel_name=application.__name__,
-        num_warps=None,
-        num_stages=None,
-        max_num_configs=None,
-        prettify=False,
-    )
+    try:
+        path = generator(
+            application,
+            caller="cuda",
+            kernel_name=application.__name__,
+            num_warps=None,
+            num_stages=None,
+            max_num_configs=None,
+            prettify=False,
+        )
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        file, line = place_of(application)
+        message = f"{where}: NineToothed's generator says {said}"
+        raise Refusal(message, file=file, line=line) from error
     return generator, Path(path).read_text("utf-8")
 
 
 def _judge(name: str, tensor: Any, where: str) -> None:
     if tensor.jagged_dim is not None:
-        raise Refused(f"{where}: `{name}` is jagged, which is not supported")
+        raise Refusal(f"{where}: `{name}` is jagged, which is not supported")
     for axis, size in enumerate(tensor.shape):
         text = str(size)
         if not isinstance(size, int) and text != tensor.size_string(axis):
-            raise Refused(
+            raise Refusal(
                 f"{where}: dimension {axis} of `{name}` is `{text}`;"
                 " give a number through `premake`, or leave the shape out"
             )
@@ -130,11 +154,16 @@ def _parameter(text: str, sources: Mapping[str, Any], where: str) -> dict[str, A
     owners = [n for n, tensor in sources.items() if match and tensor.name == match["source"]]
     if match is None or len(owners) != 1:
         bare = text.rpartition("_prefix_")[2]
-        raise Refused(
+        raise Refusal(
             f"{where}: `{bare}` has no value before the kernel runs; make it a parameter of"
             " `premake`, list its values in `configs`, and name it in `meta_parameters`"
         )
-    return {"name": text, "kind": match["kind"], "tensor": owners[0], "axis": int(match["axis"] or 0)}
+    return {
+        "name": text,
+        "kind": match["kind"],
+        "tensor": owners[0],
+        "axis": int(match["axis"] or 0),
+    }
 
 
 def _tensor(tensor: Any) -> dict[str, Any]:
@@ -177,29 +206,30 @@ class _Sizes(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.AST:
         found = _parameter(node.id, self._sources, self._where)
         if found["kind"] in ("size", "stride"):
-            return ast.parse(f"{found['kind']}({found['tensor']}, {found['axis']})").body[0].value
+            text = f"{found['kind']}({found['tensor']}, {found['axis']})"
+            return ast.parse(text, mode="eval").body
         return ast.Name(found["tensor"], ast.Load())
 
 
 def _grid(raw: ast.Lambda, sources: Mapping[str, Any], where: str) -> str:
     axes = raw.body
     if not isinstance(axes, ast.Tuple) or len(axes.elts) != 1:
-        raise Refused(f"{where}: a grid that is not one number: `{ast.unparse(axes)}`")
+        raise Refusal(f"{where}: a grid that is not one number: `{ast.unparse(axes)}`")
     return ast.unparse(_Sizes(sources, where).visit(axes.elts[0]))
 
 
-def _judge_names(functions: list[ast.FunctionDef], imports: list[str], where: str) -> None:
+def _judge_names(
+    kernel: ast.FunctionDef, others: list[str], imports: list[str], where: str
+) -> None:
     """The generator leaves out the globals of the application's module."""
-    known = {*_KNOWN, *(one.name for one in functions)}
-    known |= {alias.asname or alias.name for alias in _aliases(imports)}
-    for function in functions:
-        bound = {argument.arg for argument in function.args.args}
-        nodes = [one for one in ast.walk(function) if isinstance(one, ast.Name)]
-        bound |= {one.id for one in nodes if isinstance(one.ctx, ast.Store)}
-        lacking = [one.id for one in nodes if one.id not in bound | known]
-        if lacking and not function.name.startswith("_") and function is functions[0]:
-            raise Refused(
-                f"{where}: NineToothed's generator does not carry `{lacking[0]}` over into the"
+    known = {*_KNOWN, *others, *(alias.asname or alias.name for alias in _aliases(imports))}
+    names = [one for one in ast.walk(kernel) if isinstance(one, ast.Name)]
+    known |= {one.arg for one in ast.walk(kernel) if isinstance(one, ast.arg)}
+    known |= {one.id for one in names if isinstance(one.ctx, ast.Store)}
+    for name in names:
+        if name.id not in known:
+            raise Refusal(
+                f"{where}: NineToothed's generator does not carry `{name.id}` over into the"
                 " kernel; give it to `premake`, or write its value"
             )
 
@@ -213,17 +243,14 @@ def _aliases(imports: list[str]) -> Iterator[ast.alias]:
 
 def _arguments(inputs: Inputs, index: int) -> dict[str, Any]:
     """What `premake` was given that candidates are named by; dtypes are no such thing."""
-    from ninetoothed.aot import _DTYPE_TO_INDEX
+    from ninetoothed import dtype  # type: ignore[import-not-found]
 
     args, kwargs, _ = inputs.configs[index]
     bound = inspect.signature(inputs.premake).bind(*args, **kwargs)
     bound.apply_defaults()
-    values = {name: value for name, value in bound.arguments.items()}
-    return {n: _scalar(v) for n, v in values.items() if not _is_dtype(v, _DTYPE_TO_INDEX)}
-
-
-def _is_dtype(value: Any, dtypes: Mapping[str, int]) -> bool:
-    return isinstance(value, str) and value in dtypes
+    dtypes = {one for one in vars(dtype).values() if isinstance(one, str)}
+    arguments = bound.arguments.items()
+    return {n: _scalar(v) for n, v in arguments if not (isinstance(v, str) and v in dtypes)}
 
 
 def _scalar(value: Any) -> bool | int | float | str:

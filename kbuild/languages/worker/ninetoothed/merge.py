@@ -11,17 +11,22 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ninetoothed_inputs import Refused
+from kbuild.languages.worker.protocol import Refusal
+
+from kbuild.languages.worker.ninetoothed.module import Entry, Variant, module, named
 
 TRITON = {
     "fp16": "float16",
     "bf16": "bfloat16",
     "fp32": "float32",
     "fp64": "float64",
-    **{f"{sign}{bits}": f"{word}{bits}" for sign, word in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)},
+    **{
+        f"{sign}{bits}": f"{word}{bits}"
+        for sign, word in (("i", "int"), ("u", "uint"))
+        for bits in (8, 16, 32, 64)
+    },
 }
 """NineToothed's dtypes -> Torch's, which are those of `triton.language` as well."""
-_HEAD = "import triton\nimport triton.language\nimport triton.language as tl\n"
 _KINDS = ("pointer", "size", "stride", "scalar")
 _OPTIONS = ("num_warps", "num_stages")
 WIDE = "wide"
@@ -39,7 +44,7 @@ def merge(name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) 
     """One kernel of all its configs.
 
     Raises:
-        Refused: the configs cannot be told apart, or belong to different functions.
+        Refusal: the configs cannot be told apart, or belong to different functions.
     """
     _judge(name, configs)
     parameters = list(_parameters(configs))
@@ -47,19 +52,23 @@ def merge(name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) 
     constants = {one: _free(one, taken) for one in _constants(meta, configs)}
     wide = _free(WIDE, taken)
     variants = _variants(name, constants, configs)
-    text = _module(name, parameters, constants, wide, variants, configs)
+    names = [one["name"] for one in parameters]
+    entry = Entry(name, names, list(constants.values()), wide, variants)
     facts = {
         "name": name,
         "parameters": [
             *parameters,
-            *({"name": one, "kind": "constant", "tensor": "", "axis": 0} for one in constants.values()),
+            *(
+                {"name": one, "kind": "constant", "tensor": "", "axis": 0}
+                for one in constants.values()
+            ),
         ],
         "wide": wide,
         "tensors": {tensor: _tensor(tensor, configs) for tensor in configs[0]["tensors"]},
         "written": sorted({tensor for config in configs for tensor in config["written"]}),
         "configs": [_config(config, constants, variants) for config in configs],
     }
-    return Merged(text, facts)
+    return Merged(module(entry, configs), facts)
 
 
 def _judge(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
@@ -67,11 +76,11 @@ def _judge(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
     for index, config in enumerate(configs[1:], 2):
         where = f"config {index} of `{name}`"
         if list(config["tensors"]) != list(first["tensors"]):
-            raise Refused(f"{where} has other parameters than the first: use a kernel for each")
+            raise Refusal(f"{where} has other parameters than the first: use a kernel for each")
         for tensor, facts in config["tensors"].items():
             other = first["tensors"][tensor]
             if len(facts["shape"]) != len(other["shape"]):
-                raise Refused(
+                raise Refusal(
                     f"{where}: `{tensor}` has {len(facts['shape'])} dimensions,"
                     f" {len(other['shape'])} in the first: use a kernel for each"
                 )
@@ -89,15 +98,11 @@ def _parameters(configs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
     for tensor in configs[0]["tensors"]:
         for kind in _KINDS:
             for axis in sorted(a for t, k, a in wanted if (t, k) == (tensor, kind)):
-                name = _named(tensor, kind, axis)
+                name = named(tensor, kind, axis)
                 if name in seen:
-                    raise Refused(f"two parameters would be called `{name}`: rename `{tensor}`")
+                    raise Refusal(f"two parameters would be called `{name}`: rename `{tensor}`")
                 seen.add(name)
                 yield {"name": name, "kind": kind, "tensor": tensor, "axis": axis}
-
-
-def _named(tensor: str, kind: str, axis: int) -> str:
-    return {"pointer": f"{tensor}_ptr", "scalar": tensor}.get(kind, f"{tensor}_{kind}_{axis}")
 
 
 def _constants(meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -119,17 +124,9 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-class _Variant(NamedTuple):
-    """What one set of constants means for some dtypes."""
-
-    conditions: tuple[str, ...]
-    callee: str
-    config: Mapping[str, Any]
-
-
 def _variants(
     name: str, constants: Mapping[str, str], configs: Sequence[Mapping[str, Any]]
-) -> list[_Variant]:
+) -> list[Variant]:
     """Every config's function, those with the same text once."""
     sets: dict[str, list[Mapping[str, Any]]] = {}
     for config in configs:
@@ -141,7 +138,7 @@ def _variants(
         for config in group if by_dtype else group[:1]:
             callee = texts.setdefault(_text(config), f"{name}_{len(texts)}")
             asked = [*_asked(config, constants), *(_dtypes(config) if by_dtype else ())]
-            found.append(_Variant(tuple(asked), callee, config))
+            found.append(Variant(tuple(asked), callee, config))
     return found
 
 
@@ -154,10 +151,10 @@ def _keep(group: list[Mapping[str, Any]], config: Mapping[str, Any], name: str) 
     for other in group:
         if _dtypes(other) == _dtypes(config):
             if (_text(other), other["grid"]) != (_text(config), config["grid"]):
-                raise Refused(f"`{name}` has configs that differ in nothing that a call can have")
+                raise Refusal(f"`{name}` has configs that differ in nothing that a call can have")
             return
         if _shapes(other) != _shapes(config) or other["grid"] != config["grid"]:
-            raise Refused(f"`{name}` has configs whose shapes or grids depend on a dtype")
+            raise Refusal(f"`{name}` has configs whose shapes or grids depend on a dtype")
     group.append(config)
 
 
@@ -166,7 +163,13 @@ def _shapes(config: Mapping[str, Any]) -> list[Any]:
 
 
 def _text(config: Mapping[str, Any]) -> str:
-    return json.dumps([config["source"], config["parameters"], [one["value"] for one in config["tensors"].values()]])
+    return json.dumps(
+        [
+            config["source"],
+            config["parameters"],
+            [one["value"] for one in config["tensors"].values()],
+        ]
+    )
 
 
 def _asked(config: Mapping[str, Any], constants: Mapping[str, str]) -> list[str]:
@@ -175,84 +178,15 @@ def _asked(config: Mapping[str, Any], constants: Mapping[str, str]) -> list[str]
 
 def _dtypes(config: Mapping[str, Any]) -> list[str]:
     return [
-        f"{_named(name, 'pointer', 0)}.dtype.element_ty == tl.{TRITON[facts['dtype']]}"
+        f"{named(name, 'pointer', 0)}.dtype.element_ty == tl.{TRITON[facts['dtype']]}"
         for name, facts in config["tensors"].items()
         if facts["shape"] and facts["dtype"]
     ]
 
 
-def _module(
-    name: str,
-    parameters: Sequence[Mapping[str, Any]],
-    constants: Mapping[str, str],
-    wide: str,
-    variants: Sequence[_Variant],
-    configs: Sequence[Mapping[str, Any]],
-) -> str:
-    imports = dict.fromkeys(line for config in configs for line in config["imports"])
-    functions = {one.callee: _renamed(one.config, one.callee) for one in variants}
-    parts = [
-        _HEAD + "".join(f"{line}\n" for line in imports if line not in _HEAD),
-        *(f"@triton.jit\n{_bare(text)}\n" for text in _helpers(name, configs).values()),
-        *(f"{text}\n" for text in functions.values()),
-        _entry(name, parameters, constants, wide, variants),
-    ]
-    return "\n\n".join(parts)
-
-
-def _helpers(name: str, configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for config in configs:
-        for helper, text in sorted(config["helpers"].items()):
-            if found.setdefault(helper, text) != text or helper == name:
-                raise Refused(f"`{name}` uses two functions that are called `{helper}`")
-    return found
-
-
-def _bare(text: str) -> str:
-    return text.removeprefix("@triton.jit\n")
-
-
-def _renamed(config: Mapping[str, Any], callee: str) -> str:
-    head = f"def {config['function']}("
-    before, _, behind = str(config["source"]).partition(head)
-    return f"{before}def {callee}({behind}"
-
-
-def _entry(
-    name: str,
-    parameters: Sequence[Mapping[str, Any]],
-    constants: Mapping[str, str],
-    wide: str,
-    variants: Sequence[_Variant],
-) -> str:
-    words = [one["name"] for one in parameters]
-    words += [f"{one}: tl.constexpr" for one in (*constants.values(), wide)]
-    lines = [f"@triton.jit\ndef {name}({', '.join(words)}):"]
-    keyword = "if"
-    for variant in variants:
-        conditions = " and ".join(f"({one})" for one in variant.conditions) or "True"
-        lines.append(f"    {keyword} {conditions}:")
-        lines.append(f"        {variant.callee}({', '.join(_passed(variant.config, wide))})")
-        keyword = "elif"
-    lines += ["    else:", "        tl.static_assert(False, 'no config has these constants')"]
-    return "\n".join(lines) + "\n"
-
-
-def _passed(config: Mapping[str, Any], wide: str) -> Iterator[str]:
-    for one in config["parameters"]:
-        word = _named(one["tensor"], one["kind"], one["axis"])
-        if one["kind"] in ("size", "stride"):
-            yield f"{word} if {wide} else tl.cast({word}, tl.int32)"
-        elif one["kind"] == "constant":
-            yield repr(config["tensors"][one["tensor"]]["value"])
-        else:
-            yield word
-
-
 def _tensor(name: str, configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     facts = [config["tensors"][name] for config in configs]
-    bounds = zip(*(one["bounds"] for one in facts))
+    bounds = zip(*(one["bounds"] for one in facts), strict=True)
     return {
         "rank": len(facts[0]["shape"]),
         "constant": all(one["constant"] for one in facts),
@@ -261,7 +195,7 @@ def _tensor(name: str, configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _config(
-    config: Mapping[str, Any], constants: Mapping[str, str], variants: Sequence[_Variant]
+    config: Mapping[str, Any], constants: Mapping[str, str], variants: Sequence[Variant]
 ) -> dict[str, Any]:
     same = [one for one in variants if _key(one.config, constants) == _key(config, constants)]
     return {
