@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbuild.languages.expression import Expression
@@ -80,10 +80,11 @@ def _units(
 ) -> Iterator[Unit]:
     launch = op.launches[index]
     known = call.values(op.optional)
-    for when in (launch.when, candidate.when):
-        if when is not None and _decided(when, known) == 0:
-            return
-    wanted = [t for t in targets if not candidate.archs or t.is_one_of(candidate.archs)]
+    conditions = [when for when in (launch.when, candidate.when) if when is not None]
+    if any(_decided(when, known) == 0 for when in conditions):
+        return
+    bound = [when.bind(known) for when in conditions]
+    wanted = [target for target in targets if _fits(candidate.archs, bound, target)]
     for constants in _constants(launch, candidate, known):
         for aligned, target in itertools.product((True, False), wanted):
             yield Unit(
@@ -105,6 +106,25 @@ def _units(
                 ones=launch.ones if aligned else (),
                 int64=launch.int64,
             )
+
+
+def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: Target) -> bool:
+    """Whether a device that runs the target's code can be one that the conditions allow."""
+    if archs and not target.is_one_of(archs):
+        return False
+    if target.kind == "ptx":  # any later device may run it
+        return True
+    devices = [{"capability()": number} for number in _capabilities(target)]
+    return any(all(when.bind(one).constant != 0 for when in conditions) for one in devices)
+
+
+def _capabilities(target: Target) -> Iterable[int]:
+    """Of the devices that run a target's machine code, as `capability()` gives them."""
+    arch = target.capability
+    if arch is None:
+        return (0,)
+    first = 10 * arch.major + arch.minor
+    return (first,) if arch.feature == "a" else range(first, 10 * arch.major + 10)
 
 
 def _dtypes(launch: Launch, call: _Call) -> Iterator[tuple[str, str]]:

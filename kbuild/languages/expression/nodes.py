@@ -29,10 +29,14 @@ QUERIES: dict[str, int] = {
     "size": 2,
     "stride": 2,
     "sm_count": 0,
+    "capability": 0,
 }
 """Question about a tensor (or, without arguments, about the device) -> number of arguments.
 `itemsize` is in bytes, `stride` in elements, `has` is 1 when an optional tensor is given,
-`address` is where a tensor's first element lies."""
+`address` is where a tensor's first element lies, `capability` is 90 for CUDA's 9.0, and 0 for
+GPUs of others."""
+RUNTIME = ("address", "sm_count", "capability")
+"""Questions that only a real tensor on a real device answers, not a fake one."""
 
 
 @dataclass(frozen=True)

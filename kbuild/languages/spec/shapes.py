@@ -7,15 +7,13 @@ from typing import Any
 
 from kbuild.config.suggest import one_of
 from kbuild.languages.expression import Expression, ExpressionError, parse
-from kbuild.languages.expression.nodes import Name
+from kbuild.languages.expression.nodes import RUNTIME, Name
 from kbuild.languages.schema import Schema
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
 from kbuild.languages.spec.values import ShapeRule, Size
 
 ELLIPSIS = "..."
-DEVICE = ("sm_count", "address")
-"""Questions that only a device answers."""
 
 
 class Shapes:
@@ -130,14 +128,13 @@ class Shapes:
                 rules.pop(tensor)
 
     def _judge_device(self, rules: Mapping[str, ShapeRule], let: Mapping[str, Expression]) -> None:
-        """Shapes are known without a device."""
+        """Shapes are known without a device and without data."""
         for tensor, rule in rules.items():
             names = {name for dim in rule.dims if dim is not None for name in dim.names()}
             while found := {n for name in names & let.keys() for n in let[name].names()} - names:
                 names |= found
-            for name in sorted(names):
-                if name.startswith(DEVICE) and "(" in name:
-                    self._place.at(tensor).error(f"a shape cannot depend on `{name}`")
+            for name in sorted(name for name in names if name.partition("(")[0] in RUNTIME):
+                self._place.at(tensor).error(f"a shape cannot depend on `{name}`")
 
     def _judge_batch(self, rules: Mapping[str, ShapeRule]) -> None:
         has_batch = any(None in rules[name].dims for name in self._required if name in rules)

@@ -84,6 +84,7 @@ def test_an_argument_called_out():
         ('{ x = ["N"], out = ["size(out, 0)"] }', "`out` is not allocated yet"),
         ('{ x = ["N"], out = ["size(x, 1)"] }', "`x` has 1 dimension (column 1)"),
         ('{ x = ["N"], out = ["N * sm_count()"] }', "cannot depend on `sm_count()`"),
+        ('{ x = ["N"], out = ["capability()"] }', "cannot depend on `capability()`"),
         ('{ x = ["N"], out = ["address(x)"] }', "cannot depend on `address(x)`"),
         ('{ x = ["N"], out = ["size(b, 0)"] }', "`b` may be None"),
         ('{ x = ["N", -1], out = "x" }', "a dimension cannot be negative"),

@@ -86,6 +86,17 @@ def test_predicates_on_dtypes():
     }
 
 
+def test_predicates_on_the_device():
+    configs = '[{ BLOCK = 1, when = "capability() >= 89" }, { BLOCK = 2 }]'
+    op = without_optional(configs=configs)
+    named = [Target.parse(name) for name in ("sm_80", "sm_87a", "sm_90a", "gfx942", "compute_80")]
+    found = {(str(u.target), dict(u.constants)["BLOCK"]) for u in expand(op, named)}
+    assert found == {
+        *((str(target), 2) for target in named),
+        *((name, 1) for name in ("sm_80", "sm_90a", "compute_80")),
+    }
+
+
 def test_candidates_of_some_archs():
     configs = '[{ BLOCK = 1, archs = ["9.0"] }, { BLOCK = 2, archs = ["8.0", "gfx942"] }]'
     op = without_optional(configs=configs)
