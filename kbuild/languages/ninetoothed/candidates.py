@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kbuild.config.suggest import listed
-from kbuild.languages.expression import Expression, parse, parse_condition
+from kbuild.languages.expression import Expression, parse_condition
 from kbuild.languages.ninetoothed.facts import Config, Facts
 from kbuild.languages.spec.dtypes import DTYPES
 from kbuild.languages.spec.place import Place

@@ -75,9 +75,7 @@ class Sources:
         """A file's name in the project."""
         return os.path.relpath(file, self._folder) if Path(file).is_absolute() else file
 
-    def find_spec(
-        self, name: str, path: object = None, target: object = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
         del path, target
         if not self.owns(name):

@@ -119,9 +119,7 @@ class Standins:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
 
-    def find_spec(
-        self, name: str, path: object = None, target: object = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
         del path, target
         if name.partition(".")[0] not in self._names:

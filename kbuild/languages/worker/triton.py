@@ -42,13 +42,13 @@ class Compiler:
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
         sources = self._shelf.get(request)
-        found = kernels(sources.main(), sources.owns)
+        found = self._kernels(sources)
         return {"functions": [kernel.describe() for kernel in found.values()]}
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
         sources = self._shelf.get(request)
-        found = kernels(sources.main(), sources.owns)
+        found = self._kernels(sources)
         kernel = found.get(request["function"])
         if kernel is None:
             raise Refusal(f"`{sources.first}` has no kernel function `{request['function']}`")
@@ -57,6 +57,9 @@ class Compiler:
         code, facts = unit.image(compiled, said)
         Path(request["output"]).write_bytes(code)
         return facts
+
+    def _kernels(self, sources: Sources) -> Mapping[str, Kernel]:
+        return kernels(sources.main(), sources.owns)
 
     def _compiled(self, unit: _Unit, sources: Sources) -> tuple[Any, str]:
         said = io.StringIO()
@@ -156,9 +159,7 @@ class _Unit:
         jit = self.kernel.jit
         constants = {name: _value(value) for name, value in given.items()}
         missing = [
-            one
-            for one in jit.params
-            if one.name not in constants and one.name not in self._types
+            one for one in jit.params if one.name not in constants and one.name not in self._types
         ]
         computed = self._computed({one.name for one in missing}, constants)
         constants |= computed
@@ -294,7 +295,9 @@ def _owner(source: str) -> Any:
     import gc
 
     own = (one for one in gc.get_objects() if type(one).__name__ == "JITFunction")
-    return next((one for one in own if getattr(one, "_src", getattr(one, "src", "")) == source), None)
+    return next(
+        (one for one in own if getattr(one, "_src", getattr(one, "src", "")) == source), None
+    )
 
 
 def _first_line(owner: Any) -> int:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import triton as triton_  # type: ignore[import-not-found]
-from kbuild.languages.worker.functions import Kernel
-from kbuild.languages.worker.protocol import Refusal
-from kbuild.languages.worker.sources import Sources
 
 from kbuild.languages.worker import triton
+from kbuild.languages.worker.functions import Kernel
 from kbuild.languages.worker.ninetoothed.generate import generate, place_of, without_gpu
 from kbuild.languages.worker.ninetoothed.inputs import Inputs, Recorder, collect
 from kbuild.languages.worker.ninetoothed.merge import merge
+from kbuild.languages.worker.protocol import Refusal
+from kbuild.languages.worker.sources import Sources
 
 
 class _Made(NamedTuple):

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.worker.protocol import Refusal
-
 from kbuild.languages.worker.ninetoothed.inputs import Inputs
+from kbuild.languages.worker.protocol import Refusal
 
 _KNOWN = {*dir(builtins), "triton"}
 _PARTS = re.compile(r"ninetoothed_(?P<source>\w+)_(?P<kind>pointer|size|stride)(?:_(?P<axis>\d+))?")

@@ -11,9 +11,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kbuild.languages.worker.protocol import Refusal
-
 from kbuild.languages.worker.ninetoothed.module import Entry, Variant, module, named
+from kbuild.languages.worker.protocol import Refusal
 
 TRITON = {
     "fp16": "float16",
