@@ -8,11 +8,11 @@ from ninetoothed import Tensor
 BLOCK_SIZES = (512, 1024, 2048)
 
 
-def arrangement(input, other, output, block_size):
+def arrangement(input, other, output, block_size):  # noqa: A002
     return tuple(tensor.tile((block_size,)) for tensor in (input, other, output))
 
 
-def application(input, other, output):
+def application(input, other, output):  # noqa: A002
     output = input + other  # noqa: F841
 
 

@@ -21,7 +21,7 @@ REPO_ID = "kbuild-examples/mm-ninetoothed"
 DTYPES = [torch.float16, torch.bfloat16]
 SIZE = 512
 LAYOUTS = {
-    "contiguous": lambda: matrix(),
+    "contiguous": lambda: matrix(SIZE, SIZE),
     "transposed": lambda: matrix().t(),
     "columns apart": lambda: matrix(SIZE, 2 * SIZE)[:, ::2],
     "rows apart": lambda: matrix(SIZE, 1000)[:, :SIZE],
@@ -146,4 +146,4 @@ kernel = get_kernel({REPO_ID!r}, version=1)
 x = torch.eye(512, device="cuda", dtype=torch.float16)
 assert torch.equal(kernel.mm(x, x), x)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)  # noqa: TID251

@@ -25,7 +25,7 @@ class NineToothed(Triton):
     """Kernels with `premake` and `configs`, as `ninetoothed.build` takes them."""
 
     name = "ninetoothed"
-    worker = "ninetoothed"
+    worker = "ninetoothed.compiler"
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
