@@ -41,7 +41,8 @@ def test_options_have_defaults_that_do_not_depend_on_a_gpu():
 
 
 def test_arguments_are_asked_of_the_tensors():
-    op, _ = completed(schema='"k(Tensor x, Tensor y) -> Tensor sum"', shapes='{ x = ["N"], y = ["N"], sum = ["N"] }', args='{ out = "sum" }')  # fmt: skip
+    section = ADD.replace("Tensor out", "Tensor sum").replace("out =", "sum =")
+    op, _ = completed(section=section, args='{ out = "sum" }')
     args = {name: str(source) for name, source in op.launches[0].args}
     assert args == {
         "x_ptr": "x",
