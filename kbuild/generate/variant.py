@@ -8,7 +8,7 @@ from typing import Any
 from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.generate import templates
 from kbuild.generate.metadata import metadata_text
-from kbuild.plan import BINDING, Component, VariantPlan
+from kbuild.plan import BINDING, AotKernel, Component, VariantPlan
 
 LANGUAGES = "project/cmake/languages"
 
@@ -20,19 +20,21 @@ def variant_text(plan: VariantPlan) -> str:
 
 def ops_text(plan: VariantPlan) -> str:
     """The `_ops.py` of the variant."""
-    return _ops(FRAMEWORKS.get(plan.framework), plan.ops_name, extension_file(plan))
+    framework = FRAMEWORKS.get(plan.framework)
+    return _ops(framework, plan.ops_name, extension_file(plan), aot=bool(plan.aot))
 
 
 def ops_template(plan: VariantPlan) -> tuple[str, str]:
     """File name and text of what CMake makes the `_ops.py` of all variants of a framework from."""
     framework = FRAMEWORKS.get(plan.framework)
-    name = f"{framework.ops_template.removesuffix('.j2')}.in"
-    return name, _ops(framework, "@KBUILD_OPS_NAME@", "@KBUILD_EXTENSION_FILE@")
+    stem, aot = framework.ops_template.removesuffix(".py.j2"), bool(plan.aot)
+    name = f"{stem}{'_aot' if aot else ''}.py.in"
+    return name, _ops(framework, "@KBUILD_OPS_NAME@", "@KBUILD_EXTENSION_FILE@", aot=aot)
 
 
-def _ops(framework: Framework, ops_name: str, extension: str) -> str:
+def _ops(framework: Framework, ops_name: str, extension: str, *, aot: bool) -> str:
     template = f"project/{framework.ops_template}"
-    return templates.render(template, ops_name=ops_name, extension_file=extension)
+    return templates.render(template, ops_name=ops_name, extension_file=extension, aot=aot)
 
 
 def extension_file(plan: VariantPlan) -> str:
@@ -61,6 +63,19 @@ def _values(plan: VariantPlan) -> dict[str, Any]:
         "languages": [language for language in plan.languages if language not in device],
         "device_languages": device,
         "components": [_component(part, framework) for part in plan.components],
+        "aot": [_launcher(kernel, plan, framework) for kernel in plan.aot],
+    }
+
+
+def _launcher(kernel: AotKernel, plan: VariantPlan, framework: Framework) -> Mapping[str, Any]:
+    """A component whose one source is generated: it sees Torch's stable headers, and its name."""
+    variant = plan.parsed_variant
+    floor = variant.framework_version if variant.framework == "torch-stable-abi" else None
+    name = f"{framework.name_macro}={plan.ops_name}"
+    return {
+        "name": kernel.name,
+        "definitions": (*framework.definitions(plan.ops_name, floor), name),
+        "depends": (framework.table,),
     }
 
 

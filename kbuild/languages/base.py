@@ -78,6 +78,19 @@ class Language:
         """Every distribution that is installed in the environment, each at an exact version."""
         return tuple(pins)
 
+    def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:
+        """Which assemblers its workers use: environment variable -> a name in the environment.
+
+        The names are those of `environment.Environments.assembler`.
+        """
+        del pins, flavour
+        return {}
+
+    def program(self, pins: Sequence[str], flavour: str, target: Target) -> str | None:
+        """The one of `programs` that assembles for a target; None where there is none."""
+        del pins, flavour, target
+        return None
+
     def expand(
         self,
         op: OpSpec,

@@ -70,7 +70,7 @@ class ImageCache:
         stem = self._stem(key)
         facts = made.image.to_json() if made.image else None
         record = {"format": _FORMAT, "code": _digest(made.code), "image": facts}
-        text = json.dumps({**record, "reason": made.reason}, sort_keys=True)
+        text = json.dumps({**record, "reason": made.reason})
         with suppress(OSError):
             stem.parent.mkdir(parents=True, exist_ok=True)
             replace_atomically(stem.with_suffix(".o"), made.code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 _SAID = 4000
 """Characters of its last words that are worth keeping."""
 _BLOCK = 1 << 16
+_PEAK = re.compile(r"^VmHWM:\s+(?P<kib>\d+)", re.MULTILINE)
 
 
 class WorkerDiedError(Exception):
@@ -73,6 +75,16 @@ class Conversation:
     def lives(self) -> bool:
         """False when it has ended."""
         return self._process.poll() is None
+
+    @property
+    def peak(self) -> int:
+        """MiB of physical memory that it held at most; 0 when it has ended."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return 0
+        found = _PEAK.search(status)
+        return int(found["kib"]) // 1024 if found else 0
 
     def ask(self, request: Mapping[str, Any], patience: float) -> Mapping[str, Any]:
         """The answer to one request.

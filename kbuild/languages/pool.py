@@ -41,13 +41,17 @@ class Pool:
         self._closed = False
 
     @contextmanager
-    def worker(self, kind: Kind) -> Iterator[Conversation]:
+    def worker(self, kind: Kind, *, fresh: bool = False) -> Iterator[Conversation]:
         """A worker for one thread; one that dies meanwhile is not kept.
+
+        Args:
+            kind: which.
+            fresh: start one, whichever there are.
 
         Raises:
             WorkerDiedError: it cannot be started, or the pool is closed.
         """
-        worker = self._take(kind)
+        worker = self._take(kind, fresh=fresh)
         try:
             yield worker
         finally:
@@ -66,17 +70,22 @@ class Pool:
             _end(worker)
 
     @property
+    def is_closed(self) -> bool:
+        """True when nothing is started any more."""
+        return self._closed
+
+    @property
     def count(self) -> int:
         """Workers that there are."""
         with self._condition:
             return len(self._idle) + len(self._busy) + self._pending
 
-    def _take(self, kind: Kind) -> Conversation:
+    def _take(self, kind: Kind, *, fresh: bool) -> Conversation:
         with self._condition:
             while True:
                 if self._closed:
                     raise WorkerDiedError("is not started: kbuild is stopping", "")
-                found = self._of(kind)
+                found = None if fresh else self._of(kind)
                 if found is not None:
                     self._busy.add(found)
                     return found

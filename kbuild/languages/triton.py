@@ -38,6 +38,8 @@ TYPES = {
 _PIN = re.compile(r"triton==(?P<version>\d+\.\d+(?:\.\d+)*)")
 _DEFAULT = {"cuda": ("8.0+PTX", "9.0", "10.0", "12.0"), "rocm": ("gfx90a", "gfx942", "gfx1100")}
 """Archs where the section says none. 8.6 and 8.9 run the code for 8.0, what is newer its PTX."""
+_PTXAS = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
+"""What Triton assembles with: below 9.0, and from there on."""
 _ONE_CHIP = Version.parse("9.0")
 """From here on Triton compiles for one chip alone, and so is its PTX."""
 _FALLBACK = Target("sm_80", "ptx")
@@ -75,6 +77,15 @@ class Triton(Language):
             # Nobody asked for the defaults.
             notes += [note] if note and archs is not None else []
         return Resolved(tuple(found), tuple(notes))
+
+    def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:
+        """See `Language.programs`."""
+        names = release_of(version_of(pins) or "").assemblers(flavour)
+        return dict(zip(_PTXAS, names, strict=False))
+
+    def program(self, pins: Sequence[str], flavour: str, target: Target) -> str | None:
+        """See `Language.program`."""
+        return release_of(version_of(pins) or "").assembler(flavour, target)
 
     def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
         """See `Language.request`."""

@@ -17,6 +17,7 @@ from kbuild.pipeline.plans import fitted, plan
 from kbuild.pipeline.tools import tools_of
 from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
 from kbuild.pipeline.variant import Site, attempt, fetch, up_to_date
+from kbuild.pipeline.workshop import workshop_for
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
 from kbuild.project import Project
@@ -108,13 +109,23 @@ def _together(site: Site, plans: Sequence[VariantPlan]) -> list[Built]:
     options, doors = site.options, site.doors
     budget = budget_of(options.jobs, options.memory, options.seconds)
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
-    with opened(budget, doors.cache, keeps=options.objects) as run:
+    with (
+        opened(budget, doors.cache, keeps=options.objects) as run,
+        workshop_for(plans, run, doors) as workshop,
+    ):
         with doors.ui.progress(title, 0) as progress:
             together = Together(progress)
             tasks = [
                 Task(
                     made.variant,
-                    partial(attempt, site, made, run=run, tell=together.part(made.variant)),
+                    partial(
+                        attempt,
+                        site,
+                        made,
+                        run=run,
+                        tell=together.part(made.variant),
+                        workshop=workshop,
+                    ),
                     partial(fetch, site, made),
                 )
                 for made in longest_first(plans)
@@ -138,7 +149,9 @@ def _concluded(
     from kbuild.build.report import VariantOutcome
 
     outcomes = [
-        VariantOutcome(made.variant, result.status, result.seconds, made.archs, result.path)
+        VariantOutcome(
+            made.variant, result.status, result.seconds, made.archs, result.path, result.images
+        )
         for made, result in zip(plans, results, strict=True)
     ]
     folder = Workspace.report_of(site.project.root)

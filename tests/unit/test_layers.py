@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # From the top down; a module may import its own layer and those below. A part of a part has a layer
-# of its own where it is named: `build.toml` is judged with what reads a language's section.
+# of its own where it is named: `build.toml` is judged with what reads a language's section, and a
+# plan asks a language, as it asks a backend, what is compiled for.
 LAYERS = (
     ("__main__",),
     ("cli",),
@@ -35,7 +36,17 @@ LAYERS = (
     ),
     ("generate", "scaffold", "metadata", "digest"),
     ("planning", "plan"),
-    ("backends", "frameworks", "matrix", "identity", "project"),
+    (
+        "backends",
+        "frameworks",
+        "matrix",
+        "identity",
+        "project",
+        "languages.base",
+        "languages.expand",
+        "languages.unit",
+        "languages.target",
+    ),
     ("config", "languages.spec"),
     (
         "languages.expression",

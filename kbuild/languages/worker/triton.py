@@ -126,6 +126,7 @@ class _Unit:
             "shared": facts["shared"],
             "threads": facts["num_warps"] * self._target["warp"],
             "cluster": [ctas, 1, 1],
+            "tensor_maps": [],
             "scratch": facts.get("global_scratch_size") or 0,
             "scratch_align": facts.get("global_scratch_align") or 1,
             "profile_scratch": facts.get("profile_scratch_size") or 0,

@@ -1,0 +1,195 @@
+"""From the kernels of a plan that are written in DSLs to generated sources: launchers with images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from kbuild.config.issue import Issue
+from kbuild.config.load import located
+from kbuild.errors import ConfigError
+from kbuild.fileset import FileSet
+from kbuild.languages.base import LANGUAGES, Function
+from kbuild.languages.compiled import Compiled
+from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher
+from kbuild.languages.package import FOLDER, package_files
+from kbuild.languages.shipped import shipped
+from kbuild.languages.spec import Bound, Launch, OpSpec, bind, read_section
+from kbuild.languages.spec.place import Place
+from kbuild.languages.tablefile import read_tables
+from kbuild.languages.tables import Table
+from kbuild.languages.target import Target
+from kbuild.languages.unit import Unit
+from kbuild.plan import AotKernel, VariantPlan
+from kbuild.sourcetree import SourceTree
+
+if TYPE_CHECKING:
+    from kbuild.languages.workshop import Tell, Workshop
+
+
+Images: TypeAlias = "tuple[tuple[AotKernel, tuple[Compiled, ...]], ...]"
+"""Every kernel with its images."""
+
+
+@dataclass(frozen=True)
+class Produced:
+    """What the kernels of one plan come to."""
+
+    files: FileSet
+    compiled: Images
+
+    def python(self) -> Iterator[tuple[str, bytes]]:
+        """What goes into the package: path relative to the variant directory, and content."""
+        for path, data in self.files.items():
+            if path.startswith(f"{FOLDER}/"):
+                yield path.removeprefix(f"{FOLDER}/"), data
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """A launch with the function that it names."""
+
+    launch: Launch
+    """With its real candidates, also where these are the kernel's own."""
+    bound: Bound
+
+
+def produce(plan: VariantPlan, root: Path, workshop: Workshop, tell: Tell) -> Produced:
+    """Compile what the plan's kernels in DSLs need, and generate what launches it.
+
+    Args:
+        plan: of one variant.
+        root: the project.
+        workshop: compiles, and remembers what it compiled.
+        tell: told of each unit.
+
+    Raises:
+        ConfigError: a section does not fit its functions, or a tuned table is broken.
+        BuildError: a unit did not compile.
+        IncompleteError: the time was over before everything was compiled.
+    """
+    joined = [(kernel, *_joined(kernel, root, workshop)) for kernel in plan.aot]
+    files, compiled = FileSet(), []
+    has_module = any(source for part in plan.components for source in part.compiled)
+    for position, (kernel, ops, launches) in enumerate(joined):
+        tables = read_tables(root, kernel.tables)
+        made = _compiled(kernel, root, workshop, tell, _wanted(kernel, ops, launches, tables))
+        launched = tuple(_launched(op, launches, made) for op in ops)
+        module = position == 0 and not has_module
+        text = launcher(kernel.name, launched, tables, module=module, control=kernel.keep_all)
+        files = files.merge(text)
+        compiled.append((kernel, made))
+    specs = [op for _, ops, _ in joined for op in ops]
+    files = files.merge(package_files(specs))
+    return Produced(files, tuple(compiled))
+
+
+def _joined(
+    kernel: AotKernel, root: Path, workshop: Workshop
+) -> tuple[tuple[OpSpec, ...], Mapping[tuple[str, int], _Joined]]:
+    """The section's ops, and by op and index every launch with its function."""
+    reading = read_section(kernel.name, kernel.section)
+    issues = [issue for issue in reading.issues if issue.severity == "error"]
+    _refuse(issues, root)
+    functions = workshop.describe(kernel, root)
+    place, found = Place(("kernel", kernel.name)), {}
+    for op in reading.ops:
+        for index, launch in enumerate(op.launches):
+            one = _join(op, launch, functions, place)
+            if one is not None:
+                found[op.name, index] = one
+    _refuse(place.issues, root)
+    return reading.ops, found
+
+
+def _join(
+    op: OpSpec, launch: Launch, functions: Mapping[str, Function], outer: Place
+) -> _Joined | None:
+    place = Place(launch.path, outer.issues)
+    function = next((functions[name] for name in launch.functions if name in functions), None)
+    if launch.autotune and function is not None:
+        if not function.candidates:
+            hint = "list candidates in `configs`, or decorate the function"
+            place.at("configs").error(f"`{function.name}` brings no candidates of its own", hint)
+            return None
+        launch = replace(launch, candidates=function.candidates)
+    known = {name: one.parameters for name, one in functions.items()}
+    bound = bind(op, launch, known, place)
+    return None if bound is None else _Joined(launch, bound)
+
+
+def _refuse(issues: Sequence[Issue], root: Path) -> None:
+    if any(issue.severity == "error" for issue in issues):
+        raise ConfigError(located(issues, SourceTree(root)))
+
+
+def _wanted(
+    kernel: AotKernel,
+    ops: Sequence[OpSpec],
+    launches: Mapping[tuple[str, int], _Joined],
+    tables: Sequence[Table],
+) -> Iterator[tuple[Unit, Bound]]:
+    """Every unit once, in the order of the section, with the function that it compiles."""
+    targets = tuple(map(Target.parse, kernel.targets))
+    language, seen = LANGUAGES.get(kernel.language), set[str]()
+    for op in ops:
+        for target in targets:
+            reduced = replace(
+                op,
+                launches=tuple(
+                    _shipped(kernel, op, index, launches[op.name, index], tables, target, targets)
+                    for index in range(len(op.launches))
+                ),
+            )
+            for unit in language.expand(reduced, (target,)):
+                text = repr(unit)
+                if text not in seen:
+                    seen.add(text)
+                    yield unit, launches[op.name, unit.launch].bound
+
+
+def _shipped(  # noqa: PLR0917
+    kernel: AotKernel,
+    op: OpSpec,
+    index: int,
+    joined: _Joined,
+    tables: Sequence[Table],
+    target: Target,
+    targets: Sequence[Target],
+) -> Launch:
+    candidates = shipped(
+        joined.launch,
+        tables,
+        kernel.name,
+        op.name,
+        index,
+        target,
+        among=targets,
+        keep_all=kernel.keep_all,
+    )
+    return replace(joined.launch, candidates=candidates, autotune=False)
+
+
+def _compiled(
+    kernel: AotKernel,
+    root: Path,
+    workshop: Workshop,
+    tell: Tell,
+    wanted: Iterator[tuple[Unit, Bound]],
+) -> tuple[Compiled, ...]:
+    return workshop.compile(kernel, root, tuple(wanted), tell)
+
+
+def _launched(
+    op: OpSpec, launches: Mapping[tuple[str, int], _Joined], made: Sequence[Compiled]
+) -> LaunchedOp:
+    found = []
+    for index in range(len(op.launches)):
+        one = launches[op.name, index]
+        own = tuple(
+            each for each in made if (each.unit.op, each.unit.launch) == (op.name, index)
+        )
+        found.append(LaunchedLaunch(one.launch, one.bound, own))
+    return LaunchedOp(op, tuple(found))
