@@ -73,15 +73,16 @@ def catalog(*, plugins: bool = False) -> Catalog:
         general_sections={b.name: b.general for b in backends if b.general is not None},
         backends=tuple(b.name for b in backends),
         arch_keys={b.name: (b.arch_key, b.check_arch) for b in backends if b.arch_key is not None},
-        languages=_languages,
+        language=_language,
     )
 
 
-def _languages() -> dict[str, Refuses]:
-    """Every DSL that kernels are built from; the modules are imported when a project has some."""
+def _language(name: str) -> Refuses | None:
+    """How a DSL judges its toolchain, where kernels are built from it; imported when asked for."""
     from kbuild.languages.base import LANGUAGES
 
-    return {language.name: language.refuses for language in LANGUAGES.load(plugins=True)}
+    language = LANGUAGES.find(name)
+    return language.refuses if language else None
 
 
 def open_project(root: Path, tree: SourceTree | None = None) -> Project:

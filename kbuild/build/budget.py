@@ -17,7 +17,7 @@ from kbuild.build import objectcache
 from kbuild.build.jobserver import JobServer, serve
 from kbuild.build.memory import memory_budget
 from kbuild.build.unit.settings import Settings
-from kbuild.errors import IncompleteError, UsageError
+from kbuild.errors import UsageError
 from kbuild.run import interpreter_name
 
 LAUNCHED = ("CXX", "CUDA", "HIP", "OBJCXX")
@@ -83,26 +83,6 @@ class Run:
     def is_ending(self) -> bool:
         """True when no new work may start."""
         return self.stopped.is_set() or self.budget.is_over
-
-    @contextmanager
-    def token_lent(self) -> Iterator[None]:
-        """Give back the token of the variant whose thread this is, until the block ends.
-
-        Raises:
-            IncompleteError: no new work may start any more.
-        """
-        if self.server is None:
-            yield
-            return
-        self.server.release()
-        try:
-            yield
-        finally:
-            is_held = self.server.acquire(lambda: self.is_ending)
-            if not is_held:
-                self.server.owe()
-        if not is_held:
-            raise IncompleteError("not finished, the time budget was over")
 
     def environment(
         self, variant: str, root: Path, compilers: Iterable[tuple[str, str]] = ()

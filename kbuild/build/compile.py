@@ -88,13 +88,12 @@ class Compilation:
         )
 
     def _produce(self) -> Produced | None:
-        """Have the kernels in DSLs compiled; the variant's token is for those who do it."""
+        """Have the kernels in DSLs compiled, with the variant's own token and those that are free."""
         if not self.plan.aot or self.workshop is None:
             return None
         from kbuild.languages.produce import produce
 
-        with self.run.token_lent():
-            return produce(self.plan, self.space.project, self.workshop, self.tell)
+        return produce(self.plan, self.space.project, self.workshop, self.tell)
 
     def _copy_generated(self, produced: Produced | None) -> None:
         """What Python has to know of generated ops lies in the package, beside `_ops.py`."""

@@ -12,7 +12,6 @@ import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 
 _TOKEN = b"+"
 _POLL = 0.1
@@ -25,8 +24,6 @@ class JobServer:
         self.path = path
         self.jobs = jobs
         self._pipe = pipe
-        self._lock = Lock()
-        self._owed = 0
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -42,17 +39,8 @@ class JobServer:
         return False
 
     def release(self) -> None:
-        """Put a token back, unless one is owed."""
-        with self._lock:
-            if self._owed:
-                self._owed -= 1
-                return
+        """Put a token back."""
         os.write(self._pipe, _TOKEN)
-
-    def owe(self) -> None:
-        """Note that whoever releases next does not hold a token."""
-        with self._lock:
-            self._owed += 1
 
     def drain(self) -> int:
         """Take all tokens that nobody holds; returns how many there were."""

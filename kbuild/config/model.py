@@ -231,8 +231,9 @@ class Catalog:
     """Every name that `general.backends` may hold."""
     arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch)."""
-    languages: Callable[[], Mapping[str, Refuses]] = dict
-    """Python DSLs that kernels can be built from, with why a toolchain cannot be used."""
+    language: Callable[[str], Refuses | None] = lambda _: None
+    """From the name of a Python DSL to why a toolchain cannot be used; None when no kernels are
+    built from it."""
 
     @property
     def language_backends(self) -> tuple[str, ...]:

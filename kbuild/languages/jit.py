@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from kbuild.languages.expression import Expression
 from kbuild.languages.expression.nodes import Name
 from kbuild.languages.spec import Bound, Candidate, Constant, Launch, OpSpec, Source
 from kbuild.languages.spec.fake import QUERIES, empty_source, sizes_source
-from kbuild.languages.worker.names import module_name
 
 SOURCES = "_aot_sources"
 """Folder of the authors' sources, in the package."""
@@ -77,6 +77,21 @@ def jit_source(op: OpSpec, launches: Joined) -> str:
     return head + "".join(f"    {line}\n" for line in lines)
 
 
+def module_of(path: str) -> str:
+    """The name that a source is imported by: `torch-ext/my/ops.py` is `my.ops`."""
+    parts = list(PurePosixPath(path).with_suffix("").parts)
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts.pop()
+    odd = [index for index, part in enumerate(parts) if not part.isidentifier()]
+    return ".".join(parts[odd[-1] + 1 :] if odd else parts)
+
+
+def file_of(path: str) -> str:
+    """Where a source lies below `SOURCES`."""
+    name = module_of(path).replace(".", "/")
+    return f"{name}/__init__.py" if path.endswith("/__init__.py") else f"{name}.py"
+
+
 def _listed(op: OpSpec) -> str:
     return "(_results,)" if len(op.results) == 1 else "_results"
 
@@ -98,7 +113,7 @@ def _body(op: OpSpec, launch: Launch, bound: Bound) -> Iterator[str]:
         yield f"{constant.name} = _candidate[{constant.name!r}] = {_constant(op, constant)}"
     grid = ", ".join(f"int({_python(op, axis)})" for axis in launch.grid)
     arguments = ", ".join(f"{name}={_value(op, source)}" for name, source in bound.arguments)
-    module = module_name(op.sources[0])
+    module = module_of(op.sources[0])
     yield f"_kernel = _function({module!r}, {bound.function!r})"
     if launch.autotune:
         yield "_kernel = getattr(_kernel, 'fn', _kernel)"

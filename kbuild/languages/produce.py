@@ -17,6 +17,7 @@ from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher
 from kbuild.languages.package import FOLDER, package_files
 from kbuild.languages.shipped import shipped
 from kbuild.languages.spec import Bound, Launch, OpSpec, bind, read_section
+from kbuild.languages.spec.keep import with_candidates
 from kbuild.languages.spec.place import Place
 from kbuild.languages.tablefile import read_tables
 from kbuild.languages.tables import Table
@@ -81,9 +82,16 @@ def produce(plan: VariantPlan, root: Path, workshop: Workshop, tell: Tell) -> Pr
         text = launcher(kernel.name, launched, tables, module=module, control=kernel.keep_all)
         files = files.merge(text)
         compiled.append((kernel, made))
-    specs = [op for _, ops, _ in joined for op in ops]
-    files = files.merge(package_files(specs))
+    specs = [(op, _functions(op, launches)) for _, ops, launches in joined for op in ops]
+    files = files.merge(package_files(specs, root))
     return Produced(files, tuple(compiled))
+
+
+def _functions(
+    op: OpSpec, launches: Mapping[tuple[str, int], _Joined]
+) -> list[tuple[Launch, Bound]]:
+    found = (launches[op.name, index] for index in range(len(op.launches)))
+    return [(one.launch, one.bound) for one in found]
 
 
 def _joined(
@@ -112,15 +120,12 @@ def _join(
 ) -> _Joined | None:
     place = Place(launch.path, outer.issues)
     function = next((functions[name] for name in launch.functions if name in functions), None)
-    if launch.autotune and function is not None:
-        if not function.candidates:
-            hint = "list candidates in `configs`, or decorate the function"
-            place.at("configs").error(f"`{function.name}` brings no candidates of its own", hint)
-            return None
-        launch = replace(launch, candidates=function.candidates)
+    whole = with_candidates(op, launch, function.candidates, place) if function else launch
+    if whole is None:
+        return None
     known = {name: one.parameters for name, one in functions.items()}
-    bound = bind(op, launch, known, place)
-    return None if bound is None else _Joined(launch, bound)
+    bound = bind(op, whole, known, place)
+    return None if bound is None else _Joined(whole, bound)
 
 
 def _refuse(issues: Sequence[Issue], root: Path) -> None:

@@ -7,6 +7,7 @@ others wait for it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -65,6 +66,8 @@ class Workshop:
         self._places: dict[tuple[str, tuple[str, ...], str], Workplace] = {}
         self._made: dict[str, Future[Made | Refusal]] = {}
         self._described: dict[str, Future[Mapping[str, Any]]] = {}
+        self._took: dict[str, float] = {}
+        """Seconds, by key: what was compiled in this run."""
 
     def prepare(self, kernel: Kernel) -> Workplace:
         """Install what the kernel's compiler needs, where it is not there.
@@ -134,7 +137,9 @@ class Workshop:
         refused = [(unit, made) for unit, made in results if isinstance(made, Refusal)]
         if refused:
             raise of_units(kernel.name, refused, len(units))
-        return _fitting(kernel, [(unit, m) for unit, m in results if isinstance(m, Made)], note)
+        took = [self._took.get(one.key) for one in units]
+        made = [(unit, m) for unit, m in results if isinstance(m, Made)]
+        return _fitting(kernel, made, took, note)
 
     def close(self) -> None:
         """End all workers; what waits for them fails."""
@@ -157,7 +162,9 @@ class Workshop:
 
         def perform(one: _Wanted) -> None:
             with _settled(one.made):
+                began = time.monotonic()
                 made = self._bench.compile(one.asked, one.unit)
+                self._took[one.key] = time.monotonic() - began
                 if isinstance(made, Made):
                     self._cache.keep(one.key, made)
                 one.made.set_result(made)
@@ -219,13 +226,22 @@ def _settled(future: Future[T]) -> Iterator[None]:
         raise
 
 
-def _fitting(kernel: Kernel, made: Sequence[tuple[Unit, Made]], note: Note) -> tuple[Compiled, ...]:
+def _fitting(
+    kernel: Kernel,
+    made: Sequence[tuple[Unit, Made]],
+    took: Sequence[float | None],
+    note: Note,
+) -> tuple[Compiled, ...]:
     """The images that there are.
 
     Raises:
         BuildError: a launch has none for one of its targets.
     """
-    found = [Compiled(unit, one.image, one.code) for unit, one in made if one.image is not None]
+    found = [
+        Compiled(unit, one.image, one.code, seconds=seconds or 0.0, cached=seconds is None)
+        for (unit, one), seconds in zip(made, took, strict=True)
+        if one.image is not None
+    ]
     served = {_place(one.unit) for one in found}
     for unit, one in made:
         if one.image is None and _place(unit) not in served:

@@ -26,6 +26,7 @@ from kbuild.store import store_of
 
 if TYPE_CHECKING:  # what only a build that has something to do needs
     from kbuild.build.budget import Run
+    from kbuild.languages.workshop import Workshop
 
 
 def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built, ...]:
@@ -130,10 +131,17 @@ def _together(site: Site, plans: Sequence[VariantPlan]) -> list[Built]:
                 )
                 for made in longest_first(plans)
             ]
-            ended = run_all(tasks, run, doors.runner.stop)
+            ended = run_all(tasks, run, partial(_interrupt, doors, workshop))
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[made.variant] or _not_started(made) for made in plans]
         return _concluded(site, plans, results, run)
+
+
+def _interrupt(doors: Doors, workshop: Workshop | None) -> None:
+    """End every process of the run: those that were started here, and those that compile DSLs."""
+    doors.runner.stop()
+    if workshop is not None:
+        workshop.close()
 
 
 def _not_started(made: VariantPlan) -> Built:

@@ -22,7 +22,11 @@ def workshop_for(
     if not any(made.aot for made in plans):
         yield None
         return
+    from kbuild.languages.environment import Environments
     from kbuild.languages.workshop import Workshop
+    from kbuild.store import store_of
+    from kbuild.toolchains.wheels.installer import Installer
 
-    with closing(Workshop(run, doors.runner, doors.cache, doors.ui.say)) as workshop:
+    installer = Installer(doors.runner, store_of(doors.cache), say=doors.ui.say)
+    with closing(Workshop(run, Environments(installer))) as workshop:
         yield workshop

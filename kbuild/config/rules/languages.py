@@ -25,16 +25,17 @@ def languages(document: Document, context: Context) -> Iterator[Issue]:
             hint = one_of(language, (CXX, *DIALECTS))
             yield Issue(path, f"`{language}` is not a language", hint)
             continue
-        known = context.catalog.languages()
-        if language not in known:
+        refuses = context.catalog.language(language)
+        if refuses is None:
+            known = (name for name in DIALECTS if context.catalog.language(name))
             hint = f"this version builds {listed(sorted((CXX, *known)))}"
             yield Issue(path, f"kbuild cannot build `{language}` kernels yet", hint)
         yield from _backends(name, document, context)
         yield from _unknown_keys(name, section, document, context)
         issues = read_section(name, section).issues
         yield from issues
-        if not any(issue.path[2:3] == ("toolchain",) for issue in issues):
-            yield from _toolchain(name, document, known)
+        if refuses and not any(issue.path[2:3] == ("toolchain",) for issue in issues):
+            yield from _toolchain(name, document, refuses)
 
 
 def extensions(document: Document, _: Context) -> Iterator[Issue]:
@@ -45,12 +46,11 @@ def extensions(document: Document, _: Context) -> Iterator[Issue]:
             yield Issue(("kernel", name, "language"), message, "use `[torch]`")
 
 
-def _toolchain(name: str, document: Document, known: Mapping[str, Refuses]) -> Iterator[Issue]:
+def _toolchain(name: str, document: Document, refuses: Refuses) -> Iterator[Issue]:
     path = ("kernel", name, "toolchain")
     one = document.text(*path)
     pins = [one] if one is not None else [pin for _, pin in document.strings(*path)]
-    refuses = known.get(document.text("kernel", name, "language") or "")
-    reason = refuses(pins) if refuses and pins else None
+    reason = refuses(pins) if pins else None
     if reason is not None:
         what, _, hint = reason.partition("; ")
         yield Issue(path, what, hint)

@@ -9,7 +9,7 @@ from kbuild.languages.expression.nodes import Name, Query
 from kbuild.languages.schema import Default, Symbol
 from kbuild.languages.spec.values import OpSpec, ShapeRule
 
-_QUERIES = {
+QUERIES = {
     "numel": "{tensor}.numel()",
     "dim": "{tensor}.dim()",
     "itemsize": "{tensor}.element_size()",
@@ -32,7 +32,7 @@ def fake_source(op: OpSpec, register: str = REGISTER) -> str:
         register: the decorator, with `{name!r}` where the op's name belongs.
     """
     head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({_parameters(op)}):\n"
-    body = [*_ranks(op), *_sizes(op), *_let(op), *_checks(op), _result(op)]
+    body = [*_ranks(op), *sizes_source(op), *_let(op), *_checks(op), _result(op)]
     return head + "".join(f"    {line}\n" for line in body)
 
 
@@ -66,7 +66,7 @@ def _ranks(op: OpSpec) -> Iterator[str]:
             yield _check(op, rule.tensor, condition, message)
 
 
-def _sizes(op: OpSpec) -> Iterator[str]:
+def sizes_source(op: OpSpec) -> Iterator[str]:
     for size in op.sizes:
         yield f"{_local(size.name)} = {size.tensor}.size({size.axis})"
     batch = _batch_owner(op)
@@ -131,13 +131,13 @@ def _check(op: OpSpec, tensor: str, condition: str, message: str) -> str:
 
 
 def _result(op: OpSpec) -> str:
-    values = [_empty(op, name) for name in op.results]
+    values = [empty_source(op, name) for name in op.results]
     if not values:
         return "return None"
     return "return " + (values[0] if len(values) == 1 else f"({', '.join(values)})")
 
 
-def _empty(op: OpSpec, name: str) -> str:
+def empty_source(op: OpSpec, name: str) -> str:
     rule = next(rule for rule in op.shapes if rule.tensor == name)
     shape = f"{rule.like}.shape" if rule.like else _shape(op, rule)
     device = next(name for name in op.inputs if name not in op.optional)
@@ -179,4 +179,4 @@ def _python(op: OpSpec, expression: Expression) -> str:
 
 
 def _question(query: Query) -> str:
-    return _QUERIES[query.function].format(tensor=query.tensor, axis=query.axis)
+    return QUERIES[query.function].format(tensor=query.tensor, axis=query.axis)

@@ -6,6 +6,7 @@ function(kbuild_aot component)
   set(folder "${KBUILD_GENERATED_DIR}/aot")
   set(source "${folder}/${component}.cpp")
   target_sources(kbuild-${component} PRIVATE "${source}")
+  set_target_properties(kbuild-${component} PROPERTIES CXX_STANDARD 20)
   target_compile_options(kbuild-${component} PRIVATE
     -O2 -fvisibility=hidden -fvisibility-inlines-hidden "-Wa,-I${folder}")
   set_property(SOURCE "${source}" APPEND PROPERTY OBJECT_DEPENDS "${folder}/${component}.bin")
