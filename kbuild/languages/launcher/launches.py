@@ -14,7 +14,10 @@ from kbuild.languages.spec import Source
 _RANGES = {
     "i1": ("0", "1"),
     "u1": ("0", "1"),
-    **{f"i{bits}": (f"-INT64_C({2 ** (bits - 1)})", str(2 ** (bits - 1) - 1)) for bits in (8, 16, 32)},
+    **{
+        f"i{bits}": (f"-INT64_C({2 ** (bits - 1)})", str(2 ** (bits - 1) - 1))
+        for bits in (8, 16, 32)
+    },
     **{f"u{bits}": ("0", f"INT64_C({2**bits - 1})") for bits in (8, 16, 32)},
 }
 _HALVES = {"f16": "half_of", "bf16": "bfloat_of"}
@@ -148,9 +151,7 @@ class LaunchCode:
 
     def _conditions(self) -> Iterator[str]:
         every = self.variants.launched.launch.candidates
-        conditions = {
-            at: every[index].when for at, index in enumerate(self.variants.candidates)
-        }
+        conditions = {at: every[index].when for at, index in enumerate(self.variants.candidates)}
         if not any(when is not None for when in conditions.values()):
             return
         yield "Int fits = 1;"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from kbuild.config.suggest import listed
 from kbuild.languages.expression import Expression, parse_condition
@@ -20,9 +21,23 @@ _DEFAULTS: Pairs = (("num_warps", WARPS), ("num_stages", STAGES))
 Dtypes = Mapping[str, str]
 
 
-def read_configs(
-    op: OpSpec, facts: Facts, sources: Mapping[str, Source], place: Place
-) -> tuple[Candidate, ...]:
+@dataclass(frozen=True)
+class Configs:
+    """What a kernel's configs come to."""
+
+    candidates: tuple[Candidate, ...]
+    require: tuple[Expression, ...]
+    """What every one of them needs of the sizes."""
+
+    def with_requirements(self, candidate: Candidate) -> Candidate:
+        """The candidate with these conditions among its own."""
+        when = candidate.when
+        for condition in reversed(self.require):
+            when = condition.and_also(when)
+        return replace(candidate, when=when)
+
+
+def read_configs(op: OpSpec, facts: Facts, sources: Mapping[str, Source], place: Place) -> Configs:
     """The candidates in the author's order, those for certain sizes before those for all.
 
     Args:
@@ -36,9 +51,17 @@ def read_configs(
     groups: dict[str, list[Config]] = {}
     for config in facts.configs:
         groups.setdefault(repr((config.constants, _options(config))), []).append(config)
-    found = [_candidate(op, facts, group, called, place) for group in groups.values()]
+    sizes = [tuple(dict.fromkeys(_sizes(op, g[0], called, place))) for g in groups.values()]
+    common = [text for text in sizes[0] if all(text in one for one in sizes)]
+    found = []
+    for group, texts in zip(groups.values(), sizes, strict=True):
+        own = [text for text in texts if text not in common]
+        asked = (*own, *_dtype_conditions(op, facts, group, called, place))
+        when = parse_condition(" and ".join(asked)) if asked else None
+        found.append((len(own), Candidate(group[0].constants, _options(group[0]), when)))
     found.sort(key=lambda pair: -pair[0])
-    return tuple(candidate for _, candidate in found)
+    require = tuple(map(parse_condition, common))
+    return Configs(tuple(candidate for _, candidate in found), require)
 
 
 class _Called:
@@ -78,17 +101,6 @@ def _judge_dtypes(op: OpSpec, facts: Facts, called: _Called, place: Place) -> No
 def _options(config: Config) -> Pairs:
     own = dict(config.options)
     return tuple((name, own.get(name, default)) for name, default in _DEFAULTS)
-
-
-def _candidate(
-    op: OpSpec, facts: Facts, group: Sequence[Config], called: _Called, place: Place
-) -> tuple[int, Candidate]:
-    """How many sizes it is made for, and the candidate."""
-    sizes = tuple(dict.fromkeys(_sizes(op, group[0], called, place)))
-    dtypes = tuple(_dtype_conditions(op, facts, group, called, place))
-    text = " and ".join((*sizes, *dtypes))
-    when = parse_condition(text) if text else None
-    return len(sizes), Candidate(group[0].constants, _options(group[0]), when)
 
 
 def _sizes(op: OpSpec, config: Config, called: _Called, place: Place) -> Iterator[str]:

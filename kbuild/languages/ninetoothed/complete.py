@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from kbuild.config.suggest import one_of
-from kbuild.languages.expression import Expression, ExpressionError, parse, parse_condition
+from kbuild.languages.expression import Expression, parse, parse_condition
 from kbuild.languages.ninetoothed.candidates import read_configs
 from kbuild.languages.ninetoothed.facts import Facts, Part
 from kbuild.languages.ninetoothed.mapping import read_sources
+from kbuild.languages.ninetoothed.sizes import grid_of, wide_of
 from kbuild.languages.spec.keep import with_candidates
 from kbuild.languages.spec.place import Place
-from kbuild.languages.spec.values import Constant, Launch, OpSpec, Source
-
-_FAR = 2**31 - 2**20
-"""The first offset that a kernel may not reach with 32 bits: a block has at most 2**20 elements."""
-_WORD = re.compile(
-    r"(?P<query>size|stride)\((?P<tensor>\w+), (?P<axis>\d+)\)|(?P<name>[A-Za-z_]\w*)"
-)
+from kbuild.languages.spec.values import Launch, OpSpec, Source
 
 
 def complete(op: OpSpec, kernels: Mapping[str, Facts], place: Place) -> OpSpec | None:
@@ -37,44 +31,63 @@ def complete(op: OpSpec, kernels: Mapping[str, Facts], place: Place) -> OpSpec |
     if op.fallback != "none":
         hint = "remove it: a call without an image is refused in words"
         Place(op.path, place.issues).at("fallback").error("NineToothed kernels have none", hint)
-    launches = [_launch(op, launch, kernels, place) for launch in op.launches]
+    found = [_completed(op, launch, kernels, place) for launch in op.launches]
+    made = [one for one in found if one is not None]
     if place.errors > errors:
         return None
-    require = tuple(dict.fromkeys((*op.require, *_ranks(op, kernels))))
-    return replace(op, launches=tuple(one for one in launches if one is not None), require=require)
+    require = dict.fromkeys((*op.require, *(each for one in made for each in one.require)))
+    return replace(op, launches=tuple(one.launch for one in made), require=tuple(require))
 
 
-def _launch(
+@dataclass(frozen=True)
+class _Completed:
+    """A launch, and what every call of the op must meet for it."""
+
+    launch: Launch
+    require: tuple[Expression, ...]
+
+
+def _completed(
     op: OpSpec, launch: Launch, kernels: Mapping[str, Facts], place: Place
-) -> Launch | None:
+) -> _Completed | None:
     where = Place(launch.path, place.issues)
-    name = next((name for name in launch.functions if name in kernels), None)
-    if name is None:
-        hint = one_of(launch.functions[0], kernels) or "it has no `premake` with `configs`"
-        where.at("function").error(
-            f"there is no kernel `{launch.functions[0]}` in `{op.sources[0]}`", hint
-        )
-        return None
-    facts = kernels[name]
-    sources = read_sources(op, launch, facts, where)
-    if sources is None:
+    facts = _kernel(op, launch, kernels, where.at("function"))
+    sources = read_sources(op, launch, facts, where) if facts is not None else None
+    if facts is None or sources is None:
         return None
     _judge_names(op, facts, where)
-    candidates = read_configs(op, facts, sources, Place(op.path, place.issues))
-    tuned = with_candidates(op, launch, candidates, where)
-    grid = _grid(facts, sources, where)
+    configs = read_configs(op, facts, sources, Place(op.path, place.issues))
+    own = configs.candidates
+    if launch.when is not None:  # calls without this launch need nothing of it
+        own = tuple(map(configs.with_requirements, own))
+    tuned = with_candidates(op, launch, own, where)
+    grid = grid_of(facts, sources, where)
     if tuned is None or grid is None:
         return None
+    ranks = () if launch.when is not None else (*_ranks(op, facts, sources), *configs.require)
+    return _Completed(replace(_settled(tuned, facts, sources), grid=(grid,)), tuple(ranks))
+
+
+def _kernel(op: OpSpec, launch: Launch, kernels: Mapping[str, Facts], place: Place) -> Facts | None:
+    name = next((name for name in launch.functions if name in kernels), None)
+    if name is not None:
+        return kernels[name]
+    hint = one_of(launch.functions[0], kernels) or "it has no `premake` with `configs`"
+    place.error(f"there is no kernel `{launch.functions[0]}` in `{op.sources[0]}`", hint)
+    return None
+
+
+def _settled(launch: Launch, facts: Facts, sources: Mapping[str, Source]) -> Launch:
+    """The launch with everything that does not depend on the section."""
     numbers = [part for part in facts.parts if part.kind in ("size", "stride")]
     scalars = [part.name for part in facts.parts if _is_long(facts, part)]
     inner = {part.name for part in numbers if _is_inner(facts, part)}
     return replace(
-        tuned,
-        functions=(name,),
+        launch,
+        functions=(facts.name,),
         args=tuple(_args(facts, sources)),
-        constants=(_wide(facts, sources),),
+        constants=(wide_of(facts, sources),),
         autotune=False,
-        grid=(grid,),
         divisible=tuple(part.name for part in numbers if part.name not in inner),
         ones=tuple(part.name for part in numbers if part.name in inner),
         int64=(*(part.name for part in numbers), *scalars),
@@ -109,67 +122,8 @@ def _args(facts: Facts, sources: Mapping[str, Source]) -> Iterator[tuple[str, So
             yield part.name, sources[part.tensor]
 
 
-def _wide(facts: Facts, sources: Mapping[str, Source]) -> Constant:
-    """Whether any element is further from its tensor's first than 32 bits can say."""
-    texts = [
-        text
-        for name, tensor in facts.tensors.items()
-        if tensor.rank
-        for text in _far(sources[name].name, [config.shapes[name] for config in facts.configs])
-    ]
-    return Constant(facts.wide, None, parse_condition(" or ".join(texts)), (False, True))
-
-
-def _far(tensor: str, shapes: Sequence[Sequence[int | None]]) -> Iterator[str]:
-    axes = range(len(shapes[0]))
-    steps = (f"(size({tensor}, {axis}) - 1) * stride({tensor}, {axis})" for axis in axes)
-    yield f"{' + '.join(steps)} >= {_FAR}"
-    for axis in axes:
-        if any(shape[axis] is None for shape in shapes):  # it may be expanded, without steps
-            yield f"size({tensor}, {axis}) >= {_FAR}"
-
-
-def _grid(facts: Facts, sources: Mapping[str, Source], place: Place) -> Expression | None:
-    """The number of blocks: of each config, chosen by its constants where it differs."""
-    texts: dict[str, list[str]] = {}
-    for config in facts.configs:
-        text = _WORD.sub(lambda match: _asked(match, sources), config.grid)
-        numbers = [(n, v) for n, v in config.constants if isinstance(v, int)]
-        condition = " and ".join(f"{name} == {int(value)}" for name, value in numbers)
-        texts.setdefault(text, []).append(condition or "True")
-    if len(texts) > 1 and sum(len(set(one)) for one in texts.values()) > len(
-        set().union(*texts.values())
-    ):
-        hint = "have a whole number among the arguments of `premake` that differ"
-        place.error(f"nothing that is a number says which grid of `{facts.name}` is meant", hint)
-    try:
-        return parse(_chosen(texts))
-    except ExpressionError as error:
-        place.error(f"the grid of `{facts.name}` is `{facts.configs[0].grid}`: {error.message}")
-        return None
-
-
-def _chosen(texts: Mapping[str, list[str]]) -> str:
-    *others, last = texts
-    chain = f"({last})"
-    for text in reversed(others):
-        conditions = " or ".join(dict.fromkeys(f"({one})" for one in texts[text]))
-        chain = f"({text}) if {conditions} else {chain}"
-    return chain
-
-
-def _asked(match: re.Match[str], sources: Mapping[str, Source]) -> str:
-    if match["query"]:
-        return f"{match['query']}({sources[match['tensor']].name}, {match['axis']})"
-    source = sources.get(match["name"])
-    return f"({source})" if source is not None else match["name"]
-
-
-def _ranks(op: OpSpec, kernels: Mapping[str, Facts]) -> Iterator[Expression]:
+def _ranks(op: OpSpec, facts: Facts, sources: Mapping[str, Source]) -> Iterator[Expression]:
     """`dim(x) == 2` for the arguments whose dimensions the section does not name."""
-    for launch in op.launches:
-        facts = next(kernels[name] for name in launch.functions if name in kernels)
-        sources = read_sources(op, launch, facts, Place(()))
-        for name, source in (sources or {}).items():
-            if source.kind == "tensor" and op.shape(source.name) is None:
-                yield parse_condition(f"dim({source.name}) == {facts.tensors[name].rank}")
+    for name, source in sources.items():
+        if source.kind == "tensor" and op.shape(source.name) is None:
+            yield parse_condition(f"dim({source.name}) == {facts.tensors[name].rank}")

@@ -9,6 +9,7 @@ from sections import said as said_of
 from kbuild.languages.expand import expand
 from kbuild.languages.expression import parse
 from kbuild.languages.ninetoothed.language import NineToothed
+from kbuild.languages.shipped import shipped
 from kbuild.languages.spec import KernelParameter, bind
 from kbuild.languages.spec.place import Place
 from kbuild.languages.target import Target
@@ -132,9 +133,41 @@ def test_sizes_in_the_kernel_become_conditions():
     assert {"x_size_0", "x_stride_0"} <= args.keys()
 
 
+def test_sizes_of_all_configs_are_required():
+    op, _ = completed(config(SQUARE, block=1), config(SQUARE, block=2), shapes=MATRICES)
+    assert [one.when for one in op.launches[0].candidates] == [None, None]
+    assert [str(one) for one in op.require] == ["M == 512", "K == 512", "N == 512"]
+
+
+def test_the_first_config_for_each_size_is_a_default():
+    sizes = {m: {name: tensor(m, m) for name in ("x", "y", "out")} for m in (256, 512)}
+    configs = [config(sizes[m], m=m, block=b) for m in (256, 512) for b in (1, 2)]
+    launch = completed(*configs, shapes=MATRICES)[0].launches[0]
+    found = shipped(launch, [], "k", "k", 0, Target.parse("sm_80"))
+    assert [dict(one.constants) for one in found] == [
+        {"m": 256, "block": 1},
+        {"m": 512, "block": 1},
+    ]
+
+
+def test_a_launch_that_may_be_skipped_requires_nothing_of_the_op():
+    section = (
+        ADD.rstrip()
+        + """
+[[kernel.k.op.launch]]
+function = "k"
+when = "N > 0"
+"""
+    )
+    op, said = completed(config({name: tensor(512) for name in ("x", "y", "out")}), section=section)
+    assert said == ""
+    assert op.require == ()
+    assert op.launches[0].candidates[0].when == parse("N == 512")
+
+
 def test_sizes_against_the_sections_own():
     op, _ = completed(config(SQUARE), shapes='{ x = ["M", 512], y = [512, 512], out = ["M", 512] }')
-    assert op.launches[0].candidates[0].when == parse("M == 512")
+    assert [str(one) for one in op.require] == ["M == 512"]
     _, said = completed(
         config(SQUARE), shapes='{ x = ["M", 256], y = [256, 512], out = ["M", 512] }'
     )

@@ -98,7 +98,7 @@ def _recording() -> Iterator[Recorder]:
 
     recorder = Recorder()
     original = ninetoothed.build
-    module = importlib.import_module("ninetoothed.build")
+    module: Any = importlib.import_module("ninetoothed.build")
     ninetoothed.build = module.build = recorder.build
     try:
         yield recorder
