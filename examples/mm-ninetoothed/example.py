@@ -8,10 +8,10 @@ from kernels import get_local_kernel
 
 
 def main() -> int:
-    kernel = get_local_kernel(Path(__file__).parent / "build", backend="cuda")
     if not torch.cuda.is_available():
-        print("loaded; it needs a CUDA GPU to run")
-        return 0
+        print("this kernel needs a CUDA GPU")
+        return 1
+    kernel = get_local_kernel(Path(__file__).parent / "build")
     lhs, rhs = torch.randn(2, kernel.SIZE, kernel.SIZE, device="cuda", dtype=torch.float16)
     error = (kernel.mm(lhs, rhs).double() - lhs.double() @ rhs.double()).abs().max().item()
     print(f"mm: at most {error:.3g} from the product in float64")
