@@ -11,7 +11,7 @@ import pytest
 from ninetoothed_cases import config, merged, tensor
 
 from kbuild.languages.worker.ninetoothed.inputs import Recorder, collect
-from kbuild.languages.worker.protocol import Refusal
+from kbuild.languages.worker.protocol import RefusalError
 
 CONFIGS = (((), {"block": 64}, {}), ((), {"block": 128}, {"num_warps": 4}))
 
@@ -43,7 +43,7 @@ def test_a_call_of_build_is_kept():
     )
     (found,) = collected(recorder)
     assert (found.name, found.configs, found.meta_parameters) == ("add", CONFIGS, ("block",))
-    with pytest.raises(Refusal, match="main guard"):
+    with pytest.raises(RefusalError, match="main guard"):
         kernel(1)
 
 
@@ -79,18 +79,18 @@ def test_several_kernels_in_a_module():
     ],
 )
 def test_configs_that_build_does_not_take(configs, said):
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(RefusalError) as refusal:
         collected(premake=premake, configs=configs)
     assert said in refusal.value.message
 
 
 def test_a_meta_parameter_that_is_none():
-    with pytest.raises(Refusal, match="`meta_parameters` of `k` has `size`"):
+    with pytest.raises(RefusalError, match="`meta_parameters` of `k` has `size`"):
         collected(premake=premake, configs=CONFIGS, meta_parameters=["size"])
 
 
 def test_another_caller():
-    with pytest.raises(Refusal, match="caller='torch'"):
+    with pytest.raises(RefusalError, match="caller='torch'"):
         Recorder().build(premake, CONFIGS, caller="torch")
 
 
@@ -155,7 +155,7 @@ def test_helpers_come_along_once():
     assert text.count("def relu(") == 1
     assert text.count("@triton.jit") == 3
     both[1]["helpers"] = {"relu": helper.replace("return x", "return -x")}
-    with pytest.raises(Refusal, match="two functions are called `relu`"):
+    with pytest.raises(RefusalError, match="two functions are called `relu`"):
         merged(*both)
 
 
@@ -171,14 +171,14 @@ def test_helpers_come_along_once():
     ],
 )
 def test_configs_that_do_not_belong_together(second, said):
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(RefusalError) as refusal:
         merged(config(block=1), second)
     assert said in refusal.value.message
 
 
 def test_parameters_that_would_have_one_name():
     tensors = {"x": tensor(None), "x_size_0": tensor(dtype="i32"), "out": tensor(None)}
-    with pytest.raises(Refusal, match="two parameters would be called `x_size_0`"):
+    with pytest.raises(RefusalError, match="two parameters would be called `x_size_0`"):
         merged(config(tensors))
 
 

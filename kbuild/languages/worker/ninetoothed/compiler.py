@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from kbuild.languages.worker.functions import Kernel
 from kbuild.languages.worker.ninetoothed.generate import generate, place_of, without_gpu
 from kbuild.languages.worker.ninetoothed.inputs import Inputs, Recorder, collect
 from kbuild.languages.worker.ninetoothed.merge import merge
-from kbuild.languages.worker.protocol import Refusal
+from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.sources import Sources
 
 
@@ -33,10 +32,8 @@ class _Made(NamedTuple):
 class Compiler(triton.Compiler):
     """See `protocol.Answering`."""
 
-    def __init__(self, environment: str) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="kbuild-ninetoothed-"))
-        os.environ["HOME"] = str(self._folder)  # NineToothed writes there when it is imported
-        super().__init__(environment)
+    def __init__(self) -> None:
+        super().__init__()
         without_gpu(triton_)
         self._made: dict[int, Mapping[str, _Made]] = {}
 
@@ -49,19 +46,15 @@ class Compiler(triton.Compiler):
     def _kernels(self, sources: Sources) -> Mapping[str, Kernel]:
         return {name: one.kernel for name, one in self._all(sources).items()}
 
-    def _compiled(self, unit: Any, sources: Sources) -> tuple[Any, str]:
-        try:
-            return super()._compiled(unit, sources)
-        except Refusal as refusal:  # it speaks of generated text
-            refusal.file, refusal.line = self._all(sources)[unit.kernel.name].place
-            raise
+    def _explained(self, error: Exception, kernel: Kernel, sources: Sources) -> RefusalError:
+        refusal = super()._explained(error, kernel, sources)
+        refusal.file, refusal.line = self._all(sources)[kernel.name].place
+        return refusal
 
     def _all(self, sources: Sources) -> Mapping[str, _Made]:
         found = self._made.get(id(sources))
         if found is None:
-            with _recording() as recorder:
-                module = sources.main()
-            kernels = collect(module, Path(module.__file__ or sources.first), recorder.calls)
+            kernels = _collected(sources)
             found = {inputs.name: self._make(inputs, sources) for inputs in kernels}
             self._made[id(sources)] = found
         return found
@@ -69,26 +62,37 @@ class Compiler(triton.Compiler):
     def _make(self, inputs: Inputs, sources: Sources) -> _Made:
         try:
             made = [generate(inputs, index) for index in range(len(inputs.configs))]
-        except Refusal as refusal:
-            refusal.file, refusal.line = refusal.file or place_of(inputs.premake)[0], refusal.line
-            raise
+            text, facts = merge(inputs.name, inputs.meta_parameters, made)
         except Exception as error:
-            raise sources.refusal(error) from error
-        text, facts = merge(inputs.name, inputs.meta_parameters, made)
+            refusal = sources.refusal(error)
+            if not refusal.file:
+                refusal.file, refusal.line = place_of(inputs.premake)
+            raise refusal from error
         kernel = Kernel(inputs.name, self._imported(inputs.name, text))
         return _Made(kernel, facts, (made[0]["file"], made[0]["line"]))
 
-    def _imported(self, name: str, text: str) -> Any:
+    @staticmethod
+    def _imported(name: str, text: str) -> Any:
         """The Triton function of a generated text; Triton reads it from a file."""
-        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        folder = Path(tempfile.mkdtemp())
         path = folder / f"{name}.py"
         path.write_text(text, "utf-8")
         spec = importlib.util.spec_from_file_location(f"{folder.name}_{name}", path)
         if spec is None or spec.loader is None:
-            raise Refusal(f"`{path}` cannot be imported")
+            raise RefusalError(f"`{path}` cannot be imported")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return getattr(module, name)
+
+
+def _collected(sources: Sources) -> list[Inputs]:
+    with _recording() as recorder:
+        module = sources.main()
+    try:
+        return collect(module, Path(module.__file__ or sources.first), recorder.calls)
+    except RefusalError as refusal:
+        refusal.file, refusal.line = module.__file__ or sources.first, 1
+        raise
 
 
 @contextlib.contextmanager

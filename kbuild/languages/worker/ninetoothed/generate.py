@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.languages.worker.ninetoothed.inputs import Inputs
-from kbuild.languages.worker.protocol import Refusal
+from kbuild.languages.worker.protocol import RefusalError
 
 _KNOWN = {*dir(builtins), "triton"}
 _PARTS = re.compile(r"ninetoothed_(?P<source>\w+)_(?P<kind>pointer|size|stride)(?:_(?P<axis>\d+))?")
@@ -54,7 +54,7 @@ def generate(inputs: Inputs, index: int) -> dict[str, Any]:
     """What the generator makes of a config, as JSON.
 
     Raises:
-        Refusal: something that kbuild cannot carry over.
+        RefusalError: something that kbuild cannot carry over.
     """
     _, _, options = inputs.configs[index]
     where = f"config {index + 1} of `{inputs.name}`"
@@ -91,7 +91,7 @@ def _arranged(inputs: Inputs, index: int, where: str) -> tuple[Any, dict[str, An
     arranged = arranged if isinstance(arranged, tuple) else (arranged,)
     names = tuple(inspect.signature(application).parameters)
     if len(names) != len(arranged):
-        raise Refusal(
+        raise RefusalError(
             f"{where}: `{application.__name__}` has {len(names)} parameters,"
             f" the arrangement gives {len(arranged)}"
         )
@@ -121,17 +121,17 @@ def _run(application: Any, where: str) -> tuple[Any, str]:
         said = f"{type(error).__name__}: {error}"
         file, line = place_of(application)
         message = f"{where}: NineToothed's generator says {said}"
-        raise Refusal(message, file=file, line=line) from error
+        raise RefusalError(message, file=file, line=line) from error
     return generator, Path(path).read_text("utf-8")
 
 
 def _judge(name: str, tensor: Any, where: str) -> None:
     if tensor.jagged_dim is not None:
-        raise Refusal(f"{where}: `{name}` is jagged, which is not supported")
+        raise RefusalError(f"{where}: `{name}` is jagged, which is not supported")
     for axis, size in enumerate(tensor.shape):
         text = str(size)
         if not isinstance(size, int) and text != tensor.size_string(axis):
-            raise Refusal(
+            raise RefusalError(
                 f"{where}: dimension {axis} of `{name}` is `{text}`;"
                 " give a number through `premake`, or leave the shape out"
             )
@@ -153,7 +153,7 @@ def _parameter(text: str, sources: Mapping[str, Any], where: str) -> dict[str, A
     owners = [n for n, tensor in sources.items() if match and tensor.name == match["source"]]
     if match is None or len(owners) != 1:
         bare = text.rpartition("_prefix_")[2]
-        raise Refusal(
+        raise RefusalError(
             f"{where}: `{bare}` has no value before the kernel runs; make it a parameter of"
             " `premake`, list its values in `configs`, and name it in `meta_parameters`"
         )
@@ -213,7 +213,7 @@ class _Sizes(ast.NodeTransformer):
 def _grid(raw: ast.Lambda, sources: Mapping[str, Any], where: str) -> str:
     axes = raw.body
     if not isinstance(axes, ast.Tuple) or len(axes.elts) != 1:
-        raise Refusal(f"{where}: a grid that is not one number: `{ast.unparse(axes)}`")
+        raise RefusalError(f"{where}: a grid that is not one number: `{ast.unparse(axes)}`")
     return ast.unparse(_Sizes(sources, where).visit(axes.elts[0]))
 
 
@@ -227,7 +227,7 @@ def _judge_names(
     known |= {one.id for one in names if isinstance(one.ctx, ast.Store)}
     for name in names:
         if name.id not in known:
-            raise Refusal(
+            raise RefusalError(
                 f"{where}: NineToothed's generator does not carry `{name.id}` over into the"
                 " kernel; give it to `premake`, or write its value"
             )

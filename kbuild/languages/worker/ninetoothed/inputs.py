@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from kbuild.languages.worker.protocol import Refusal
+from kbuild.languages.worker.protocol import RefusalError
 
 _PREMAKE = "premake"
 _OPTIONS = ("num_warps", "num_stages")
@@ -48,14 +48,18 @@ class Recorder:
         """Keep the inputs. `output_dir` and `lazy` mean nothing here."""
         del output_dir, lazy
         if caller not in _CUDA:
-            raise Refusal(f"`ninetoothed.build` has `caller={caller!r}`; kbuild makes CUDA images")
+            raise RefusalError(
+                f"`ninetoothed.build` has `caller={caller!r}`; kbuild makes CUDA images"
+            )
         name = kernel_name or inspect.unwrap(_plain(premake)).__name__
         self.calls.append(_inputs(str(name), premake, configs, meta_parameters))
         return _not_here
 
 
 def _not_here(*_: Any, **__: Any) -> None:
-    raise Refusal("the source calls its kernel while it is imported; put that behind a main guard")
+    raise RefusalError(
+        "the source calls its kernel while it is imported; put that behind a main guard"
+    )
 
 
 def collect(module: ModuleType, source: Path, calls: list[Inputs]) -> list[Inputs]:
@@ -91,24 +95,24 @@ def _of_module(
 
 def _inputs(name: str, premake: Callable[..., Any], configs: Any, meta: Any) -> Inputs:
     if not name.isidentifier():
-        raise Refusal(f"`{name}` cannot be the name of a kernel")
+        raise RefusalError(f"`{name}` cannot be the name of a kernel")
     read = tuple(_config(name, index, config) for index, config in enumerate(configs))
     if not read:
-        raise Refusal(f"`{name}` has no configs")
+        raise RefusalError(f"`{name}` has no configs")
     return Inputs(name, premake, read, _meta(name, premake, meta))
 
 
 def _config(name: str, index: int, config: Any) -> tuple[Any, Any, Any]:
     where = f"config {index + 1} of `{name}`"
     if not isinstance(config, (tuple, list)) or len(config) != _CONFIG_PARTS:
-        raise Refusal(f"{where} is not `(args, kwargs, compilation_configs)`: {config!r}")
+        raise RefusalError(f"{where} is not `(args, kwargs, compilation_configs)`: {config!r}")
     args, kwargs, options = config
     for option in options:
         if option not in _OPTIONS:
-            raise Refusal(f"{where} sets `{option}`; known: {', '.join(_OPTIONS)}")
+            raise RefusalError(f"{where} sets `{option}`; known: {', '.join(_OPTIONS)}")
     for option, value in options.items():
         if value is not None and type(value) is not int:
-            raise Refusal(f"{where} sets `{option}` to {value!r}, not to a number")
+            raise RefusalError(f"{where} sets `{option}` to {value!r}, not to a number")
     return tuple(args), dict(kwargs), dict(options)
 
 
@@ -117,7 +121,7 @@ def _meta(name: str, premake: Callable[..., Any], meta: Any) -> tuple[str, ...]:
     known = inspect.signature(premake).parameters
     for one in names:
         if one not in known:
-            raise Refusal(f"`meta_parameters` of `{name}` has `{one}`, which `premake` lacks")
+            raise RefusalError(f"`meta_parameters` of `{name}` has `{one}`, which `premake` lacks")
     return names
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kbuild.languages.worker.ninetoothed.module import Entry, Variant, module, named
-from kbuild.languages.worker.protocol import Refusal
+from kbuild.languages.worker.protocol import RefusalError
 
 TRITON = {
     "fp16": "float16",
@@ -43,7 +43,7 @@ def merge(name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) 
     """One kernel of all its configs.
 
     Raises:
-        Refusal: the configs cannot be told apart, or belong to different functions.
+        RefusalError: the configs cannot be told apart, or belong to different functions.
     """
     _judge(name, configs)
     parameters = list(_parameters(configs))
@@ -75,11 +75,13 @@ def _judge(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
     for index, config in enumerate(configs[1:], 2):
         where = f"config {index} of `{name}`"
         if list(config["tensors"]) != list(first["tensors"]):
-            raise Refusal(f"{where} has other parameters than the first: use a kernel for each")
+            raise RefusalError(
+                f"{where} has other parameters than the first: use a kernel for each"
+            )
         for tensor, facts in config["tensors"].items():
             other = first["tensors"][tensor]
             if len(facts["shape"]) != len(other["shape"]):
-                raise Refusal(
+                raise RefusalError(
                     f"{where}: `{tensor}` has {len(facts['shape'])} dimensions,"
                     f" {len(other['shape'])} in the first: use a kernel for each"
                 )
@@ -99,7 +101,9 @@ def _parameters(configs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
             for axis in sorted(a for t, k, a in wanted if (t, k) == (tensor, kind)):
                 name = named(tensor, kind, axis)
                 if name in seen:
-                    raise Refusal(f"two parameters would be called `{name}`: rename `{tensor}`")
+                    raise RefusalError(
+                        f"two parameters would be called `{name}`: rename `{tensor}`"
+                    )
                 seen.add(name)
                 yield {"name": name, "kind": kind, "tensor": tensor, "axis": axis}
 
@@ -150,10 +154,12 @@ def _keep(group: list[Mapping[str, Any]], config: Mapping[str, Any], name: str) 
     for other in group:
         if _dtypes(other) == _dtypes(config):
             if (_text(other), other["grid"]) != (_text(config), config["grid"]):
-                raise Refusal(f"`{name}` has configs that differ in nothing that a call can have")
+                raise RefusalError(
+                    f"`{name}` has configs that differ in nothing that a call can have"
+                )
             return
         if _shapes(other) != _shapes(config) or other["grid"] != config["grid"]:
-            raise Refusal(f"`{name}` has configs whose shapes or grids depend on a dtype")
+            raise RefusalError(f"`{name}` has configs whose shapes or grids depend on a dtype")
     group.append(config)
 
 

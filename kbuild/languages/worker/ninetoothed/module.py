@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kbuild.languages.worker.protocol import Refusal
+from kbuild.languages.worker.protocol import RefusalError
 
 _HEAD = "import triton\nimport triton.language\nimport triton.language as tl\n"
 _DECORATOR = "@triton.jit\n"
@@ -53,7 +53,7 @@ def module(entry: Entry, configs: Sequence[Mapping[str, Any]]) -> str:
     """The module: imports, what the applications call, the configs' functions, the entry.
 
     Raises:
-        Refusal: two of these would have one name.
+        RefusalError: two of these would have one name.
     """
     imports = dict.fromkeys(line for config in configs for line in config["imports"])
     functions = {one.callee: _renamed(one.config, one.callee) for one in entry.variants}
@@ -72,7 +72,7 @@ def _helpers(taken: Collection[str], configs: Sequence[Mapping[str, Any]]) -> di
     for config in configs:
         for helper, text in sorted(config["helpers"].items()):
             if found.setdefault(helper, text) != text or helper in taken:
-                raise Refusal(f"two functions are called `{helper}`: rename one")
+                raise RefusalError(f"two functions are called `{helper}`: rename one")
     return found
 
 

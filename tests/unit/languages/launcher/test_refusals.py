@@ -149,7 +149,10 @@ def test_what_the_driver_says(ops, driver):
 def test_a_device_that_is_not_there(ops, driver):
     (x,) = [half(4)]
     driver.place(x, 30)
-    assert said(ops.add, x, x) == "`add`: the CUDA driver cannot describe device 30: some error (error 101)"
+    assert (
+        said(ops.add, x, x)
+        == "`add`: the CUDA driver cannot describe device 30: some error (error 101)"
+    )
 
 
 def test_no_fallback_is_installed(ops):
