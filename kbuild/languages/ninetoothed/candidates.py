@@ -92,10 +92,14 @@ def _judge_dtypes(op: OpSpec, facts: Facts, called: _Called, place: Place) -> No
         if not any(called.fits(config, dtypes) for config in facts.configs):
             said = called.said({tensor: d for tensor, d in dtypes.items() if tensor in own})
             where.error(f"`{facts.name}` has no config for {said}", "add one, or leave it out here")
+    foreign: dict[str, list[int]] = {}
     for index, config in enumerate(facts.configs, 1):
         if not any(called.fits(config, dtypes) for dtypes in sets):
             said = called.said({t: config.dtypes[name] for name, t in called.tensors.items()})
-            where.error(f"config {index} of `{facts.name}` is for {said}", "add it here")
+            foreign.setdefault(said, []).append(index)
+    for said, configs in foreign.items():
+        which = f"config {configs[0]}" + (f" and {len(configs) - 1} more" if configs[1:] else "")
+        where.error(f"`{facts.name}` has configs for {said}: {which}", "add the dtype here")
 
 
 def _options(config: Config) -> Pairs:

@@ -94,7 +94,8 @@ def _judge_shapes(op: OpSpec, facts: Facts, sources: Mapping[str, Source], place
             hint = f"write out the {rank} of them"
             where.error(f"`{source.name}` may have any number of dimensions", hint)
         elif rule.rank != rank:
-            where.error(f"`{source.name}` has {rule.rank} dimensions, `{name}` has {rank}")
+            what = f"`{name}` of `{facts.name}` has {rank}"
+            where.error(f"says {rule.rank} for the number of dimensions; {what}")
 
 
 def _judge_writing(op: OpSpec, facts: Facts, sources: Mapping[str, Source], place: Place) -> None:

@@ -176,7 +176,7 @@ def test_sizes_against_the_sections_own():
 
 def test_dimensions_are_judged():
     _, said = completed(config(ranks(2, 1, 1)))
-    assert "kernel.k.op[0].shapes.x: `x` has 1 dimension" in said
+    assert "shapes.x: says 1 for the number of dimensions; `x` of `k` has 2" in said
     _, said = completed(shapes='{ x = ["..."], y = ["N"], out = "x" }')
     assert "shapes.x: `x` may have any number of dimensions" in said
     op, _ = completed(shapes='{ out = ["size(x, 0)"] }')
@@ -192,7 +192,7 @@ def test_dtypes_must_agree():
     _, said = completed(dtypes=('["float16", "float32"]'))
     assert "dtypes: `k` has no config for `float32` | add one, or leave it out here" in said
     _, said = completed(config(), dtypes("bf16", "bf16", "bf16", block=1))
-    assert "dtypes: config 2 of `k` is for `bfloat16` | add it here" in said
+    assert "dtypes: `k` has configs for `bfloat16`: config 2 | add the dtype here" in said
 
 
 def test_a_kernel_without_dtypes_takes_those_of_the_section():

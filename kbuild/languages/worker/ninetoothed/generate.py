@@ -56,9 +56,23 @@ def generate(inputs: Inputs, index: int) -> dict[str, Any]:
     Raises:
         RefusalError: something that kbuild cannot carry over.
     """
-    _, _, options = inputs.configs[index]
     where = f"config {index + 1} of `{inputs.name}`"
     application, sources = _arranged(inputs, index, where)
+    try:
+        return _described(inputs, index, application, sources)
+    except RefusalError as refusal:
+        if not refusal.file:
+            refusal.file, refusal.line = place_of(application)
+        raise
+
+
+def _described(
+    inputs: Inputs, index: int, application: Any, sources: Mapping[str, Any]
+) -> dict[str, Any]:
+    _, _, options = inputs.configs[index]
+    where = f"config {index + 1} of `{inputs.name}`"
+    for name, tensor in sources.items():
+        _judge(name, tensor, where)
     file, line = place_of(application)
     generator, text = _run(application, where)
     functions, imports = _functions(text, generator.launch_func_name)
@@ -97,8 +111,6 @@ def _arranged(inputs: Inputs, index: int, where: str) -> tuple[Any, dict[str, An
         )
     application.__annotations__ = dict(zip(names, arranged, strict=True))
     sources = {name: tensor.source for name, tensor in zip(names, arranged, strict=True)}
-    for name, tensor in sources.items():
-        _judge(name, tensor, where)
     return application, sources
 
 
@@ -152,7 +164,7 @@ def _parameter(text: str, sources: Mapping[str, Any], where: str) -> dict[str, A
     match = _PARTS.fullmatch(text)
     owners = [n for n, tensor in sources.items() if match and tensor.name == match["source"]]
     if match is None or len(owners) != 1:
-        bare = text.rpartition("_prefix_")[2]
+        bare = text.rpartition("_prefix_")[2].removeprefix("ninetoothed_")
         raise RefusalError(
             f"{where}: `{bare}` has no value before the kernel runs; make it a parameter of"
             " `premake`, list its values in `configs`, and name it in `meta_parameters`"
