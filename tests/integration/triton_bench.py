@@ -11,7 +11,7 @@ from pathlib import Path
 import tomli
 
 from kbuild.build.budget import Budget, opened
-from kbuild.languages.base import LANGUAGES, Function
+from kbuild.languages.base import Function
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.environment import Environments
 from kbuild.languages.expand import expand
@@ -110,7 +110,7 @@ def shop(
     """A workshop with a run of its own."""
     installer = Installer(LocalRunner(), store_of(cache))
     with opened(Budget(jobs, MEMORY), cache, {}, keeps=keeps) as run:
-        workshop = Workshop(run, Environments(installer), LANGUAGES)
+        workshop = Workshop(run, Environments(installer))
         try:
             yield Shop(workshop, folder, version)
         finally:
