@@ -223,7 +223,7 @@ def test_everything_that_the_kernel_sees_counts(scale: Bench, tmp_path: Path) ->
             "dsl/scale.py",
             "rows=rows",
             "rows=ninetoothed.block_size()",
-            "dsl/parts.py:8: config 1 of `scale`: `BLOCK_SIZE_0` has no value before the kernel runs",
+            "dsl/parts.py:8: config 1 of `scale`: `BLOCK_SIZE_0` has no value",
         ),
         ("dsl/parts.py", "x.tile", "x.tiles", "dsl/parts.py:5: AttributeError"),
         ("dsl/parts.py", "ntl.maximum", "ntl.nothing", "dsl/parts.py:8: "),

@@ -32,9 +32,9 @@ def _far(tensor: str, shapes: Sequence[Sequence[int | None]]) -> Iterator[str]:
     axes = range(len(shapes[0]))
     steps = (f"(size({tensor}, {axis}) - 1) * stride({tensor}, {axis})" for axis in axes)
     yield f"{' + '.join(steps)} >= {_FAR}"
-    for axis in axes:
-        if any(shape[axis] is None for shape in shapes):  # it may be expanded, without steps
-            yield f"size({tensor}, {axis}) >= {_FAR}"
+    if any(size is None for shape in shapes for size in shape):
+        # An expanded tensor has more elements than memory; flattened, they are counted.
+        yield f"numel({tensor}) >= {_FAR}"
 
 
 def grid_of(facts: Facts, sources: Mapping[str, Source], place: Place) -> Expression | None:

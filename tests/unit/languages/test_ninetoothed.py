@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from ninetoothed_cases import ADD, completed, config, facts, tensor
 from sections import said as said_of
@@ -95,10 +97,19 @@ def test_64_bits_are_used_where_32_do_not_reach(sizes, strides, wide):
     (constant,) = launch.constants
     values = {}
     for name in ("x", "y", "out"):
-        values |= {f"size({name}, 0)": 5, f"stride({name}, 0)": 1}
-    values |= {"size(y, 0)": sizes[0], "stride(y, 0)": strides[0]}
+        values |= {f"size({name}, 0)": 5, f"stride({name}, 0)": 1, f"numel({name})": 5}
+    values |= {"size(y, 0)": sizes[0], "stride(y, 0)": strides[0], "numel(y)": sizes[0]}
     assert constant.expression.evaluate(values) == wide
     assert constant.choices == (False, True)
+
+
+def test_64_bits_count_the_elements_of_an_expanded_matrix():
+    (constant,) = completed(config(ranks(2, 2, 2)), shapes=MATRICES)[0].launches[0].constants
+    values = {f"numel({name})": 1 for name in ("x", "y", "out")}
+    for name, axis in itertools.product(("x", "y", "out"), (0, 1)):
+        values |= {f"size({name}, {axis})": 2**16, f"stride({name}, {axis})": 0}
+    assert constant.expression.evaluate(values) == 0
+    assert constant.expression.evaluate({**values, "numel(x)": 2**32}) == 1
 
 
 @pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 1000])
