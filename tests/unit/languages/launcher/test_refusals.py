@@ -27,8 +27,10 @@ CASES = {
     ),
     "a dtype that no kernel has": (
         lambda ops: said(ops.add, torch.zeros(2, dtype=torch.complex64), half(2)),
-        "`add`: `x` is of a dtype that no kernel is compiled for (Torch's number 9); "
-        "it takes float16, bfloat16 or float32",
+        (
+            "`add`: `x` is of a dtype that no kernel is compiled for (Torch's number 9); "
+            "it takes float16, bfloat16 or float32"
+        ),
     ),
     "two dtypes": (
         lambda ops: said(ops.add, half(2), torch.zeros(2)),
@@ -80,33 +82,45 @@ CASES = {
     ),
     "32 bits": (
         lambda ops: said(ops.scale_, torch.zeros(2), 4),
-        "`scale_`: `big` of `scale_` is 4000000000, which does not fit i32; "
-        "`int64` in build.toml makes it 64 bits",
+        (
+            "`scale_`: `big` of `scale_` is 4000000000, which does not fit i32; "
+            "`int64` in build.toml makes it 64 bits"
+        ),
     ),
     "64 bits": (
         lambda ops: said(ops.scale_, torch.zeros(2), 2**62),
-        "`scale_`: `n` of `scale_` is 4611686018427387904, which does not fit i32; "
-        "`int64` in build.toml makes it 64 bits",
+        (
+            "`scale_`: `n` of `scale_` is 4611686018427387904, which does not fit i32; "
+            "`int64` in build.toml makes it 64 bits"
+        ),
     ),
     "a constant that nothing was compiled for": (
         lambda ops: said(ops.norm, half(2, 300), half(300)),
-        "`norm`: no image of `norm_kernel` for this call: it needs HAS = 0, W = 512; "
-        "there are images for HAS = 1, 0; W = 64, 128, 256",
+        (
+            "`norm`: no image of `norm_kernel` for this call: it needs HAS = 0, W = 512; "
+            "there are images for HAS = 1, 0; W = 64, 128, 256"
+        ),
     ),
     "no candidate": (
         lambda ops: said(ops.norm, half(2, 9000), half(9000)),
-        "`norm`: no candidate of `norm_kernel` is meant for this call; they have the conditions "
-        "`N <= 64`, `N <= 4000`, `N <= 8000`, `rows < 2`",
+        (
+            "`norm`: no candidate of `norm_kernel` is meant for this call; they have the conditions "
+            "`N <= 64`, `N <= 4000`, `N <= 8000`, `rows < 2`"
+        ),
     ),
     "a descriptor's stride": (
         lambda ops: said(ops.copy, half(4, 32).t()),
-        "`copy`: `copy` copies a tensor of shape [32, 4] by descriptor: "
-        "its last stride must be 1, not 32",
+        (
+            "`copy`: `copy` copies a tensor of shape [32, 4] by descriptor: "
+            "its last stride must be 1, not 32"
+        ),
     ),
     "a descriptor's address": (
         lambda ops: said(ops.copy, half(4, 33)[:, 1:]),
-        "`copy`: the CUDA driver cannot encode the descriptor of a tensor of shape [4, 32] "
-        "(its address and its strides in bytes must be divisible by 16): some error (error 1)",
+        (
+            "`copy`: the CUDA driver cannot encode the descriptor of a tensor of shape [4, 32] "
+            "(its address and its strides in bytes must be divisible by 16): some error (error 1)"
+        ),
     ),
 }
 
