@@ -16,7 +16,7 @@ BLOCKS = ((64, 64, 64), (128, 128, 64))
 OPTIONS = ((4, 3), (8, 3))
 
 
-def arrangement(lhs, rhs, output, block_size_m, block_size_n, block_size_k):  # noqa: PLR0917
+def arrangement(lhs, rhs, output, block_size_m, block_size_n, block_size_k):
     output = output.tile((block_size_m, block_size_n))
     rows, columns = output.shape
 
@@ -35,7 +35,7 @@ def application(lhs, rhs, output):
     output = accumulator.to(output.dtype)
 
 
-def premake(m, n, k, dtype, block_size_m, block_size_n, block_size_k):  # noqa: PLR0917
+def premake(m, n, k, dtype, block_size_m, block_size_n, block_size_k):
     blocks = {
         "block_size_m": block_size_m,
         "block_size_n": block_size_n,
