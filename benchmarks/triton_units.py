@@ -6,13 +6,15 @@ python benchmarks/triton_units.py --save     also write benchmarks/results/trito
 50 candidates of an elementwise kernel, aligned and plain, for one arch. Each run starts its workers
 anew, so interpreter and Triton's import count. One worker and two take turns, so that a busy moment
 of the machine hits both; the figures are medians. The third figure is the hundred units again, all
-of them kept: what an unchanged project costs.
+of them kept: what an unchanged project costs. On a machine that is busy with other things, the
+processor seconds of the workers say how much of the time was theirs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
 import sys
 import tempfile
@@ -116,12 +118,21 @@ def once(cache: Path, root: Path, jobs: int, *, keeps: bool = False) -> float:
     return seconds
 
 
+def _processor_seconds() -> float:
+    """Of the workers that have ended, and what they started."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def measure(cache: Path, root: Path, rounds: int) -> dict[str, float]:
     """Median seconds, and how they relate."""
     times: dict[int, list[float]] = {1: [], 2: []}
+    spent: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(rounds):
         for jobs, found in times.items():
+            before = _processor_seconds()
             found.append(once(cache, root, jobs))
+            spent[jobs].append(_processor_seconds() - before)
     once(cache, root, 2, keeps=True)
     kept = statistics.median(once(cache, root, 2, keeps=True) for _ in range(rounds))
     one, two = (statistics.median(found) for found in times.values())
@@ -129,6 +140,8 @@ def measure(cache: Path, root: Path, rounds: int) -> dict[str, float]:
     return {
         "one_worker": round(one, 2),
         "two_workers": round(two, 2),
+        "one_worker_processor": round(statistics.median(spent[1]), 2),
+        "two_workers_processor": round(statistics.median(spent[2]), 2),
         "kept": round(kept, 4),
         "ratio": round(ratio, 2),
     }
