@@ -138,25 +138,21 @@ def _ordered(
 
 
 def _type(entry: Mapping[str, Any]) -> str:
-    if "anyOf" in entry:
-        return " or ".join(_type(part) for part in entry["anyOf"])
-    if "$ref" in entry:
-        return "table"
+    if "anyOf" in entry or "$ref" in entry:
+        return " or ".join(_type(part) for part in entry.get("anyOf", ())) or "table"
     if "const" in entry:
         return f"`{entry['const']}`"
     if entry.get("type") == "array":
         items = entry.get("items")
         return f"list of {_type(items)}s" if items and "anyOf" not in items else "list"
-    values = entry.get("additionalProperties")
-    if isinstance(values, Mapping) and _is_version(values):
-        return f"table of {_type(values)}s by backend"
     if entry.get("type") == "object":
-        return "table"
+        values = entry.get("additionalProperties", {})
+        return f"table of {_type(values)}s by backend" if _is_version(values) else "table"
     return "version string" if _is_version(entry) else str(entry.get("type", "value"))
 
 
-def _is_version(entry: Mapping[str, Any]) -> bool:
-    return str(entry.get("pattern", "")).startswith(r"^\d+")
+def _is_version(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and str(entry.get("pattern", "")).startswith(r"^\d+")
 
 
 def _default(entry: Mapping[str, Any]) -> str:
