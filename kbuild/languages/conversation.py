@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -45,6 +46,7 @@ class Conversation:
         """
         self.scratch = scratch
         self._words = scratch / "stderr"
+        self._stopping = threading.Lock()
         ours, self._life = os.pipe()
         try:
             with self._words.open("wb") as words:
@@ -110,7 +112,8 @@ class Conversation:
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        life, self._life = self._life, -1
+        with self._stopping:
+            life, self._life = self._life, -1
         if life >= 0:
             os.close(life)
 
@@ -143,11 +146,12 @@ class Conversation:
         return self._read(data)
 
     def _read(self, data: bytes) -> Mapping[str, Any]:
+        first, _, more = data.partition(b"\n")
         try:
-            answer = json.loads(data)
+            answer = json.loads(first)
         except ValueError:
             raise _SilenceError("answered what is no JSON") from None
-        if not isinstance(answer, dict) or answer.get("id") != self._asked:
+        if more or not isinstance(answer, dict) or answer.get("id") != self._asked:
             raise _SilenceError("answered what was not asked")
         return answer
 

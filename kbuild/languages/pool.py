@@ -23,6 +23,8 @@ class Kind:
 
 Start = Callable[[Kind, Path], Conversation]
 """Starts a worker, given a folder for its files."""
+_GRACE = 20.0
+"""Seconds that `close` waits for workers to be gone."""
 _HOME = ("HOME", "TMPDIR", "TRITON_HOME")
 
 
@@ -58,7 +60,10 @@ class Pool:
             self._give_back(kind, worker)
 
     def close(self) -> None:
-        """End all workers, busy ones too."""
+        """End all workers, busy ones too, and wait until they and their files are gone.
+
+        Not for a thread that has a worker: it would wait for itself, if not for ever.
+        """
         with self._condition:
             self._closed = True
             idle, busy = [worker for _, worker in self._idle], [*self._busy]
@@ -68,6 +73,8 @@ class Pool:
             worker.stop()  # whoever uses it closes it
         for worker in idle:
             _end(worker)
+        with self._condition:
+            self._condition.wait_for(lambda: not self._busy and not self._pending, _GRACE)
 
     @property
     def is_closed(self) -> bool:
@@ -99,6 +106,7 @@ class Pool:
         return self._begin(kind)
 
     def _begin(self, kind: Kind) -> Conversation:
+        worker = None
         try:
             scratch = self._folder / str(next(self._numbers))
             scratch.mkdir(parents=True)
@@ -106,10 +114,10 @@ class Pool:
         finally:
             with self._condition:
                 self._pending -= 1
+                if worker is not None:
+                    self._busy.add(worker)
+                closed = self._closed
                 self._condition.notify_all()
-        with self._condition:
-            self._busy.add(worker)
-            closed = self._closed
         if closed:
             worker.stop()
         return worker
@@ -127,13 +135,20 @@ class Pool:
 
     def _give_back(self, kind: Kind, worker: Conversation) -> None:
         with self._condition:
-            self._busy.discard(worker)
             keep = worker.lives and not self._closed
             if keep:
                 self._idle.append((kind, worker))
-            self._condition.notify_all()
+                self._forget(worker)
         if not keep:
-            _end(worker)
+            try:
+                _end(worker)
+            finally:
+                self._forget(worker)
+
+    def _forget(self, worker: Conversation) -> None:
+        with self._condition:
+            self._busy.discard(worker)
+            self._condition.notify_all()
 
 
 def begin(kind: Kind, scratch: Path) -> Conversation:

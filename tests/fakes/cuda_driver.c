@@ -60,8 +60,21 @@ void fake_set(int device, const char *name, int major, int minor, int shared) {
 void fake_quiet(int quiet) { is_quiet = quiet; }
 void fake_fail(int result) { failing = result; }
 
-/* Memory from `begin` on belongs to a device; everything else to device 0. */
+/* Memory from `begin` on no longer belongs to any device in particular. */
+void fake_unplace(const void *begin, size_t size) {
+  int kept = 0;
+  for (int i = 0; i < place_count; i++) {
+    const char *own = places[i].begin;
+    if (own + places[i].size <= (const char *)begin || (const char *)begin + size <= own)
+      places[kept++] = places[i];
+  }
+  place_count = kept;
+}
+/* Memory from `begin` on belongs to a device; everything else to device 0. What was said of the same
+   memory before is forgotten: it is another tensor's now. */
 void fake_place(const void *begin, size_t size, int device) {
+  fake_unplace(begin, size);
+  if (place_count == MOST_PLACES) abort();
   places[place_count].begin = begin;
   places[place_count].size = size;
   places[place_count++].device = device;

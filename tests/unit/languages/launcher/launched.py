@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,6 +160,7 @@ class Driver:
         self.torch = ctypes.CDLL(str(folder / "libtorch_cuda.so"))
         self.library.fake_text.restype = ctypes.c_char_p
         self.library.fake_place.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        self.library.fake_unplace.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         self.torch.fake_use_stream.argtypes = [ctypes.c_int, ctypes.c_size_t]
 
     def said(self) -> list[str]:
@@ -172,8 +174,11 @@ class Driver:
         self.library.fake_set(index, name.encode(), major, minor, shared)
 
     def place(self, tensor: Any, device: int) -> None:
+        """Let it lie on a device for as long as it lives; its memory is another's afterwards."""
         storage = tensor.untyped_storage()
-        self.library.fake_place(storage.data_ptr(), storage.nbytes(), device)
+        memory = (storage.data_ptr(), storage.nbytes())
+        self.library.fake_place(*memory, device)
+        weakref.finalize(tensor, self.library.fake_unplace, *memory)
 
 
 class Record:

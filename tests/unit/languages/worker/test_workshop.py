@@ -260,10 +260,12 @@ def test_two_workers_work_at_once(bench: Shop):
 
 def test_the_end_of_the_run(bench: Shop):
     """Ctrl-C: the pipeline closes the workshop, and whoever compiles learns of it."""
-    threading.Timer(0.5, bench.workshop.close).start()
+    end = threading.Timer(0.5, bench.workshop.close)
+    end.start()
     began = time.monotonic()
     with pytest.raises(IncompleteError):
         bench.compile(*(unit(number, seconds=60) for number in range(4)))
+    end.join()  # the first worker's end is learnt of before the last one's
     assert time.monotonic() - began < 10
     for line in bench.log:
         with pytest.raises(ProcessLookupError):
