@@ -84,8 +84,8 @@ class LaunchKeys(Section):
     """Constants of the kernel: a value, `{ value = "<expression>", choices = [ ... ] }`,
     `{ string = "<text>" }` or `{ dtype = "<tensor or dtype>" }`."""
     configs: ConfigsValue = ()
-    """Candidates, each a table of constants and launch options; or `"autotune"`: the kernel's
-    own."""
+    """Candidates, each a table of constants and launch options, with `when`, `archs` and `aligned`
+    for those that are not for every call; or `"autotune"`: the kernel's own."""
     matrix: Mapping[str, tuple[Any, ...]] = {}
     """Candidates as all combinations of these lists."""
     keep: tuple[StrictStr, ...] = ()

@@ -5,8 +5,9 @@
 2. The row with the call's key decides, else the nearest one: the smallest sum over the key of
    `|log2(1 + a) - log2(1 + b)|`, where negative values count as 0. Of equally near rows the first
    decides, in the order of the tables and of their rows (`tables.merge` sorts both).
-3. Its candidate runs if it is still there, its `when` holds and it fits the device. Otherwise the
-   first candidate runs whose `when` holds and which fits.
+3. Its candidate runs if it is still there, its `when` holds, the call is aligned where the candidate
+   is for such calls alone, and it fits the device. Otherwise the first candidate runs for which all
+   of that is true.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Call:
     key: tuple[int, ...]
     values: Mapping[str, int] = field(default_factory=dict)
     """Names and questions -> numbers: whatever a `when` may ask."""
+    aligned: bool = True
+    """Whether everything holds that the launch's aligned images assume."""
 
 
 def choose(
@@ -54,8 +57,9 @@ def choose(
     """
 
     def runs(index: int) -> bool:
-        when = candidates[index].when
-        return (when is None or bool(when.evaluate(call.values))) and fits(index)
+        one = candidates[index]
+        holds = one.when is None or bool(one.when.evaluate(call.values))
+        return holds and (call.aligned or not one.aligned) and fits(index)
 
     row = nearest(rows, call.key)
     tuned = row.among(candidates) if row is not None else None

@@ -153,6 +153,7 @@ def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:
         "options": [list(pair) for pair in candidate.options],
         "when": str(candidate.when) if candidate.when is not None else None,
         "archs": list(candidate.archs),
+        "aligned": candidate.aligned,
     }
 
 
@@ -161,4 +162,5 @@ def _candidate_of(data: Mapping[str, Any]) -> Candidate:
     numbers = {name: int(value) for name, value in constants if isinstance(value, int)}
     when = parse(data["when"]).bind(numbers) if data["when"] is not None else None
     options = tuple((str(name), value) for name, value in data["options"])
-    return Candidate(constants, options, when, tuple(data["archs"]))
+    aligned = bool(data.get("aligned", False))
+    return Candidate(constants, options, when, tuple(data["archs"]), aligned)

@@ -86,7 +86,7 @@ def _units(
     bound = [when.bind(known) for when in conditions]
     wanted = [target for target in targets if _fits(candidate.archs, bound, target)]
     for constants in _constants(launch, candidate, known):
-        for aligned, target in itertools.product((True, False), wanted):
+        for aligned, target in itertools.product(_alignments(candidate), wanted):
             yield Unit(
                 language=op.language,
                 kernel=op.kernel,
@@ -106,6 +106,10 @@ def _units(
                 ones=launch.ones if aligned else (),
                 int64=launch.int64,
             )
+
+
+def _alignments(candidate: Candidate) -> tuple[bool, ...]:
+    return (True,) if candidate.aligned else (True, False)
 
 
 def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: Target) -> bool:

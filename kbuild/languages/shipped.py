@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kbuild.languages.expression import Expression
 from kbuild.languages.spec.values import Candidate, Launch
@@ -20,11 +20,13 @@ def shipped(  # noqa: PLR0917
     *,
     among: Sequence[Target] = (),
     keep_all: bool = False,
+    is_scarce: Callable[[Candidate], bool] = lambda _: False,
 ) -> tuple[Candidate, ...]:
     """The candidates that get an image for `target`, in the section's order.
 
     Those are the winners of tables whose devices run images of `target`, and the default ones: up
-    to and including the first that every call may use, and of several for the same calls the first.
+    to and including the first that every call may use, and of several for the same calls the first. A
+    candidate that some device lacks the memory for is none of these firsts.
 
     Args:
         launch: with its real candidates, also where they are the kernel's own.
@@ -36,6 +38,8 @@ def shipped(  # noqa: PLR0917
         among: everything that the variant is compiled for; devices run the closest. `target` alone
             when empty.
         keep_all: for tuning: all that are made for the arch.
+        is_scarce: whether some device that runs the code has too little shared memory for a
+            candidate, as far as that is known.
     """
     fitting = [one for one in launch.candidates if not one.archs or target.is_one_of(one.archs)]
     if keep_all:
@@ -43,7 +47,7 @@ def shipped(  # noqa: PLR0917
     targets = among or (target,)
     near = [table for table in tables if closest(table.arch, targets) == target]
     rows = [row for table in near for row in table.of(kernel, op, index)]
-    wanted = [*_defaults(fitting)]
+    wanted = [*_defaults(fitting, is_scarce)]
     wanted += [one for one in fitting if any(row.names(one) for row in rows)]
     return tuple(one for one in fitting if any(one is other for other in wanted))
 
@@ -61,14 +65,19 @@ def closest(arch: str, targets: Sequence[Target]) -> Target | None:
     return max(able, key=_closeness, default=None)
 
 
-def _defaults(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
-    seen: list[Expression | None] = []
+def _defaults(
+    candidates: Sequence[Candidate], is_scarce: Callable[[Candidate], bool]
+) -> Iterator[Candidate]:
+    seen: list[tuple[Expression | None, bool]] = []
     for candidate in candidates:
-        if candidate.when not in seen:
+        calls = (candidate.when, candidate.aligned)
+        if calls not in seen:
             yield candidate
-        if candidate.when is None:
+        if is_scarce(candidate):
+            continue
+        if not candidate.is_conditional:
             return
-        seen.append(candidate.when)
+        seen.append(calls)
 
 
 def runs(target: Target, arch: str) -> bool:

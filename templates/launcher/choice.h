@@ -162,6 +162,7 @@ int tuned(const Launch& launch, const Device& device, int dtypes, const Int* key
 struct Fate {  // how far the candidates of a launch came
   bool is_compiled = false;  // one whose constants an image has
   bool is_allowed = false;   // one whose condition holds
+  bool is_unaligned = false; // one with an image for the device, for aligned calls alone
   int variant = -1;
   Int constants[16] = {};
 };
@@ -171,7 +172,8 @@ struct Fate {  // how far the candidates of a launch came
   const int forced = launch.forced == nullptr ? -1 : launch.forced->load();
   if (forced >= 0) {
     throw NoImage(head + "candidate " + std::to_string(forced) + " of " + quoted(launch.function) +
-                  " does not fit this call on " + device.arch);
+                  " does not fit this call on " + device.arch +
+                  (fate.is_unaligned ? ": it is for aligned calls alone" : ""));
   }
   if (!fate.is_allowed) {
     throw NoImage(head + "no candidate of " + quoted(launch.function) +
@@ -206,6 +208,11 @@ struct Fate {  // how far the candidates of a launch came
     throw NoImage(head + quoted(launch.function) + " needs " + std::to_string(least) +
                   " bytes of shared memory; a block of this device (" + device.name + ", " +
                   device.arch + ") has at most " + std::to_string(device.shared));
+  }
+  if (fate.is_unaligned) {
+    throw NoImage(head + "every candidate of " + quoted(launch.function) + " that fits " + device.arch +
+                  " is for aligned calls alone: pointers and `divisible` integers are multiples of 16, "
+                  "`ones` are 1");
   }
   throw NoImage(head + "no image for " + device.arch + "; there are images for " + kArchWords);
 }

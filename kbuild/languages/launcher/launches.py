@@ -150,7 +150,10 @@ class LaunchCode:
         yield "if (KBUILD_UNLIKELY(best == kKnown)) continue;"
         yield from self._values()
         yield "const Image* image = choose_image(best, divisible, ones);"
-        yield "if (KBUILD_UNLIKELY(image == nullptr)) continue;"
+        yield "if (KBUILD_UNLIKELY(image == nullptr)) {"
+        yield "  fate.is_unaligned = true;"
+        yield "  continue;"
+        yield "}"
         if self._is_split:
             yield "if (pass == 0 && archs[image->arch].kind == kPtx) continue;"
         yield "Int grid[3] = {1, 1, 1};"

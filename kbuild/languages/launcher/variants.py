@@ -126,6 +126,8 @@ def is_of(candidate: Candidate, unit: Unit) -> bool:
     own = unit.constants[: len(candidate.constants)]
     if _exact(own, unit.options) != _exact(candidate.constants, candidate.options):
         return False
+    if candidate.aligned and not unit.aligned:
+        return False
     return not candidate.archs or unit.target.is_one_of(candidate.archs)
 
 

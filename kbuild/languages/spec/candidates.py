@@ -17,7 +17,7 @@ from kbuild.languages.spec.scope import Scope
 from kbuild.languages.spec.values import Candidate, Scalar
 
 AUTOTUNE = "autotune"
-_WORDS = ("when", "archs")
+_WORDS = ("when", "archs", "aligned")
 """Keys of a candidate with a meaning of their own."""
 _ARCH = re.compile(r"(?:[3-9]|1\d)\.\d[af]?|gfx[1-9]\d?[0-9a-f]{2}")
 POWERS = ("num_warps", "num_ctas")
@@ -106,7 +106,15 @@ def _candidate(
         (name, table[name]) for name in dialect.options if _is_option(table, name, place)
     )
     when = _when(table.get("when"), dict(constants), scope, place.at("when"))
-    return Candidate(constants, options, when, _archs(table.get("archs", []), place.at("archs")))
+    archs = _archs(table.get("archs", []), place.at("archs"))
+    return Candidate(constants, options, when, archs, _aligned(table, place.at("aligned")))
+
+
+def _aligned(table: Mapping[str, Any], place: Place) -> bool:
+    value = table.get("aligned", False)
+    if not isinstance(value, bool):
+        place.error(f"must be a boolean, not {toml_type(value)}")
+    return value is True
 
 
 def _is_scalar(table: Mapping[str, Any], name: str, place: Place) -> bool:
@@ -176,9 +184,12 @@ def _judge_all(found: Sequence[Candidate], place: Place) -> None:
         if candidate in written[:index]:  # True equals 1, but is not written so
             first = written.index(candidate) + 1
             place.at(index).error(f"is the same as candidate {first}", "remove one of them")
-    if found and all(candidate.when is not None for candidate in found):
-        hint = "leave `when` out of the last one, unless that is meant"
-        place.warning("every candidate has `when`: calls that fit none are refused", hint)
+    if found and all(candidate.is_conditional for candidate in found):
+        used = {"`when`" for one in found if one.when is not None}
+        used |= {"`aligned`" for one in found if one.aligned}
+        words = " or ".join(sorted(used, reverse=True))
+        hint = f"leave {words} out of the last one, unless that is meant"
+        place.warning(f"every candidate has {words}: calls that fit none are refused", hint)
 
 
 def _matrix(

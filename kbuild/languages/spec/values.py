@@ -127,6 +127,13 @@ class Candidate:
     """Calls that it is made for; all when None."""
     archs: tuple[str, ...] = ()
     """Archs that it is made for, as `build.toml` writes archs; all when empty."""
+    aligned: bool = False
+    """It has the aligned image alone, so it is for calls that meet what that assumes."""
+
+    @property
+    def is_conditional(self) -> bool:
+        """True when there may be calls that it is not for."""
+        return self.when is not None or self.aligned
 
 
 @dataclass(frozen=True)
