@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +56,8 @@ class Compilation:
     """Descriptors that hold the workspace: whoever writes to the tree inherits them."""
     workshop: Workshop | None = None
     """Compiles kernels in DSLs; None when the plan has none."""
+    note: Callable[[str], None] = lambda _: None
+    """Told what kernels in DSLs leave out, in words for the user."""
 
     def perform(self) -> Staged:
         """Make the staged directory.
@@ -93,7 +96,7 @@ class Compilation:
             return None
         from kbuild.languages.produce import produce
 
-        return produce(self.plan, self.space.project, self.workshop, self.tell)
+        return produce(self.plan, self.space.project, self.workshop, self.tell, self.note)
 
     def _copy_generated(self, produced: Produced | None) -> None:
         """What Python has to know of generated ops lies in the package, beside `_ops.py`."""

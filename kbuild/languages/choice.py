@@ -5,9 +5,9 @@
 2. The row with the call's key decides, else the nearest one: the smallest sum over the key of
    `|log2(1 + a) - log2(1 + b)|`, where negative values count as 0. Of equally near rows the first
    decides, in the order of the tables and of their rows (`tables.merge` sorts both).
-3. Its candidate runs if it is still there, its `when` holds, the call is aligned where the candidate
-   is for such calls alone, and it fits the device. Otherwise the first candidate runs for which all
-   of that is true.
+3. Its candidate runs if it is still there, its `when` holds, the call is aligned where the
+   candidate is for such calls alone, and it fits the device. Otherwise the first candidate runs for
+   which all of that is true.
 """
 
 from __future__ import annotations

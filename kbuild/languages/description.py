@@ -34,6 +34,8 @@ class DescribedKernel:
     """As `build.toml` says it."""
     candidates: tuple[tuple[Candidate, ...], ...]
     """Of each launch, all ops after another."""
+    keys: tuple[tuple[str, ...], ...] = ()
+    """Of each op: its key, which may be the kernel's own; that of the section when empty."""
 
     def ops(self) -> tuple[OpSpec, ...]:
         """The ops with their real candidates.
@@ -49,12 +51,14 @@ class DescribedKernel:
         if count != len(self.candidates):
             raise ValueError(f"`kernel.{self.name}` has {count} launches")
         rest = iter(self.candidates)
+        keys = self.keys or tuple(tuple(map(str, op.key)) for op in reading.ops)
         return tuple(
             replace(
                 op,
+                key=tuple(map(parse, key)),
                 launches=tuple(replace(launch, candidates=next(rest)) for launch in op.launches),
             )
-            for op in reading.ops
+            for op, key in zip(reading.ops, keys, strict=True)
         )
 
 
@@ -84,6 +88,7 @@ class Description:
                     "launches": [
                         [_candidate_to_json(one) for one in launch] for launch in kernel.candidates
                     ],
+                    "keys": [list(key) for key in kernel.keys],
                 }
                 for kernel in sorted(self.kernels, key=lambda kernel: kernel.name)
             ],
@@ -144,7 +149,8 @@ def read_description(variant: Path) -> Description:
 def _kernels(data: Sequence[Any]) -> Iterator[DescribedKernel]:
     for kernel in data:
         launches = tuple(tuple(map(_candidate_of, launch)) for launch in kernel["launches"])
-        yield DescribedKernel(kernel["name"], kernel["section"], launches)
+        keys = tuple(tuple(map(str, key)) for key in kernel.get("keys", ()))
+        yield DescribedKernel(kernel["name"], kernel["section"], launches, keys)
 
 
 def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:

@@ -61,6 +61,12 @@ def most_shared(target: Target) -> int:
     return limits.get(number, max(limits.values()))
 
 
+def devices() -> Mapping[str, int]:
+    """NVIDIA's archs, `sm_86`, and the bytes of shared memory that a block can have there."""
+    limits: Mapping[str, int] = _facts()["shared"]
+    return {f"sm_{name.replace('.', '')}": most for name, most in limits.items() if "." in name}
+
+
 @cache
 def _facts() -> Mapping[str, Any]:
     import tomli

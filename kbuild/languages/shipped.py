@@ -25,8 +25,8 @@ def shipped(  # noqa: PLR0917
     """The candidates that get an image for `target`, in the section's order.
 
     Those are the winners of tables whose devices run images of `target`, and the default ones: up
-    to and including the first that every call may use, and of several for the same calls the first. A
-    candidate that some device lacks the memory for is none of these firsts.
+    to and including the first that every call may use, and of several for the same calls the first.
+    A candidate that some device lacks the memory for is none of these firsts.
 
     Args:
         launch: with its real candidates, also where they are the kernel's own.

@@ -42,7 +42,8 @@ def _wrong(row: Row, ops: Sequence[OpSpec]) -> tuple[str, str] | None:
         return f"`{row.kernel}` has no op `{row.op}`", did_you_mean(row.op, names)
     if row.launch >= len(op.launches):
         return f"`{row.op}` has no launch {row.launch}", ""
-    if len(row.key) != len(op.key):
+    own_key = not op.key and any(launch.autotune for launch in op.launches)  # the kernel's
+    if len(row.key) != len(op.key) and not own_key:
         return f"its key has {len(row.key)} values, that of `{row.op}` {len(op.key)}", ""
     if dict(row.dtypes) not in [dict(dtypes) for dtypes in op.dtype_sets()]:
         return f"`{row.op}` is not compiled for these dtypes", ""

@@ -23,6 +23,7 @@ from kbuild.languages.cache import ImageCache, Made
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.described import functions_of
 from kbuild.languages.environment import Environments
+from kbuild.languages.fitting import Note, Outcome, fitting
 from kbuild.languages.inputs import Kernel, Snapshot, snapshot
 from kbuild.languages.pool import Pool
 from kbuild.languages.refusals import Refusal, label, of_units
@@ -33,7 +34,6 @@ from kbuild.languages.workplace import Workplace, workplace
 
 Tell = Callable[[int, int, str], None]
 """Told how many units are done, of how many, and what was done last."""
-Note = Callable[[str], None]
 T = TypeVar("T")
 
 
@@ -78,6 +78,7 @@ class Workshop:
         self._described: dict[str, Future[Mapping[str, Any]]] = {}
         self._took: dict[str, float] = {}
         """Seconds, by key: what was compiled in this run."""
+        self._said: set[str] = set()
 
     def prepare(self, kernel: Kernel) -> Workplace:
         """Install what the kernel's compiler needs, where it is not there.
@@ -125,7 +126,7 @@ class Workshop:
         """Every unit's image, in the order of `wanted`.
 
         Images that do not fit their target are left out, and `note` is told why; that is an error
-        where nothing is left for a launch on a target.
+        where nothing is left for a launch on a target with certain dtypes.
 
         Args:
             kernel: whose units.
@@ -133,6 +134,22 @@ class Workshop:
             wanted: units, and what their functions' arguments are.
             tell: told of the progress.
             note: told what was left out.
+
+        Raises:
+            BuildError: units cannot be compiled, by their authors' lines, or nothing is left.
+            IncompleteError: the run ended before all were made.
+            ToolchainError: see `prepare`.
+        """
+        return fitting(kernel.name, self.outcomes(kernel, root, wanted, tell), note)
+
+    def outcomes(
+        self,
+        kernel: Kernel,
+        root: Path,
+        wanted: Sequence[tuple[Unit, Bound]],
+        tell: Tell = lambda *_: None,
+    ) -> tuple[Outcome, ...]:
+        """What became of each unit, in the order of `wanted`; see `compile`, which judges it.
 
         Raises:
             BuildError: units cannot be compiled, by their authors' lines.
@@ -147,8 +164,18 @@ class Workshop:
         if refused:
             raise of_units(kernel.name, refused, len(units))
         took = [self._took.get(one.key) for one in units]
-        made = [(unit, m) for unit, m in results if isinstance(m, Made)]
-        return _fitting(kernel, made, took, note)
+        return tuple(
+            _outcome(unit, made, seconds)
+            for (unit, made), seconds in zip(results, took, strict=True)
+            if isinstance(made, Made)
+        )
+
+    def is_news(self, words: str) -> bool:
+        """True the first time: what is the same for several variants is said once."""
+        with self._lock:
+            is_new = words not in self._said
+            self._said.add(words)
+        return is_new
 
     def close(self) -> None:
         """End all workers; what waits for them fails."""
@@ -235,32 +262,9 @@ def _settled(future: Future[T]) -> Iterator[None]:
         raise
 
 
-def _fitting(
-    kernel: Kernel,
-    made: Sequence[tuple[Unit, Made]],
-    took: Sequence[float | None],
-    note: Note,
-) -> tuple[Compiled, ...]:
-    """The images that there are.
-
-    Raises:
-        BuildError: a launch has none for one of its targets.
-    """
-    found = [
-        Compiled(unit, one.image, one.code, seconds=seconds or 0.0, cached=seconds is None)
-        for (unit, one), seconds in zip(made, took, strict=True)
-        if one.image is not None
-    ]
-    served = {_place(one.unit) for one in found}
-    for unit, one in made:
-        if one.image is None and _place(unit) not in served:
-            what = f"kernel.{kernel.name}: no image of {label(unit)} fits: {one.reason}"
-            hint = "add a smaller candidate, or leave the arch out with `archs`"
-            raise BuildError(what, hint=hint)
-        if one.image is None:
-            note(f"{label(unit)}: left out, {one.reason}")
-    return tuple(found)
-
-
-def _place(unit: Unit) -> tuple[str, int, str]:
-    return unit.op, unit.launch, str(unit.target)
+def _outcome(unit: Unit, made: Made, seconds: float | None) -> Outcome:
+    if made.image is None:
+        return Outcome(unit, None, made.reason)
+    cached = seconds is None
+    found = Compiled(unit, made.image, made.code, seconds=seconds or 0.0, cached=cached)
+    return Outcome(unit, found)

@@ -128,7 +128,8 @@ def build_variant(
         for note in (*made.notes, *toolchain.notes):
             site.doors.ui.warn(f"{made.variant}: {note}")
         runner = site.doors.runner
-        compilation = Compilation(made, toolchain, space, runner, run, tell, lock, workshop)
+        warn = site.doors.ui.warn
+        compilation = Compilation(made, toolchain, space, runner, run, tell, lock, workshop, warn)
         staged = compilation.perform()
         told = with_compilers(told_truly(site, made, staged.inputs), staged.compiled)
         finish(told, staged.folder, site.builder)

@@ -90,6 +90,7 @@ def bind(
     constants = [one.name for one in parameters if one.is_constant]
     _judge_constants(launch, name, parameters, place)
     _judge_open(op, launch, name, constants, place)
+    _judge_own_values(launch, name, constants, place)
     written = dict(launch.args)
     for other in written.keys() - set(plain):
         _judge_unknown(other, name, plain, constants, place.at("args", other))
@@ -179,6 +180,23 @@ def _judge_open(
                 message = f"`{expression}`: `{leaf.name}` is unknown (column {leaf.column})"
                 hint = one_of(leaf.name, constants) or f"`{function}` has no constants"
                 place.at(key, name).error(message, hint)
+
+
+def _judge_own_values(
+    launch: Launch, function: str, constants: Sequence[str], place: Place
+) -> None:
+    """A launcher does not know what the kernel computes itself, nor its defaults."""
+    if not launch.autotune:
+        return
+    given = {constant.name for constant in launch.constants}
+    sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
+    unknown = set(constants) - given.union(sets[0].intersection(*sets) if sets else set())
+    for key, name, expression in _expressions(launch):
+        for leaf in expression.leaves():
+            if isinstance(leaf, Name) and leaf.name in unknown:
+                words = f"`{expression}`: only `{function}` itself knows its constant `{leaf.name}`"
+                hint = f'say it as well: `constants = {{ {leaf.name} = "..." }}`'
+                place.at(key, name).error(f"{words} (column {leaf.column})", hint)
 
 
 def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:

@@ -9,6 +9,8 @@ from typing import Any
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
+OPTIONS = (*_OPTIONS, *_AMD_OPTIONS)
+"""What candidates and heuristics may say of a launch."""
 _UNSET: dict[str, Any] = {"num_ctas": 1, "maxnreg": None}
 """Options that say nothing with these values."""
 
@@ -66,6 +68,7 @@ class Kernel:
     def describe(self) -> dict[str, Any]:
         """The function as JSON."""
         candidates, notes = self._candidates()
+        notes += self._overridden(candidates)
         return {
             "name": self.name,
             "parameters": [_parameter(one) for one in self.jit.params],
@@ -74,6 +77,15 @@ class Kernel:
             "computed": self.computed,
             "notes": notes,
         }
+
+    def _overridden(self, candidates: Sequence[Mapping[str, Any]]) -> list[str]:
+        """A note for each heuristic whose value a candidate says already."""
+        said = {name for one in candidates for name in (*one["constants"], *one["options"])}
+        return [
+            f"`{self.name}` computes `{name}`, which its candidates set: theirs counts"
+            for name in dict.fromkeys(self.computed)
+            if name in said
+        ]
 
     def _candidates(self) -> tuple[list[dict[str, Any]], list[str]]:
         found: list[dict[str, Any]] = []

@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
 from triton.compiler import ASTSource  # type: ignore[import-not-found]
 
 from kbuild.languages.worker import parameters
-from kbuild.languages.worker.functions import Kernel, Known, TensorStandin, UnknownError
+from kbuild.languages.worker.functions import OPTIONS, Kernel, Known, TensorStandin, UnknownError
 from kbuild.languages.worker.protocol import RefusalError
 
 _DIVISIBILITY = [["tt.divisibility", 16]]
@@ -156,7 +156,18 @@ class Specialised:
             for name, function in values.items():
                 if name in missing:
                     found[name] = known[name] = self._evaluated(name, function, known)
+                elif name not in self._jit.arg_names and name not in self._options:
+                    known[name] = self._options[name] = self._option(name, function, known)
         return found
+
+    def _option(self, name: str, function: Any, known: Known) -> Any:
+        """A launch option that the kernel computes: `num_warps`."""
+        if name not in OPTIONS:
+            raise RefusalError(
+                f"@triton.heuristics of `{self._kernel.name}` computes `{name}`, which is neither "
+                "its parameter nor a launch option"
+            )
+        return self._evaluated(name, function, known)
 
     def _evaluated(self, name: str, function: Any, known: Known) -> Any:
         try:
@@ -165,7 +176,9 @@ class Specialised:
             raise RefusalError(
                 f"`{name}` of `{self._kernel.name}` is computed by @triton.heuristics from "
                 f"`{unknown.name}`, which only a call knows",
-                hint=f'write it as an expression: `constants = {{ {name} = "..." }}`',
+                hint=f"list it in `configs`: `{{ {name} = ... }}`"
+                if name in OPTIONS
+                else f'write it as an expression: `constants = {{ {name} = "..." }}`',
             ) from None
 
 

@@ -1,0 +1,131 @@
+"""Launches joined with the functions that they name, and what these say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.config.issue import Issue
+from kbuild.languages.base import LANGUAGES, Function
+from kbuild.languages.expression import Expression, Query
+from kbuild.languages.spec import Bound, Launch, OpSpec, bind, read_section
+from kbuild.languages.spec.keep import with_candidates
+from kbuild.languages.spec.place import Place
+from kbuild.plan import AotKernel
+
+if TYPE_CHECKING:
+    from kbuild.languages.workshop import Workshop
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A launch with the function that it names."""
+
+    launch: Launch
+    """With its real candidates, also where these are the kernel's own."""
+    bound: Bound
+    function: Function
+
+
+@dataclass(frozen=True)
+class Section:
+    """One kernel of a plan, with everything that its sources say."""
+
+    kernel: AotKernel
+    ops: tuple[OpSpec, ...]
+    launches: Mapping[tuple[str, int], Joined]
+    """By op and index."""
+    notes: tuple[str, ...]
+    """What of the sources' own words was not followed, one sentence each."""
+
+    def of(self, op: OpSpec) -> list[Joined]:
+        """The launches of an op."""
+        return [self.launches[op.name, index] for index in range(len(op.launches))]
+
+
+def joined(kernel: AotKernel, root: Path, workshop: Workshop, issues: list[Issue]) -> Section:
+    """Describe the sources and join; what is wrong is added to `issues`."""
+    reading = read_section(kernel.name, kernel.section)
+    issues += reading.issues
+    functions = workshop.describe(kernel, root)
+    known = len(issues)
+    place, found = Place(("kernel", kernel.name), issues), {}
+    language = LANGUAGES.get(kernel.language)
+    completed = (language.complete(op, functions, place) for op in reading.ops)
+    ops = [op for op in completed if op is not None]
+    for op in ops:
+        for index, launch in enumerate(op.launches):
+            one = _join(op, launch, functions, place)
+            if one is not None:
+                found[op.name, index] = one
+    notes = [issue.message for issue in issues[known:] if issue.severity == "warning"]
+    for at, op in enumerate(ops):
+        own = [found[op.name, i] for i in range(len(op.launches)) if (op.name, i) in found]
+        notes += [note for one in own for note in _notes(one)]
+        ops[at], said = with_key(op, own)
+        notes += said
+    told = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))
+    return Section(kernel, tuple(ops), found, told)
+
+
+def _join(
+    op: OpSpec, launch: Launch, functions: Mapping[str, Function], outer: Place
+) -> Joined | None:
+    place = Place(launch.path, outer.issues)
+    function = next((functions[name] for name in launch.functions if name in functions), None)
+    whole = with_candidates(op, launch, function.candidates, place) if function else launch
+    if whole is None:
+        return None
+    known = {name: one.parameters for name, one in functions.items()}
+    bound = bind(op, whole, known, place)
+    if bound is None or function is None:
+        return None
+    return Joined(whole, bound, function)
+
+
+def _notes(one: Joined) -> Iterator[str]:
+    """Those about candidates say nothing where the section lists its own."""
+    if one.launch.autotune or not one.function.candidates:
+        yield from one.function.notes
+
+
+def with_key(op: OpSpec, launches: Sequence[Joined]) -> tuple[OpSpec, list[str]]:
+    """The op with the key of `@triton.autotune` where it says none, and what is left out of that.
+
+    Args:
+        op: the op.
+        launches: its launches; those with the kernel's own candidates have the kernel's own key.
+    """
+    tuned = [one for one in launches if one.launch.autotune]
+    if op.key or not tuned:
+        return op, []
+    found: dict[str, Expression] = {}
+    notes = []
+    for one in tuned:
+        for name in one.function.key:
+            expression = _told(op, one.bound, name)
+            if expression is None:
+                words = f"has `{name}` in its key, which is no integer of the call: left out"
+                notes.append(f"`{one.function.name}` {words}")
+            else:
+                found.setdefault(str(expression), expression)
+    return replace(op, key=tuple(found.values())), notes
+
+
+def _told(op: OpSpec, bound: Bound, argument: str) -> Expression | None:
+    """What a kernel's argument is in terms of the call, before anything is allocated."""
+    source = dict(bound.arguments).get(argument)
+    expression = source.expression if source is not None else None
+    if expression is None:
+        return None
+    known = {size.name for size in op.sizes} | {name for name, _ in op.let}
+    known |= {argument.name for argument in op.schema.arguments if not argument.type.is_tensor}
+    for leaf in expression.leaves():
+        if isinstance(leaf, Query):
+            if leaf.tensor and leaf.tensor not in op.inputs:
+                return None
+        elif leaf.name not in known:
+            return None
+    return expression
