@@ -208,7 +208,7 @@ def test_what_does_not_fit_is_left_out(tmp_path):
             made = bench.compile(unit(1), unit(2, shared=300000), note=notes.append)
         assert [dict(one.unit.options)["number"] for one in made] == [1]
         words = "left out, it needs 300000 bytes of shared memory, 232448 are there"
-        assert notes == [f"k sm_90a float16 number=2 shared=300000: {words}"]
+        assert notes == [f"kernel.k: k sm_90a float16 number=2 shared=300000: {words}"]
     assert sorted(bench.numbers()) == ["1", "2"]
 
 
