@@ -12,7 +12,7 @@ from kbuild.toolchains.wheels.cuda import (
     LIBRARIES,
     PROGRAMS,
 )
-from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedTorch
+from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedRelease
 
 PREFIX = "nvidia/cu13"
 CUDA_MEMBERS = {
@@ -64,7 +64,7 @@ def fill(shelf: Path) -> Lock:
         tuple(pinned(made[project]) for project in projects) for projects in (PROGRAMS, LIBRARIES)
     )
     toolkit = LockedToolkit("13.0.3.0", programs, libraries)
-    torch = LockedTorch("2.14.1", (_torch(shelf),))
+    torch = LockedRelease("2.14.1", (_torch(shelf),))
     return Lock({"13.0": toolkit}, {"2.14": torch}, runtimes={"12.4": headers(shelf)})
 
 

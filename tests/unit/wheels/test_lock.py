@@ -14,7 +14,7 @@ from kbuild.toolchains.wheels.headers import PROJECTS
 from kbuild.toolchains.wheels.lock import (
     LOCK_FILE,
     Lock,
-    LockedTorch,
+    LockedRelease,
     LockedWheel,
     packaged_lock,
     read_lock,
@@ -83,7 +83,7 @@ def test_a_lock_without_headers_is_one(tmp_path: Path) -> None:
 
 def test_exact_and_oldest_release() -> None:
     wheel = LockedWheel("torch-2.9.0-py3-none-any.whl", "0" * 64, 1)
-    releases = {name: LockedTorch(f"{name}.0", (wheel,)) for name in ("2.9", "2.10", "2.11")}
+    releases = {name: LockedRelease(f"{name}.0", (wheel,)) for name in ("2.9", "2.10", "2.11")}
     lock = Lock({}, releases)
     assert lock.torch_for("2.10", exact=True) == releases["2.10"]
     assert lock.torch_for("2.8", exact=True) is None

@@ -16,7 +16,7 @@ from kbuild.toolchains.wheels.cuda import (
 )
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.index import Index
-from kbuild.toolchains.wheels.lock import Lock, LockedTorch
+from kbuild.toolchains.wheels.lock import Lock, LockedRelease
 from kbuild.toolchains.wheels.refresh import Refresher
 
 NOTHING = Lock({}, {})
@@ -99,15 +99,15 @@ def test_torch_wheels_of_every_interpreter(shelf: Path, refresher: Refresher) ->
 
 def test_wheels_of_the_same_version_stay(tmp_path: Path, refresher: Refresher) -> None:
     local = pinned(make_wheel(tmp_path, "torch", "2.14.1+cpu", TORCH_MEMBERS), record=False)
-    old = Lock({}, {"2.14": LockedTorch("2.14.1", (local,))})
+    old = Lock({}, {"2.14": LockedRelease("2.14.1", (local,))})
     assert refresher.refresh(old, ()).torch["2.14"].wheels[-1] == local
-    older = Lock({}, {"2.14": LockedTorch("2.14.0", (local,))})
+    older = Lock({}, {"2.14": LockedRelease("2.14.0", (local,))})
     assert local not in refresher.refresh(older, ()).torch["2.14"].wheels
 
 
 def test_release_that_is_gone_stays(refresher: Refresher, tmp_path: Path) -> None:
     wheel = pinned(make_wheel(tmp_path, "torch", "2.9.0", TORCH_MEMBERS))
-    old = Lock({}, {"2.9": LockedTorch("2.9.0", (wheel,))})
+    old = Lock({}, {"2.9": LockedRelease("2.9.0", (wheel,))})
     assert refresher.refresh(old, ()).torch == old.torch
 
 

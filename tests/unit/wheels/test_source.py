@@ -14,7 +14,7 @@ from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.run import LocalRunner
 from kbuild.toolchains.wheels import Wheels, source
-from kbuild.toolchains.wheels.lock import Lock, LockedTorch
+from kbuild.toolchains.wheels.lock import Lock, LockedRelease
 from kbuild.variant import System
 
 pytestmark = [
@@ -99,7 +99,7 @@ def test_cpu_wheel_gets_the_cuda_headers(shop: Shop, tmp_path: Path) -> None:
 
     members = {**TORCH_MEMBERS, CONFIG: b"// Torch's own\n"}
     wheel = pinned(make_wheel(shop.shelf, "torch", "2.14.1", members))
-    lock = Lock({}, {"2.14": LockedTorch("2.14.1", (wheel,))})
+    lock = Lock({}, {"2.14": LockedRelease("2.14.1", (wheel,))})
     own = replace(shop.wheels, cache=tmp_path / "other", lock=lock).installer.torch("2.14")
     assert (own.root / CONFIG).read_text() == "// Torch's own\n"
     assert CONFIG not in own.facts["generated"]
