@@ -58,6 +58,7 @@ def _values(plan: VariantPlan) -> dict[str, Any]:
         "ops_template": ops_template(plan)[0],
         "metadata": metadata_text(plan).rstrip("\n"),  # CMake ends the file with a line break
         "extension_file": extension_file(plan),
+        "exports": framework.exports,
         "languages": [language for language in plan.languages if language not in device],
         "device_languages": device,
         "components": [_component(part, framework) for part in plan.components],
