@@ -20,6 +20,7 @@ class TvmFfi(Framework):
     runtime_module = "tvm_ffi"
     runtime_package = "apache-tvm-ffi"
     name_macro = "TVM_FFI_EXTENSION_NAME"
+    names_devices = True
     exports = ("__tvm_ffi_*",)
     backend_macros = False
     module_suffixes = MODULE_SUFFIXES

@@ -12,7 +12,7 @@ from kbuild.toolchains.wheels.cuda import (
     LIBRARIES,
     PROGRAMS,
 )
-from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedRelease
+from kbuild.toolchains.wheels.lock import Lock, LockedRelease, LockedToolkit
 
 PREFIX = "nvidia/cu13"
 CUDA_MEMBERS = {
