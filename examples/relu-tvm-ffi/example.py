@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-import numpy
+import numpy as np
 import torch
 from kernels import get_local_kernel
 
@@ -19,7 +19,7 @@ def main() -> int:
     print(f"relu on {device}: {'equal to' if same else 'DIFFERS from'} torch.relu")
     if device.type == "cpu":
         array = x.numpy()
-        equal = numpy.array_equal(kernel.relu(array), numpy.maximum(array, 0))
+        equal = np.array_equal(kernel.relu(array), np.maximum(array, 0))
         print(f"relu of NumPy: {'equal to' if equal else 'DIFFERS from'} numpy.maximum")
         same = same and equal
     return 0 if same else 1

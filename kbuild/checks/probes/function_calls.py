@@ -40,7 +40,9 @@ def report(folder: Path, identifier: str, limit_s: float, tell: Tell) -> dict[st
         limit_s: seconds after which a call hangs; the process ends then.
         tell: gets a few words about each call before it is made.
     """
-    (library,) = sorted(folder.glob(f"{identifier}.*"))[:1]
+    library = next(iter(sorted(folder.glob(f"{identifier}.*"))), None)
+    if library is None:
+        return {}
     module = tvm_ffi.load_module(str(library))
     names = sorted({name.decode() for name in FUNCTION.findall(library.read_bytes())})
     return {f"ops.{name}": _about(module, folder, name, limit_s, tell) for name in names}

@@ -19,6 +19,7 @@ from kbuild.toolchains.wheels.lock import (
     packaged_lock,
     read_lock,
 )
+from kbuild.toolchains.wheels.tvm_ffi import PROJECT
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -56,6 +57,17 @@ def test_packaged_lock_has_every_torch_of_the_matrix() -> None:
         assert torch.version.startswith(f"{release}.")
         assert torch.wheels[0].record
         assert {wheel.version.split("+")[0] for wheel in torch.wheels} == {torch.version}
+
+
+def test_packaged_lock_has_every_tvm_ffi_of_the_matrix() -> None:
+    lock = packaged_lock()
+    wanted = {str(entry.tvm_ffi) for entry in entries() if entry.tvm_ffi}
+    assert wanted == set(lock.tvm_ffi)
+    for release, locked in lock.tvm_ffi.items():
+        assert locked.version.startswith(f"{release}.")
+        assert SHA256.fullmatch(locked.wheels[0].record or "")
+        assert {wheel.project for wheel in locked.wheels} == {PROJECT}
+        assert lock.pinned[f"tvm-ffi-{release}"] == locked.version
 
 
 def test_packaged_lock_has_every_cuda_13_of_the_matrix() -> None:

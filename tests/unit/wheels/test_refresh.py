@@ -97,6 +97,16 @@ def test_torch_wheels_of_every_interpreter(shelf: Path, refresher: Refresher) ->
     assert torch["2.14"].wheels[0] == pinned(shelf / names[0])
 
 
+def test_tvm_ffi_of_the_named_releases(shelf: Path, refresher: Refresher) -> None:
+    tail = "manylinux_2_24_x86_64.manylinux_2_28_x86_64"
+    for version in ("0.1.14", "0.1.16", "0.2.0"):
+        make_wheel(shelf, "apache-tvm-ffi", version, {}, tag=f"cp311-cp311-{tail}")
+    found = refresher.refresh(NOTHING, (), ffi={"0.1", "0.9"})
+    assert {name: locked.version for name, locked in found.tvm_ffi.items()} == {"0.1": "0.1.16"}
+    assert found.tvm_ffi["0.1"].wheels[0].record
+    assert refresher.refresh(found, ()).tvm_ffi == found.tvm_ffi
+
+
 def test_wheels_of_the_same_version_stay(tmp_path: Path, refresher: Refresher) -> None:
     local = pinned(make_wheel(tmp_path, "torch", "2.14.1+cpu", TORCH_MEMBERS), record=False)
     old = Lock({}, {"2.14": LockedRelease("2.14.1", (local,))})
