@@ -22,7 +22,7 @@ def variant_text(plan: VariantPlan) -> str:
 def ops_text(plan: VariantPlan) -> str:
     """The `_ops.py` of the variant."""
     names = {"ops_name": plan.ops_name, "extension_file": extension_file(plan)}
-    return _ops(FRAMEWORKS.get(plan.framework), names | _device_names(plan))
+    return _ops(FRAMEWORKS.get(plan.framework), {**names, **_device_names(plan)})
 
 
 def ops_template(plan: VariantPlan) -> tuple[str, str]:
