@@ -134,7 +134,7 @@ def test_tensors_without_data_are_refused(ops):
 
     with FakeTensorMode():
         fake = torch.empty(4)
-    for x in (fake, torch.empty(4, device="meta")):
+    for x in (fake, [fake], {"x": (fake,)}, torch.empty(4, device="meta")):
         with pytest.raises(TypeError, match="no data"):
             ops.relu(x, random(4))
     with pytest.raises(TypeError, match=r"torch\.vmap"):
