@@ -105,9 +105,11 @@ def test_it_needs_the_runtime_and_offers_its_functions(relu: Bench) -> None:
 
 
 def test_its_functions_are_called_by_the_check(relu: Bench, python: Path) -> None:
-    done = relu.kbuild("check-builds", "--python", str(python), "--json", "--only", "load")
+    done = relu.kbuild("check-builds", "--python", str(python), "--strict", "--json")
     (target,) = json.loads(done.stdout)["targets"]
-    assert target["outputs"][0]["checks"]["load"] == "ok", done.stdout
+    (output,) = target["outputs"]
+    assert output["checks"]["load"] == output["checks"]["tvm-ffi-abi"] == "ok", done.stdout
+    assert [found for found in output["findings"] if found["severity"] != "info"] == []
 
 
 def test_its_own_tests_pass(relu: Bench, python: Path) -> None:
