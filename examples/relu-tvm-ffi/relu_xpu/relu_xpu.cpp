@@ -106,7 +106,7 @@ constexpr const char *kNoQueue = "no current SYCL queue: only Torch's tensors br
 
 namespace relu {
 
-// The stream of an XPU is a pointer to a SYCL queue.
+// The stream of an XPU is taken for a pointer to a SYCL queue. Nobody has tried this on a device yet.
 const char *forward(void *out, const void *x, std::int64_t n, Dtype dtype, Place place) {
   if (place.stream == nullptr) {
     return kNoQueue;
