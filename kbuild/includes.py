@@ -33,6 +33,11 @@ def reachable(tree: SourceTree, source: str, folders: Iterable[str]) -> tuple[st
     return tuple(found)
 
 
+def included(tree: SourceTree, path: str) -> tuple[str, ...]:
+    """What a file's include lines name."""
+    return tuple(_INCLUDE.findall(tree.read_text(path)))
+
+
 def mentions(tree: SourceTree, paths: Iterable[str], word: str) -> bool:
     """True when one of the files contains `word` as a whole identifier."""
     pattern = re.compile(rf"\b{re.escape(word)}\b")

@@ -72,6 +72,28 @@ class Component:
 
 
 @dataclass(frozen=True)
+class AotKernel:
+    """A `[kernel.*]` section in a Python DSL, which is compiled ahead of time."""
+
+    name: str
+    language: str
+    toolchain: tuple[str, ...]
+    """Distributions at exact versions: `triton==3.9.0`."""
+    sources: tuple[str, ...]
+    """POSIX paths relative to the project, the one with the kernel functions first."""
+    targets: tuple[str, ...]
+    """What is compiled for: `sm_80`, `sm_90a`, `compute_80` (PTX), `gfx942`."""
+    flavour: str
+    """Whose machine code: `cuda12`, `cuda13` or `rocm`."""
+    section: Mapping[str, Any]
+    """The table as `build.toml` has it; `kbuild.languages.spec.read_section` reads it."""
+    tables: tuple[str, ...] = ()
+    """Tuned tables of the project, `tuned/*.json`."""
+    keep_all: bool = False
+    """Whether every candidate is compiled, and can be chosen at run time: for measuring."""
+
+
+@dataclass(frozen=True)
 class PackagedFile:
     """A file that is shipped as it is."""
 
@@ -144,6 +166,8 @@ class VariantPlan:
     """Decisions that a user should hear of, e.g. an arch that the toolkit cannot target."""
     toolchain: ToolchainSummary | None = None
     format: int = PLAN_FORMAT
+    aot: tuple[AotKernel, ...] = ()
+    """Kernels in Python DSLs; not in the JSON of a plan that has none."""
 
     @property
     def parsed_variant(self) -> Variant:
@@ -153,13 +177,14 @@ class VariantPlan:
     @property
     def is_compiled(self) -> bool:
         """False for Python-only variants."""
-        return bool(self.components)
+        return bool(self.components or self.aot)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Every project file that the plan names, sorted."""
         sources = {source.path for part in self.components for source in part.sources}
-        return tuple(sorted(sources | {file.source for file in self.files}))
+        foreign = {path for kernel in self.aot for path in (*kernel.sources, *kernel.tables)}
+        return tuple(sorted(sources | foreign | {file.source for file in self.files}))
 
     def with_toolchain(self, toolchain: ToolchainSummary) -> VariantPlan:
         """The same plan, with the toolchain that it will be built by."""
@@ -167,7 +192,10 @@ class VariantPlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as a JSON object, keys in a fixed order."""
-        return asdict(self)
+        whole = asdict(self)
+        if not self.aot:
+            del whole["aot"]
+        return whole
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> VariantPlan:
@@ -186,4 +214,6 @@ class VariantPlan:
     def digest(self) -> str:
         """SHA-256 of the canonical JSON form."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        # In a section the order of keys counts: a `matrix` makes the first candidate the default.
+        text += "".join(json.dumps(kernel.section) for kernel in self.aot)
         return hashlib.sha256(text.encode()).hexdigest()

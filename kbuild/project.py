@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.backends import BACKENDS
+from kbuild.config.dsl import LanguageSection
 from kbuild.config.load import load
-from kbuild.config.model import BuildFile, Catalog, KernelSection
+from kbuild.config.model import BuildFile, Catalog, KernelSection, Refuses
 from kbuild.errors import Problem
 from kbuild.sourcetree import SourceTree, look
 
@@ -39,17 +40,29 @@ class Project:
         """The Python package's name."""
         return self.file.general.python_name
 
+    @property
+    def kernels(self) -> dict[str, KernelSection]:
+        """The `[kernel.*]` sections in C++ and the like, by name, in name order."""
+        found = sorted(self.file.kernel.items())
+        return {name: section for name, section in found if isinstance(section, KernelSection)}
+
+    @property
+    def dsl_kernels(self) -> dict[str, LanguageSection]:
+        """The `[kernel.*]` sections in Python DSLs, by name, in name order."""
+        found = sorted(self.file.kernel.items())
+        return {name: section for name, section in found if isinstance(section, LanguageSection)}
+
     def kernels_for(self, backend: str) -> dict[str, KernelSection]:
-        """The `[kernel.*]` sections of one backend, by name, in name order."""
-        return {
-            name: section
-            for name, section in sorted(self.file.kernel.items())
-            if section.backend == backend
-        }
+        """The C++ kernels of one backend, by name, in name order."""
+        return {name: one for name, one in self.kernels.items() if one.backend == backend}
+
+    def dsl_kernels_for(self, backend: str) -> dict[str, LanguageSection]:
+        """The kernels of one backend in Python DSLs, by name, in name order."""
+        return {name: one for name, one in self.dsl_kernels.items() if backend in one.backends}
 
     def is_compiled(self, backend: str) -> bool:
         """True when the backend has at least one kernel section."""
-        return bool(self.kernels_for(backend))
+        return bool(self.kernels_for(backend) or self.dsl_kernels_for(backend))
 
 
 def catalog(*, plugins: bool = False) -> Catalog:
@@ -60,7 +73,16 @@ def catalog(*, plugins: bool = False) -> Catalog:
         general_sections={b.name: b.general for b in backends if b.general is not None},
         backends=tuple(b.name for b in backends),
         arch_keys={b.name: (b.arch_key, b.check_arch) for b in backends if b.arch_key is not None},
+        language=_language,
     )
+
+
+def _language(name: str) -> Refuses | None:
+    """How a DSL judges its toolchain, where kernels are built from it; imported when asked for."""
+    from kbuild.languages.base import LANGUAGES
+
+    language = LANGUAGES.find(name)
+    return language.refuses if language else None
 
 
 def open_project(root: Path, tree: SourceTree | None = None) -> Project:

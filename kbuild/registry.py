@@ -61,11 +61,25 @@ class Registry(Generic[T]):
         return self
 
     def find(self, name: str) -> T | None:
-        """The item of that name, asking the plug-ins when it is not kbuild's own."""
-        self.load()
+        """The item of that name, asking the plug-ins when it is not kbuild's own.
+
+        Where a module of the package is named as the item is, no other is imported.
+        """
+        if name not in self._items and not self._loaded:
+            self._import(name)
+        if name not in self._items:
+            self.load()
         if name not in self._items:
             self.load(plugins=True)
         return self._items.get(name)
+
+    def _import(self, name: str) -> None:
+        module = f"{self._package}.{name}"
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
 
     def get(self, name: str) -> T:
         """The item of that name; raises `KeyError`."""

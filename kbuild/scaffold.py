@@ -42,6 +42,8 @@ class Scaffold:
     """In name order."""
     compiled: tuple[str, ...]
     """Those of the backends that get compiled sources; empty for a Python-only kernel."""
+    language: str = ""
+    """The Python DSL that the kernel is written in; empty for C++ and the like."""
     framework: str = TORCH
     """One of `FRAMEWORKS`."""
 
@@ -63,6 +65,8 @@ class Scaffold:
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders of `templates/init/` that the project is made of."""
+        if self.language:
+            return ("every", "common", self.language)
         sources = sorted({_SOURCES_OF.get(backend, backend) for backend in self.compiled})
         if self.framework == TVM_FFI:
             return ("every", TVM_FFI, *(f"{TVM_FFI}-{source}" for source in sources))

@@ -77,6 +77,15 @@ let
         release = floor;
       };
 
+  # A section in a Python DSL may name several backends.
+  backendsIn =
+    section:
+    let
+      named = section.backend or null;
+    in
+    if lib.isString named then [ named ] else strings named;
+  isForeign = section: lib.isString (section.language or null) && section.language != "c++";
+
   # `[kernel.*]` sections of a backend by name; a file without any is Python only.
   sectionsOf =
     toml: backend:
@@ -84,16 +93,16 @@ let
       kernels = table (toml.kernel or { });
     in
     map (name: kernels.${name}) (
-      filter (name: (table kernels.${name}).backend or null == backend) (attrNames kernels)
+      filter (name: lib.elem backend (backendsIn (table kernels.${name}))) (attrNames kernels)
     );
 
   # Sections that are part of a variant: `cuda-minver` leaves one out below a toolkit.
   appliedTo =
-    toolkit: section:
+    entry: section:
     let
-      oldest = version (section."${section.backend}-minver" or null);
+      oldest = version (section."${entry.backend}-minver" or null);
     in
-    toolkit == null || oldest == null || !(isOlder (version toolkit) oldest);
+    entry.toolkit == null || oldest == null || !(isOlder (version entry.toolkit) oldest);
 
   pythonName =
     toml:
@@ -120,6 +129,7 @@ let
     system = null;
     isNoarch = true;
     isDefault = true;
+    languages = [ ];
     sources = [ ];
     includes = [ ];
     packageFolder = "${packageRoots.torch-noarch}/${pythonName toml}";
@@ -129,7 +139,7 @@ let
     toml: entry: abi:
     let
       binding = table (toml.${if toml ? tvm-ffi then "tvm-ffi" else "torch"} or { });
-      sections = [ binding ] ++ filter (appliedTo entry.toolkit) (sectionsOf toml entry.backend);
+      sections = [ binding ] ++ filter (appliedTo entry) (sectionsOf toml entry.backend);
     in
     {
       name = archName abi entry;
@@ -137,6 +147,7 @@ let
       inherit (entry) backend torch toolkit system isDefault;
       release = lib.versionText abi.release;
       isNoarch = false;
+      languages = lib.unique (map (section: section.language) (filter isForeign sections));
       sources = paths "src" sections;
       includes = paths "include" sections;
       packageFolder = "${packageRoots.${abi.framework}}/${pythonName toml}";

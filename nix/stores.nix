@@ -91,6 +91,8 @@ in
       null
     else if variant.system != toolchain.system then
       "is for ${variant.system}"
+    else if variant.languages != [ ] then
+      "kernels in ${builtins.concatStringsSep ", " variant.languages} are compiled by its wheels, which derivations do not have yet"
     else if variant.framework == "tvm-ffi" then
       "apache-tvm-ffi is not taken from wheels"
     else if !(lib.elem variant.backend [ "cpu" "cuda" ]) then

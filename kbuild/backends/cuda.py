@@ -31,7 +31,7 @@ class CudaSection(KernelSection):
 
     backend: Literal["cuda"]
     language: Literal["c++"] = "c++"
-    """What the sources are written in. Sections in Python DSLs are checked, but not built yet."""
+    """What the sources are written in; kernels in Python DSLs have keys of their own."""
     cuda_capabilities: tuple[StrictStr, ...] | None = None
     """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent."""
     cuda_flags: tuple[StrictStr, ...] = ()

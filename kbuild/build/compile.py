@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kbuild.build import ninja
 from kbuild.build.budget import Run, launcher_entries
@@ -20,6 +21,10 @@ from kbuild.run import Done, Runner
 from kbuild.toolchains import Toolchain
 from kbuild.toolchains.facts import FactCache
 
+if TYPE_CHECKING:  # what only projects with kernels in DSLs need
+    from kbuild.languages.produce import Images, Produced
+    from kbuild.languages.workshop import Workshop
+
 _KEY = "kbuild-configured"
 
 
@@ -32,6 +37,8 @@ class Staged:
     """Build steps that ran."""
     inputs: tuple[str, ...]
     """Project files that the result depends on, relative to the project."""
+    compiled: Images = ()
+    """The images of each kernel in a DSL."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,8 @@ class Compilation:
     tell: ninja.Tell
     lock: tuple[int, ...] = ()
     """Descriptors that hold the workspace: whoever writes to the tree inherits them."""
+    workshop: Workshop | None = None
+    """Compiles kernels in DSLs; None when the plan has none."""
 
     def perform(self) -> Staged:
         """Make the staged directory.
@@ -54,7 +63,11 @@ class Compilation:
             BuildError: a process failed.
             IncompleteError: the run's time was over before everything was compiled.
         """
-        generate(self.plan).write(self.space.source, force=True)
+        produced = self._produce()
+        files = generate(self.plan)
+        if produced is not None:
+            files = files.merge(produced.files)
+        files.write(self.space.source, force=True)
         shutil.rmtree(self.space.stage.parent, ignore_errors=True)
         self.space.stage.mkdir(parents=True)
         if not self.plan.is_compiled:
@@ -63,10 +76,31 @@ class Compilation:
         self._configure()
         units = self._compile()
         self._install()
+        self._copy_generated(produced)
         headers = ninja.dependencies(
             self.runner, self.toolchain.ninja, self.space.tree, self.space.project
         )
-        return Staged(self.space.stage, units, tuple(sorted({*self.plan.inputs, *headers})))
+        return Staged(
+            self.space.stage,
+            units,
+            tuple(sorted({*self.plan.inputs, *headers})),
+            produced.compiled if produced else (),
+        )
+
+    def _produce(self) -> Produced | None:
+        """Have the kernels in DSLs compiled, by the variant's own token and those that are free."""
+        if not self.plan.aot or self.workshop is None:
+            return None
+        from kbuild.languages.produce import produce
+
+        return produce(self.plan, self.space.project, self.workshop, self.tell)
+
+    def _copy_generated(self, produced: Produced | None) -> None:
+        """What Python has to know of generated ops lies in the package, beside `_ops.py`."""
+        for path, data in produced.python() if produced else ():
+            target = self.space.stage / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
 
     def _copy_python(self) -> None:
         for file in self.plan.files:

@@ -26,7 +26,7 @@ def conclude(
     log = read_log(run.log)
     for warning in (*log.warnings, *(unit.killed for unit in log.units if unit.killed)):
         ui.warn(warning)
-    if log.units:
+    if log.units or any(outcome.images for outcome in outcomes):
         _keep(name, folder, outcomes, run=run, log=log, ui=ui)
     if run.keeps and any(unit.cache == "miss" for unit in log.units):
         with suppress(OSError):  # another process prunes as well

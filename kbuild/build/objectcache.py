@@ -76,7 +76,7 @@ def prune(cache: Path, limit: int) -> int:
 def _forget(cache: Path) -> None:
     """Delete leftovers of killed writers and what was learned of files that are long gone."""
     oldest = time.time() - _FORGET
-    for folder in ("hashes", "units"):
+    for folder in ("hashes", "units", "described"):
         for path in (cache / folder).glob("*/*"):
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime < oldest:

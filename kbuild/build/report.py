@@ -12,6 +12,7 @@ from kbuild import __version__
 from kbuild.advice.measurements import measured_with
 from kbuild.advice.savings import Bill, Change, bills
 from kbuild.build.budget import Budget
+from kbuild.build.images import ImageRow
 from kbuild.build.quantity import duration_text, memory_text
 from kbuild.build.recorded import torch_headers
 from kbuild.build.timeline import Timeline, timeline
@@ -40,6 +41,8 @@ class VariantOutcome:
     archs: tuple[str, ...] = ()
     folder: Path | None = None
     """The variant directory, when there is one."""
+    images: tuple[ImageRow, ...] = ()
+    """Images of kernels in Python DSLs."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def render(name: str, outcomes: Sequence[VariantOutcome], log: UnitLog, budget: 
             timeline=layout,
             colors=colors,
             variants=[_row(outcome, colors, log) for outcome in outcomes],
+            images=[(one.variant, row) for one in outcomes for row in one.images],
             units=sorted(log.units, key=lambda unit: -unit.cpu),
             bills={bill.unit: bill for bill in headers},
             cheaper=_cheaper(headers, log),

@@ -83,5 +83,6 @@ def generator() -> str:
 
     package = Path(__file__).parents[1]
     files = [*package.glob("generate/*.py"), *template_root().glob("project/**/*")]
+    files += [*package.glob("languages/**/*.py"), *template_root().glob("launcher/*")]
     newest = max(file.stat().st_mtime_ns for file in files)
     return f"{__version__}/{newest}"

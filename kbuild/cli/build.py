@@ -41,6 +41,12 @@ def configure(parser: ArgumentParser) -> None:
     add_sources(parser)
     add_archs(parser)
     add_dev(parser)
+    parser.add_argument(
+        "--keep-all",
+        action="store_true",
+        help="compile every candidate of kernels in Python DSLs, for `kbuild tune`; such a variant "
+        "is not to be published",
+    )
     add_driver(parser)
     parser.add_argument(
         "-j",
@@ -171,6 +177,7 @@ def _built_here(
         sources=sources_of(args, ctx, project),
         torch_wheels=torch_wheels_of(args, ctx),
         archs=archs_of(args, project, ctx.runner),
+        keep_all=args.keep_all,
         identity=identity_of(args),
         provenance=args.provenance,
         jobs=args.jobs,
@@ -223,12 +230,25 @@ def report(results: Sequence[Built], ctx: Context) -> None:
                 result.objects
             )
             ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}")
+            _say_images(result, ctx)
             ctx.ui.data(str(result.path))
             _say_provenance(result, ctx)
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
     _say_skipped([result for result in results if result.status == "skipped"], ctx)
+
+
+def _say_images(result: Built, ctx: Context) -> None:
+    """One line for each op of a kernel in a DSL and each target."""
+    for row in result.images:
+        images = "1 image" if row.images == 1 else f"{row.images} images"
+        facts = [images, f"{row.size / 1024:.1f} kB"]
+        facts += [f"{row.registers} registers"] if row.registers is not None else []
+        facts += [f"{row.spills} spilled"] if row.spills else []
+        facts += [f"{row.shared / 1024:.1f} kB shared"] if row.shared else []
+        facts += [f"{row.cached} from cache"] if row.cached else []
+        ctx.ui.say(f"  {row.op} {row.target}: {', '.join(facts)}")
 
 
 def _say_skipped(skipped: Sequence[Built], ctx: Context) -> None:

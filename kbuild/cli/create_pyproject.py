@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kbuild.cli.context import Context
+from kbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from kbuild.plan import VariantPlan
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -35,11 +41,9 @@ def execute(args: Namespace, ctx: Context) -> int:
 
     project = open_project(ctx.folder(args.kernel_dir))
     target = ctx.folder(args.target_dir) if args.target_dir else project.root
-    files = generate_project(
-        plan(project, selection_of(args), ctx.runner, identity=identity_of(args)),
-        project.root,
-        target,
-    )
+    plans = plan(project, selection_of(args), ctx.runner, identity=identity_of(args))
+    _refuse_foreign(plans)
+    files = generate_project(plans, project.root, target)
     written = files.write(target, force=args.force)
     if args.json:
         ctx.ui.data_json({"target": str(target), **vars(written)})
@@ -48,3 +52,14 @@ def execute(args: Namespace, ctx: Context) -> int:
         for path in written.written:
             ctx.ui.data(path)
     return 0
+
+
+def _refuse_foreign(plans: Sequence[VariantPlan]) -> None:
+    """CMake cannot compile a Python DSL, and images written now would go stale in silence."""
+    named = sorted({f"kernel.{kernel.name}" for made in plans for kernel in made.aot})
+    if named:
+        raise UsageError(
+            f"no CMake project can be written: {', '.join(named)} is written in a Python DSL, "
+            "which kbuild compiles, not CMake",
+            hint="`kbuild build` builds it; name variants without such kernels with --variant",
+        )

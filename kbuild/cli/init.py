@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 _FRAMEWORKS = ("torch", "tvm-ffi")
+LANGUAGES = ("triton",)
+"""Python DSLs that there are templates for."""
 _DEFAULT = ("cpu", "metal") if sys.platform == "darwin" else ("cpu", "cuda")
 
 
@@ -31,7 +33,6 @@ def configure(parser: ArgumentParser) -> None:
         "--backends",
         nargs="+",
         metavar="NAME",
-        default=list(_DEFAULT),
         help="backends, or `all` compiled ones (default: cpu cuda; on macOS: cpu metal)",
     )
     parser.add_argument(
@@ -42,6 +43,11 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--noarch", action="store_true", help="a Python-only kernel, also where there is a compiler"
+    )
+    parser.add_argument(
+        "--language",
+        choices=LANGUAGES,
+        help="a kernel in this Python DSL, for cuda and rocm (default: C++ and the like)",
     )
     parser.add_argument("--license", default="Apache-2.0", metavar="SPDX", help="its licence")
     parser.add_argument(
@@ -84,12 +90,12 @@ def _resolve(args: Namespace, ctx: Context) -> tuple[Scaffold, Path]:
     target = ctx.cwd / name if args.name and not args.path else place
     if target.exists() and not target.is_dir():
         raise UsageError(f"`{target}` is a file", hint="give another folder")
-    backends, compiled = _backends(args.backends, noarch=args.noarch)
+    backends, compiled = _chosen(args)
     _refuse_unbound(args, backends)
-    license_ = check_license(args.license)
+    license_, language = check_license(args.license), args.language or ""
     repo_id = f"{owner}/{repository}"
-    scaffold = Scaffold(name, owner, repo_id, license_, backends, compiled, args.framework)
-    return scaffold, target
+    names = (name, owner, repo_id, license_)
+    return Scaffold(*names, backends, compiled, language, args.framework), target
 
 
 def _refuse_unbound(args: Namespace, backends: Sequence[str]) -> None:
@@ -98,12 +104,30 @@ def _refuse_unbound(args: Namespace, backends: Sequence[str]) -> None:
 
     if args.framework != TVM_FFI:
         return
-    if args.noarch:
-        raise UsageError("--noarch is for Torch", hint="leave it or --framework out")
+    for word, given in (("--noarch", args.noarch), ("--language", args.language)):
+        if given:
+            raise UsageError(f"{word} is for Torch", hint="leave it or --framework out")
     strange = [name for name in backends if name not in TVM_FFI_BACKENDS]
     if strange:
         hint = f"choose from {', '.join(TVM_FFI_BACKENDS)}"
         raise UsageError(f"there is no TVM-FFI project for {', '.join(strange)}", hint=hint)
+
+
+def _chosen(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The backends, and those that get compiled sources; a DSL compiles for some of them."""
+    if args.language is None:
+        return _backends(args.backends or _DEFAULT, noarch=args.noarch)
+    if args.noarch:
+        raise UsageError("--noarch compiles nothing", hint="leave out --language or --noarch")
+    from kbuild.project import catalog
+
+    able = catalog().language_backends
+    backends, compiled = _backends(args.backends or able, noarch=False)
+    unable = sorted(set(backends) - set(able))
+    if unable:
+        what = f"{args.language} kernels are not compiled for {', '.join(unable)}"
+        raise UsageError(what, hint=f"choose from {', '.join(able)}")
+    return backends, compiled
 
 
 def _backends(given: Sequence[str], *, noarch: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

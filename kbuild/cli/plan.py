@@ -82,6 +82,13 @@ def _lines(made: VariantPlan) -> Iterator[str]:
         yield f"  links      {' '.join(made.libraries)}"
     for part in made.components:
         yield from _component_lines(part)
+    for kernel in made.aot:
+        yield f"  {kernel.name}"
+        yield from (f"    {path}  ({kernel.language})" for path in kernel.sources)
+        yield f"    compiler {' '.join(kernel.toolchain)}, {kernel.flavour}"
+        yield f"    targets  {' '.join(kernel.targets)}"
+        if kernel.tables:
+            yield f"    tuned    {' '.join(kernel.tables)}"
     yield f"  files      {len(made.files)} shipped as they are"
     yield from (f"  note       {note}" for note in made.notes)
     yield f"  digest     {made.digest[:16]}"

@@ -35,7 +35,7 @@ def sources_of(args: Namespace, ctx: Context, project: Project) -> dict[str, Pat
     if not args.with_source:
         return {}
     found = _parsed(args.with_source, ctx)
-    used = {name for section in project.file.kernel.values() for name in section.depends}
+    used = {name for section in project.kernels.values() for name in section.depends}
     for name in sorted({*found} - used):
         ctx.ui.warn(f"--with-source {name}: no section of build.toml depends on `{name}`")
     return found

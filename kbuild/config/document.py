@@ -7,20 +7,22 @@ wrong type is the models' business and reads here as if it were absent.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kbuild.config.issue import KeyPath
-from kbuild.config.model import BuildFile, Catalog
+from kbuild.config.model import CXX, BuildFile, Catalog
 from kbuild.sourcetree import SourceTree
 
 NAME = re.compile(r"[a-z][-a-z0-9]{0,94}[a-z0-9]")
 """`general.name`; the Hub takes 96 characters."""
 
 
-CXX = "c++"
-"""The language of a kernel that says none."""
+def is_in_dsl(section: Mapping[str, Any]) -> bool:
+    """True for the table of a kernel that is written in a Python DSL."""
+    language = section.get("language", CXX)
+    return isinstance(language, str) and language != CXX
 
 
 @dataclass(frozen=True)
@@ -66,27 +68,15 @@ class Document:
             if isinstance(section, dict):
                 yield name, section
 
-    def in_dsls(self, catalog: Catalog) -> dict[str, Mapping[str, Any]]:
-        """The kernels that are written in a Python DSL, of backends that have such kernels."""
-        known = {
-            name
-            for name, model in catalog.kernel_sections.items()
-            if "language" in model.model_fields
-        }
-        return {
-            name: section
-            for name, section in self.kernels()
-            if isinstance(section.get("language"), str)
-            and section["language"] != CXX
-            and section.get("backend") in known
-        }
+    def in_dsls(self) -> dict[str, Mapping[str, Any]]:
+        """The kernels that are written in a Python DSL."""
+        return {name: section for name, section in self.kernels() if is_in_dsl(section)}
 
-    def without_kernels(self, names: Collection[str]) -> Document:
-        """The document without some of its kernels."""
-        if not names:
-            return self
-        kernels = {k: v for k, v in self.table("kernel").items() if k not in names}
-        return Document({**self.data, "kernel": kernels})
+    def backends_of(self, kernel: str) -> list[tuple[KeyPath, str]]:
+        """The backends of a kernel, each with its path; those in DSLs may list several."""
+        path: KeyPath = ("kernel", kernel, "backend")
+        one = self.text(*path)
+        return [(path, one)] if one is not None else list(self.strings(*path))
 
     def backends(self) -> list[str]:
         """`general.backends`."""

@@ -46,9 +46,7 @@ def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") ->
         raise ConfigError(_located(migrated.issues, text, tree, file))
     document = Document(migrated.data)
     catalog = catalog_for(_backends_named(document))
-    # The rules judge sections in DSLs; the models know C++.
-    compiled = document.without_kernels(document.in_dsls(catalog))
-    model, violations = _validate(compiled, catalog)
+    model, violations = _validate(document, catalog)
     ruled = tuple(check(document, Context(catalog, tree, migrated.edition)))
     problems = _located(_merged(migrated.issues, ruled, violations), text, tree, file)
     if model is None or any(problem.severity == "error" for problem in problems):
@@ -64,8 +62,8 @@ def located(
 
 
 def _backends_named(document: Document) -> frozenset[str]:
-    kernels = (section.get("backend") for _, section in document.kernels())
-    return frozenset({*document.backends(), *(name for name in kernels if isinstance(name, str))})
+    named = (document.backends_of(kernel) for kernel, _ in document.kernels())
+    return frozenset({*document.backends(), *(name for group in named for _, name in group)})
 
 
 def _validate(document: Document, catalog: Catalog) -> tuple[BuildFile | None, tuple[Issue, ...]]:

@@ -7,7 +7,7 @@ sources costs every start). Keys are written in kebab-case.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -24,6 +24,8 @@ from pydantic import (
 from kbuild.version import Version
 
 EDITION = 5
+CXX = "c++"
+"""The language of a kernel that says none."""
 
 
 def kebab(name: str) -> str:
@@ -196,8 +198,8 @@ class BuildFile(Section):
     torch: TorchSection | None = None
     torch_noarch: NoarchSection | None = None
     tvm_ffi: TvmFfiSection | None = None
-    kernel: Mapping[str, KernelSection] = {}
-    """The kernels by name."""
+    kernel: Mapping[str, Section] = {}
+    """The kernels by name: `KernelSection`s, and `LanguageSection`s of those in Python DSLs."""
 
     frameworks: ClassVar[tuple[str, ...]] = ("torch", "torch-noarch", "tvm-ffi")
 
@@ -213,6 +215,10 @@ class BuildFile(Section):
         return tables[key]
 
 
+Refuses = Callable[[Sequence[str]], "str | None"]
+"""From the pins of a toolchain (`triton==3.9.0`) to why it cannot be used."""
+
+
 @dataclass(frozen=True, eq=False)
 class Catalog:
     """What the backends add to the models and to the rules; handed in by `kbuild.project`."""
@@ -225,3 +231,15 @@ class Catalog:
     """Every name that `general.backends` may hold."""
     arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch)."""
+    language: Callable[[str], Refuses | None] = lambda _: None
+    """From the name of a Python DSL to why a toolchain cannot be used; None when no kernels are
+    built from it."""
+
+    @property
+    def language_backends(self) -> tuple[str, ...]:
+        """Backends that kernels in Python DSLs are compiled for."""
+        return tuple(
+            name
+            for name, section in self.kernel_sections.items()
+            if "language" in section.model_fields and name in self.arch_keys
+        )

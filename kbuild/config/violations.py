@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ValidationError
 
-from kbuild.config.document import Document
+from kbuild.config.document import Document, is_in_dsl
 from kbuild.config.issue import Issue, KeyPath
 from kbuild.config.model import Catalog, kebab
 from kbuild.config.suggest import closest, did_you_mean, listed, toml_type
@@ -28,6 +28,8 @@ _EXPECTED = {
     "model_type": "a table",
     "model_attributes_type": "a table",
 }
+_KEY = 3
+"""Length of the path of a kernel's key: `kernel.relu.src`."""
 _RULED = (("torch", "stable-abi"),)
 """Paths that the rules judge alone, because a union's errors cannot be read."""
 
@@ -150,7 +152,7 @@ def _unknown_key_hint(path: KeyPath, document: Document, catalog: Catalog) -> st
         return ""
     if path[0] == "general" and key in catalog.backends:
         return f"backends with a table of their own: {listed(catalog.general_sections)}"
-    owners = _owners(key, catalog) if path[0] == "kernel" else []
+    owners = _owners(key, catalog) if path[0] == "kernel" and len(path) == _KEY else []
     if owners:
         return (
             f"a key of {owners[0]} kernels, and this is a {document.get(*path[:-1], 'backend')} one"
@@ -179,10 +181,13 @@ def _spellings(model: type[BaseModel]) -> set[str]:
 
 def model_at(path: KeyPath, document: Document, catalog: Catalog) -> type[BaseModel] | None:
     """The model of the table at a path."""
-    from kbuild.config.assemble import build_file_type
+    from kbuild.config.assemble import build_file_type, language_section
 
-    if path[:1] == ("kernel",) and len(path) == 2:  # noqa: PLR2004
-        return catalog.kernel_sections.get(str(document.get(*path, "backend")))
+    if path[:1] == ("kernel",) and len(path) > 1:
+        if is_in_dsl(document.table(*path[:2])):
+            return _below(language_section(catalog), path[2:])
+        section = catalog.kernel_sections.get(str(document.get(*path[:2], "backend")))
+        return _below(section, path[2:]) if section else None
     return _below(build_file_type(catalog), path)
 
 

@@ -23,6 +23,7 @@ from kbuild.generate.variant import (
 from kbuild.plan import VariantPlan
 
 _PROBE = Path(__file__).parent.parent / "toolchains" / "probe.py"
+_AOT = "project/cmake/aot.cmake"
 _HERE = "${CMAKE_CURRENT_SOURCE_DIR}"
 
 
@@ -77,6 +78,7 @@ def _cmake_project(plans: Sequence[VariantPlan], source_dir: str) -> FileSet:
         name=plans[0].kernel.python_name,
         source_dir=source_dir,
         variants=[_offer(plan) for plan in plans],
+        aot=any(plan.aot for plan in plans),
     )
     files = FileSet({"CMakeLists.txt": lists, "cmake/probe.py": _PROBE.read_bytes()})
     for plan in plans:
@@ -95,7 +97,8 @@ def _static(plan: VariantPlan) -> tuple[str, ...]:
     languages = (
         name for lang in device_languages(plan) for name in templates.names(LANGUAGES, f"{lang}.*")
     )
-    return (*templates.names("project/cmake", "*.cmake"), *languages)
+    own = [name for name in templates.names("project/cmake", "*.cmake") if plan.aot or name != _AOT]
+    return (*own, *languages)
 
 
 def _support(plan: VariantPlan) -> tuple[tuple[str, str], ...]:

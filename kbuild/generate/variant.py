@@ -9,7 +9,7 @@ from kbuild.backends import BACKENDS
 from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.generate import templates
 from kbuild.generate.metadata import metadata_text
-from kbuild.plan import BINDING, Component, VariantPlan
+from kbuild.plan import BINDING, AotKernel, Component, VariantPlan
 
 LANGUAGES = "project/cmake/languages"
 
@@ -22,19 +22,21 @@ def variant_text(plan: VariantPlan) -> str:
 def ops_text(plan: VariantPlan) -> str:
     """The `_ops.py` of the variant."""
     names = {"ops_name": plan.ops_name, "extension_file": extension_file(plan)}
-    return _ops(FRAMEWORKS.get(plan.framework), {**names, **_device_names(plan)})
+    return _ops(plan, {**names, **_device_names(plan)})
 
 
 def ops_template(plan: VariantPlan) -> tuple[str, str]:
     """File name and text of what CMake makes the `_ops.py` of all variants of a framework from."""
     framework = FRAMEWORKS.get(plan.framework)
-    name = f"{framework.ops_template.removesuffix('.j2')}.in"
+    stem = framework.ops_template.removesuffix(".py.j2")
+    name = f"{stem}{'_aot' if plan.aot else ''}.py.in"
     names = ("ops_name", "extension_file", *_device_names(plan))
-    return name, _ops(framework, {name: f"@KBUILD_{name.upper()}@" for name in names})
+    return name, _ops(plan, {name: f"@KBUILD_{name.upper()}@" for name in names})
 
 
-def _ops(framework: Framework, names: Mapping[str, str]) -> str:
-    return templates.render(f"project/{framework.ops_template}", **names)
+def _ops(plan: VariantPlan, names: Mapping[str, str]) -> str:
+    template = f"project/{FRAMEWORKS.get(plan.framework).ops_template}"
+    return templates.render(template, aot=bool(plan.aot), **names)
 
 
 def _device_names(plan: VariantPlan) -> Mapping[str, str]:
@@ -73,6 +75,19 @@ def _values(plan: VariantPlan) -> dict[str, Any]:
         "languages": [language for language in plan.languages if language not in device],
         "device_languages": device,
         "components": [_component(part, framework) for part in plan.components],
+        "aot": [_launcher(kernel, plan, framework) for kernel in plan.aot],
+    }
+
+
+def _launcher(kernel: AotKernel, plan: VariantPlan, framework: Framework) -> Mapping[str, Any]:
+    """A component whose one source is generated: it sees Torch's stable headers, and its name."""
+    variant = plan.parsed_variant
+    floor = variant.framework_version if variant.framework == "torch-stable-abi" else None
+    name = f"{framework.name_macro}={plan.ops_name}"
+    return {
+        "name": kernel.name,
+        "definitions": (*framework.definitions(plan.ops_name, floor), name),
+        "depends": (framework.table,),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kbuild.languages.image import Image
 from kbuild.languages.unit import Unit
@@ -16,6 +16,10 @@ class Compiled:
     image: Image
     code: bytes
     """A cubin, PTX text or an hsaco."""
+    seconds: float = field(default=0.0, compare=False)
+    """What compiling it took, whenever that was."""
+    cached: bool = field(default=False, compare=False)
+    """Whether it was there already."""
 
     def __post_init__(self) -> None:
         if not self.code:

@@ -13,10 +13,11 @@ from kbuild.matrix.selection import variants
 from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.order import longest_first
 from kbuild.pipeline.outcome import Built
-from kbuild.pipeline.plans import fitted, plan
+from kbuild.pipeline.plans import fitted, keeping_all, plan
 from kbuild.pipeline.tools import tools_of
 from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
 from kbuild.pipeline.variant import Site, attempt, fetch, up_to_date
+from kbuild.pipeline.workshop import workshop_for
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
 from kbuild.project import Project
@@ -25,6 +26,7 @@ from kbuild.store import store_of
 
 if TYPE_CHECKING:  # what only a build that has something to do needs
     from kbuild.build.budget import Run
+    from kbuild.languages.workshop import Workshop
 
 
 def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built, ...]:
@@ -66,7 +68,8 @@ def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built
 def _fitted(site: Site, plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
     options, runner = site.options, site.doors.runner
     identity, archs = options.identity, options.archs
-    return fitted(site.project, plans, site.tools, runner, identity=identity, archs=archs)
+    found = fitted(site.project, plans, site.tools, runner, identity=identity, archs=archs)
+    return tuple(map(keeping_all, found)) if options.keep_all else found
 
 
 def _beyond_default(site: Site) -> list[VariantPlan]:
@@ -108,21 +111,38 @@ def _together(site: Site, plans: Sequence[VariantPlan]) -> list[Built]:
     options, doors = site.options, site.doors
     budget = budget_of(options.jobs, options.memory, options.seconds)
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
-    with opened(budget, doors.cache, keeps=options.objects) as run:
+    with (
+        opened(budget, doors.cache, keeps=options.objects) as run,
+        workshop_for(plans, run, doors) as workshop,
+    ):
         with doors.ui.progress(title, 0) as progress:
             together = Together(progress)
             tasks = [
                 Task(
                     made.variant,
-                    partial(attempt, site, made, run=run, tell=together.part(made.variant)),
+                    partial(
+                        attempt,
+                        site,
+                        made,
+                        run=run,
+                        tell=together.part(made.variant),
+                        workshop=workshop,
+                    ),
                     partial(fetch, site, made),
                 )
                 for made in longest_first(plans)
             ]
-            ended = run_all(tasks, run, doors.runner.stop)
+            ended = run_all(tasks, run, partial(_interrupt, doors, workshop))
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[made.variant] or _not_started(made) for made in plans]
         return _concluded(site, plans, results, run)
+
+
+def _interrupt(doors: Doors, workshop: Workshop | None) -> None:
+    """End every process of the run: those that were started here, and those that compile DSLs."""
+    doors.runner.stop()
+    if workshop is not None:
+        workshop.close()
 
 
 def _not_started(made: VariantPlan) -> Built:
@@ -138,7 +158,9 @@ def _concluded(
     from kbuild.build.report import VariantOutcome
 
     outcomes = [
-        VariantOutcome(made.variant, result.status, result.seconds, made.archs, result.path)
+        VariantOutcome(
+            made.variant, result.status, result.seconds, made.archs, result.path, result.images
+        )
         for made, result in zip(plans, results, strict=True)
     ]
     folder = Workspace.report_of(site.project.root)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kbuild.errors import KbuildError
 
 if TYPE_CHECKING:
+    from kbuild.build.images import ImageRow
     from kbuild.checks import Finding
 
 Status = Literal["built", "up-to-date", "skipped", "failed", "incomplete"]
@@ -30,6 +31,8 @@ class Built:
     from_cache: int = 0
     """Those of them that the object cache had."""
     findings: tuple[Finding, ...] = ()
+    images: tuple[ImageRow, ...] = ()
+    """Images of the kernels in DSLs; of a variant that was up to date, none."""
     provenance: tuple[Path, ...] = ()
     """The statement and the list of ingredients, where they were asked for."""
     error: KbuildError | None = None
@@ -46,6 +49,7 @@ class Built:
             "objects": self.objects,
             "from_cache": self.from_cache,
             "findings": [finding.to_json() for finding in self.findings],
+            **({"images": [asdict(row) for row in self.images]} if self.images else {}),
             "provenance": [str(path) for path in self.provenance],
             "error": self.error.to_json() if self.error else None,
         }

@@ -17,6 +17,7 @@ from kbuild.metadata import Builder
 from kbuild.package import finish, place, recover
 from kbuild.pipeline.bindings import binding_findings
 from kbuild.pipeline.evidence import discard, evidence, told_truly
+from kbuild.pipeline.images import image_rows, with_compilers
 from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.outcome import Built
 from kbuild.pipeline.sources import python_findings
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # what only a build that has something to do needs
     from kbuild.build.budget import Run
     from kbuild.build.ninja import Tell
     from kbuild.checks import Finding
+    from kbuild.languages.workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,13 @@ def fetch(site: Site, made: VariantPlan) -> None:
         site.tools.provision(made.requires)
 
 
-def attempt(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Built:
+def attempt(
+    site: Site, made: VariantPlan, *, run: Run, tell: Tell, workshop: Workshop | None = None
+) -> Built:
     """Build one variant; what goes wrong with it is told and becomes its outcome."""
     began = time.monotonic()
     try:
-        result = build_variant(site, made, run=run, tell=tell)
+        result = build_variant(site, made, run=run, tell=tell, workshop=workshop)
     except IncompleteError as error:
         result = Built(made.variant, "incomplete", error.message, error=error)
     except (BuildError, CheckError, ToolchainError) as error:
@@ -99,11 +103,14 @@ def attempt(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Built:
     return replace(result, seconds=time.monotonic() - began)
 
 
-def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Built:
+def build_variant(
+    site: Site, made: VariantPlan, *, run: Run, tell: Tell, workshop: Workshop | None = None
+) -> Built:
     """Build one variant.
 
     Raises:
         BuildError: a process failed; the variant directory is as it was.
+        ConfigError: `build.toml` does not fit the kernel functions that it names.
         CheckError: the result breaks a promise; the variant directory is as it was.
         IncompleteError: the run's time was over; the next run continues.
     """
@@ -120,14 +127,24 @@ def build_variant(site: Site, made: VariantPlan, *, run: Run, tell: Tell) -> Bui
         _check_sources(site.project, made)
         for note in (*made.notes, *toolchain.notes):
             site.doors.ui.warn(f"{made.variant}: {note}")
-        compilation = Compilation(made, toolchain, space, site.doors.runner, run, tell, lock)
+        runner = site.doors.runner
+        compilation = Compilation(made, toolchain, space, runner, run, tell, lock, workshop)
         staged = compilation.perform()
-        finish(told_truly(site, made, staged.inputs), staged.folder, site.builder)
+        told = with_compilers(told_truly(site, made, staged.inputs), staged.compiled)
+        finish(told, staged.folder, site.builder)
         findings = _check(site, made, staged.folder, toolchain, space.tree)
         place(staged.folder, target)
         discard(site, made)
         record(made, site.project.root, target, staged.inputs).write(space.state)
-        result = Built(made.variant, "built", "", target, units=staged.units, findings=findings)
+        result = Built(
+            made.variant,
+            "built",
+            "",
+            target,
+            units=staged.units,
+            findings=findings,
+            images=image_rows(staged.compiled),
+        )
         return replace(result, provenance=evidence(site, made, toolchain))
 
 

@@ -18,7 +18,11 @@ _USUAL_INCLUDE = "csrc"
 
 def components(desk: Desk) -> tuple[tuple[Component, ...], tuple[str, ...]]:
     """The components, bindings first, and one sentence per part that is left out."""
-    parts, notes = [_binding(desk)], []
+    binding = _binding(desk)
+    # Without sources of its own, the extension is what is generated for kernels in DSLs.
+    foreign = desk.project.dsl_kernels_for(desk.backend.name)
+    parts = [binding] if binding.sources or not foreign else []
+    notes: list[str] = []
     for name, section in desk.project.kernels_for(desk.backend.name).items():
         if not desk.backend.applies(section, desk.toolkit):
             notes.append(f"kernel.{name} is left out: it asks for a newer {desk.backend.title}")

@@ -12,20 +12,29 @@ from kbuild.project import BUILD_FILE, Project
 from kbuild.sourcetree import SourceTree
 
 GENERATED_OPS = "_ops.py"
+TABLES = "tuned"
+"""Folder of the tuned tables of kernels in Python DSLs."""
 _PYTHON_SUFFIXES = ("py", "pyi")
 
 
 def content(project: Project, tree: SourceTree) -> tuple[str, ...]:
     """The project's own sources: what names the build when git does not."""
     file = project.file
-    sections = [*file.kernel.values(), *(t for t in (file.torch, file.tvm_ffi) if t is not None)]
-    listed = [path for section in sections for path in section.src]
+    sections = [
+        *project.kernels.values(),
+        *(t for t in (file.torch, file.tvm_ffi) if t is not None),
+    ]
+    foreign = project.dsl_kernels.values()
+    listed = [path for section in (*sections, *foreign) for path in section.src]
     folders = [folder for section in sections for folder in section.include]
+    # What the kernels import lies beside them.
+    folders += [posixpath.dirname(path) for section in foreign for path in section.src[:1]]
+    folders += [TABLES] if foreign else []
     roots = {framework.package_root for framework in FRAMEWORKS}
     walked = [
         path
         for folder in {*folders, *roots}
-        if tree.is_dir(folder)
+        if folder and tree.is_dir(folder)
         for path in tree.walk(folder, skip=("build",))
     ]
     paths = {posixpath.normpath(path) for path in (BUILD_FILE, *listed, *walked)}

@@ -9,7 +9,7 @@ from kbuild.errors import ConfigError, Problem
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.identity import Identity, identify
 from kbuild.matrix.selection import Choice
-from kbuild.plan import Component, KernelFacts, Requirements, VariantPlan
+from kbuild.plan import BINDING, AotKernel, Component, KernelFacts, Requirements, VariantPlan
 from kbuild.planning.components import components
 from kbuild.planning.desk import Desk
 from kbuild.planning.files import content, packaged
@@ -17,6 +17,10 @@ from kbuild.project import Project
 from kbuild.run import Runner
 from kbuild.sourcetree import SourceTree
 from kbuild.version import Version
+
+CXX_LANGUAGE = "CXX"
+HOST_ONLY = "cpu"
+"""What a toolchain is asked for where device code comes from DSLs: a C++ compiler."""
 
 
 def make_plans(
@@ -73,6 +77,9 @@ def make_plan(
     release = Version.parse(compiler) if compiler else None
     desk = Desk(project, choice, tree, backend, framework, ops_name, tuple(archs), release)
     parts, notes = components(desk) if framework.compiled else ((), ())
+    foreign, others = _foreign(desk)
+    is_compiled = bool(parts or foreign)
+    needs_toolkit = is_compiled and not (foreign and _is_plain(desk, parts))
     return VariantPlan(
         variant=str(variant),
         framework=variant.framework,
@@ -80,20 +87,30 @@ def make_plan(
         kernel=_facts(desk),
         unique_id=identity.unique_id,
         ops_name=ops_name,
-        requires=_requirements(desk, parts),
-        definitions=_definitions(desk) if parts else (),
-        languages=backend.languages if parts else (),
+        requires=_requirements(desk, parts, foreign, needs_toolkit=needs_toolkit),
+        definitions=_definitions(desk) if is_compiled else (),
+        languages=_languages(desk, needs_toolkit=needs_toolkit) if is_compiled else (),
         cxx_standard=framework.cxx_standard(choice.torch),
         components=parts,
-        libraries=_libraries(desk) if parts else (),
-        link_flags=_link_flags(desk) if parts else (),
+        libraries=_libraries(desk, needs_toolkit=needs_toolkit) if is_compiled else (),
+        link_flags=_link_flags(desk) if is_compiled else (),
         deployment_target=_deployment_target(desk),
-        archs=_archs(desk, parts),
+        archs=_archs(desk, parts, foreign),
         files=packaged(desk),
         commit=identity.commit,
         dirty=identity.dirty,
-        notes=(*notes, *filter(None, (identity.note,))),
+        notes=(*notes, *others, *filter(None, (identity.note,))),
+        aot=foreign,
     )
+
+
+def _foreign(desk: Desk) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
+    """The kernels in DSLs with what is to be said of them; nothing is imported for none."""
+    if not desk.framework.compiled or not desk.project.dsl_kernels_for(desk.backend.name):
+        return (), ()
+    from kbuild.planning.aot import aot_kernels
+
+    return aot_kernels(desk)
 
 
 def _facts(desk: Desk) -> KernelFacts:
@@ -120,8 +137,26 @@ def _definitions(desk: Desk) -> tuple[str, ...]:
     return (desk.backend.define, *backend)
 
 
-def _libraries(desk: Desk) -> tuple[str, ...]:
-    return (*desk.framework.libraries(), *desk.backend.libraries(desk.framework.name))
+def _is_plain(desk: Desk, components: Sequence[Component]) -> bool:
+    """True when a C++ compiler is all that the sources need: device code comes from DSLs alone."""
+    if any(part.name != BINDING or part.languages - {CXX_LANGUAGE} for part in components):
+        return False
+    from kbuild.planning.aot import sees_device_headers
+
+    return not any(
+        sees_device_headers(desk, [source.path for source in part.sources], part.include)
+        for part in components
+    )
+
+
+def _languages(desk: Desk, *, needs_toolkit: bool) -> tuple[str, ...]:
+    return desk.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
+
+
+def _libraries(desk: Desk, *, needs_toolkit: bool) -> tuple[str, ...]:
+    """Launchers in generated C++ open the driver when they are first called."""
+    device = desk.backend.libraries(desk.framework.name) if needs_toolkit else ()
+    return (*desk.framework.libraries(), *device)
 
 
 def _link_flags(desk: Desk) -> tuple[str, ...]:
@@ -135,27 +170,41 @@ def _deployment_target(desk: Desk) -> str | None:
     return desk.backend.deployment_target() if system and system.os == "darwin" else None
 
 
-def _archs(desk: Desk, components: Sequence[Component]) -> tuple[str, ...]:
+def _archs(
+    desk: Desk, components: Sequence[Component], kernels: Sequence[AotKernel]
+) -> tuple[str, ...]:
     noarch = desk.project.file.torch_noarch
     key = desk.backend.arch_key
-    if not components:
-        announced = getattr(noarch, key.replace("-", "_")) if noarch and key else None
-        return tuple(sorted(announced or ()))
-    device = set(desk.backend.languages) - {"CXX"}
+    if not components and not kernels:
+        listed = getattr(noarch, key.replace("-", "_")) if noarch and key else None
+        return tuple(sorted(listed or ()))
+    device = set(desk.backend.languages) - {CXX_LANGUAGE}
     compiled = (part for part in components if part.languages & device)
-    return tuple(sorted({arch for part in compiled for arch in part.archs}))
+    archs = {arch for part in compiled for arch in part.archs}
+    if kernels:
+        from kbuild.planning.aot import announced
+
+        archs |= announced(kernels)
+    return tuple(sorted(archs))
 
 
-def _requirements(desk: Desk, components: Sequence[Component]) -> Requirements:
+def _requirements(
+    desk: Desk,
+    components: Sequence[Component],
+    kernels: Sequence[AotKernel],
+    *,
+    needs_toolkit: bool,
+) -> Requirements:
     variant = desk.choice.variant
+    toolkit = variant.backend_version if needs_toolkit or not kernels else None
     libraries = {name for part in components for name in part.depends}
     stable = variant.framework == "torch-stable-abi"
     needed = desk.floor if stable else desk.choice.torch
     return Requirements(
-        backend=variant.backend,
+        backend=variant.backend if needs_toolkit or not kernels else HOST_ONLY,
         torch=str(needed) if needed and desk.framework.table == "torch" else None,
         torch_exact=not stable,
-        toolkit=str(variant.backend_version) if variant.backend_version else None,
+        toolkit=str(toolkit) if toolkit else None,
         tvm_ffi=str(variant.framework_version) if variant.framework == "tvm-ffi" else None,
         system=str(variant.system) if variant.system else None,
         libraries=tuple(sorted(libraries - {"torch", "tvm-ffi"})),

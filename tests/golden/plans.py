@@ -9,6 +9,7 @@ from kbuild.config.model import KernelSection
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.plan import (
     BINDING,
+    AotKernel,
     Component,
     KernelFacts,
     PackagedFile,
@@ -71,8 +72,25 @@ SECTIONS: dict[str, tuple[dict[str, object], ...]] = {
     "torch213-metal-aarch64-darwin": (
         {"src": ["metal/relu.mm", "metal/relu.metal", "metal/types.h"], "include": ["metal"]},
     ),
+    "torch-stable-abi211-cu126-x86_64-linux": (
+        {"src": ["cuda/relu.cu"], "cuda-capabilities": ["9.0"]},
+    ),
     "torch-cuda": (),
     "torch-tpu": (),
+}
+# Kernels in Python DSLs beside them, by variant.
+FOREIGN = {
+    "torch-stable-abi211-cu126-x86_64-linux": (
+        AotKernel(
+            name="gemm",
+            language="triton",
+            toolchain=("triton==3.9.0",),
+            sources=("dsl/gemm.py",),
+            targets=("sm_80", "compute_80", "sm_90a"),
+            flavour="cuda12",
+            section={},
+        ),
+    ),
 }
 
 
@@ -121,6 +139,7 @@ def plan_of(name: str) -> VariantPlan:
         else None,
         archs=tuple(sorted({arch for part in parts for arch in part.archs})),
         files=files,
+        aot=FOREIGN.get(name, ()),
     )
 
 

@@ -12,7 +12,13 @@ from kbuild.fileset import FileSet
 from kbuild.generate import generate, generate_project
 from kbuild.generate.templates import template_root
 
-COPIED = ("cmake/kbuild.cmake", "cmake/extension.cmake", "cmake/facts.cmake", "cmake/languages/")
+COPIED = (
+    "cmake/kbuild.cmake",
+    "cmake/aot.cmake",
+    "cmake/extension.cmake",
+    "cmake/facts.cmake",
+    "cmake/languages/",
+)
 FRAME = ("cmake/probe.py", "torch-ext/registration.h")
 COMPILED = [name for name, sections in SECTIONS.items() if sections]
 

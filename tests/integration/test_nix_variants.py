@@ -50,9 +50,29 @@ cuda.minver = "12.8"\r
 [torch]\r
 minver = "2.12"\r
 """,
+    """\
+[general]
+name = "ab"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cuda", "cpu", "rocm"]
+[torch]
+stable-abi = { cuda = "2.11" }
+[kernel.a]
+backend = ["cuda", "rocm"]
+language = "triton"
+toolchain = "triton==3.9.0"
+src = ["k.py"]
+[[kernel.a.op]]
+schema = "a(Tensor x) -> Tensor"
+shapes = { x = ["..."], out = "x" }
+dtypes = ["float32"]
+grid = ["numel(x)"]
+""",
 )
 """The same things written in other ways that TOML has."""
-STYLED = dict.fromkeys(("x.cpp", "k.cu", "a.cpp", "torch-ext/ab/__init__.py"), "")
+STYLED = dict.fromkeys(("x.cpp", "k.cu", "k.py", "a.cpp", "torch-ext/ab/__init__.py"), "")
 DESCRIBED = """
   projects = map (text:
     let toml = builtins.fromTOML text; in {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from device_bench import MACHINE, PTX, bundle, fatbin
+from device_bench import MACHINE, PTX, bundle, code_object, fatbin, loose, noted, older
 from foreign import macho, pe
 from seeded_recipe import CUDA, GOOD, ID, MACOS, ROCM, WINDOWS, Case, Recipe, on
 
 INIT = (f"PyInit_{ID}",)
+FALLBACK = b".version 8.0\n.target sm_80\n\0"
 ARCHS = ("8.0+PTX", "9.0a", "10.0f")
 CODE = ((MACHINE, "80"), (PTX, "80"), (MACHINE, "90a"), (MACHINE, "100f"))
 
@@ -25,6 +26,12 @@ def rocm(*archs: str) -> Recipe:
     return Recipe(variant=ROCM, sections=sections, metadata={"archs": ("gfx90a", "gfx942")})
 
 
+def launched(*images: bytes) -> Recipe:
+    """A CUDA variant with images of a kernel in a Python DSL, and PTX as the fallback."""
+    sections = {".kbuild_images": loose(*images)}
+    return Recipe(variant=CUDA, sections=sections, metadata={"archs": ("8.0+PTX", "9.0a")})
+
+
 def macos(**how: object) -> Recipe:
     """A variant for macOS, its library written field by field."""
     return Recipe(variant=MACOS, library=macho(exported=INIT, **how))  # type: ignore[arg-type]
@@ -39,6 +46,13 @@ def windows(*libraries: str) -> Recipe:
 GOOD_DEVICES: Mapping[str, Recipe] = {
     "cuda": cuda(*CODE),
     "rocm": rocm("gfx90a", "gfx942"),
+    "launched": launched(older("80"), noted("90a"), FALLBACK),
+    "launched, PTX alone for 8.0": launched(noted("90a"), FALLBACK),
+    "launched on ROCm": Recipe(
+        variant=ROCM,
+        sections={".kbuild_images": loose(code_object("gfx942"), code_object("gfx90a"))},
+        metadata={"archs": ("gfx90a", "gfx942")},
+    ),
     "macos": macos(),
     "windows": windows("python3.dll"),
 }
@@ -70,6 +84,27 @@ DEVICES = (
         "archs",
         "no library has code for gfx942",
         rocm("gfx90a"),
+    ),
+    Case(
+        "missing image",
+        "no image of a launched kernel for one named arch",
+        "archs",
+        "no library has code for 9.0a",
+        launched(older("80"), FALLBACK),
+    ),
+    Case(
+        "extra image",
+        "an image for an arch that nobody named",
+        "archs",
+        "has code for 10.0a",
+        launched(older("80"), noted("90a"), noted("100a"), FALLBACK),
+    ),
+    Case(
+        "image with paths",
+        "a line table of the author's machine in an image",
+        "images",
+        "its device code names `/home/me/kernels/add.py`",
+        launched(older("80"), noted("90a", b"/home/me/kernels/add.py\0"), FALLBACK),
     ),
     Case(
         "device code in a CPU variant",

@@ -22,6 +22,37 @@ def cubin(number: int) -> bytes:
     return ident + struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 0, number << 8, 64, 0, 0, 0, 0, 0)
 
 
+def noted(arch: str, extra: bytes = b"") -> bytes:
+    """A cubin as an assembler of CUDA 13 writes it, with the note that has its command line."""
+    note = b"ptxas\0Cuda compilation tools\0-arch sm_" + arch.encode() + b" \0" + extra
+    return _with_section(note, 8, int(arch.rstrip("af")) << 8, 190)
+
+
+def older(arch: str) -> bytes:
+    """A cubin as an assembler of CUDA 12 writes it."""
+    flags = int(arch.rstrip("af")) | (0x800 if arch.endswith("a") else 0)
+    return _with_section(b"code", 7, flags, 190)
+
+
+def code_object(target: str, prefix: str = "amdgcn-amd-amdhsa-") -> bytes:
+    """An hsaco: its notes name `gfx942` or `gfx942:xnack-`, behind LLVM's triple."""
+    return _with_section(f"{prefix}-{target}\0".encode(), 4, 0x4C, 224)
+
+
+def _with_section(content: bytes, abi: int, flags: int, machine: int) -> bytes:
+    content = content.ljust(-(-len(content) // 8) * 8, b"\0")
+    ident = b"\x7fELF\x02\x01\x01\x41".ljust(8, b"\0") + bytes([abi]) + bytes(7)
+    at = 64 + len(content)
+    head = struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0, 0, at, flags, 64, 56, 0, 64, 2, 0)
+    table = bytes(64) + struct.pack("<IIQQQQIIQQ", 0, 7, 0, 0, 64, len(content), 0, 0, 8, 0)
+    return ident + head + content + table
+
+
+def loose(*images: bytes) -> bytes:
+    """Images one after the other, as kbuild's launchers of kernels in DSLs hold them."""
+    return b"".join(image.ljust(-(-len(image) // 16) * 16, b"\0") for image in images)
+
+
 def fatbin(*entries: Entry, inside: int | None = None) -> bytes:
     """A container with one entry per (kind, `90a`); `inside`: the number that the cubins say."""
     parts = [_entry(kind, arch, inside) for kind, arch in entries]

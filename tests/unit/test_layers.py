@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # From the top down; a module may import its own layer and those below. A part of a part has a layer
-# of its own where it is named: `build.toml` is judged with what reads a language's section.
+# of its own where it is named: `build.toml` is judged with what reads a language's section, and a
+# plan asks a language, as it asks a backend, what is compiled for.
 LAYERS = (
     ("__main__",),
     ("cli",),
@@ -23,6 +24,7 @@ LAYERS = (
         "mirror",
         "versions",
         "languages",
+        "tune",
         "nix",
         "package",
         "card",
@@ -35,8 +37,24 @@ LAYERS = (
     ),
     ("generate", "scaffold", "metadata", "digest"),
     ("planning", "plan"),
-    ("backends", "frameworks", "matrix", "identity", "project"),
-    ("config", "languages.spec"),
+    (
+        "backends",
+        "frameworks",
+        "matrix",
+        "identity",
+        "project",
+        "languages.base",
+        "languages.expand",
+        "languages.unit",
+        "languages.target",
+    ),
+    (
+        "config",
+        "languages.spec",
+        "languages.tables",
+        "languages.tablefile",
+        "languages.stale",
+    ),
     (
         "languages.expression",
         "languages.schema",

@@ -62,8 +62,10 @@ class Ledger:
     `jobs` is how many compiler processes there are at the most; 0 when nobody keeps count.
     """
 
-    def __init__(self, path: str, budget: int, jobs: int = 0) -> None:
+    def __init__(self, path: str, budget: int, jobs: int = 0, pid: int = 0) -> None:
+        """`pid` is the process that compiles, when it is not this one."""
         self._path = path
+        self._pid = pid or os.getpid()
         self._budget = budget
         self._jobs = jobs
         self.threads = 1
@@ -78,7 +80,7 @@ class Ledger:
             threads: threads that the unit could use; it is given fewer when room is short.
         """
         began = time.time()
-        claim = Claim(os.getpid(), WAITS, max(1, weight), began)
+        claim = Claim(self._pid, WAITS, max(1, weight), began)
         pauses = iter(_PAUSES)
         pause = next(pauses)
         while not self._admit(claim, threads):
@@ -90,21 +92,21 @@ class Ledger:
         return time.time() - began
 
     def release(self) -> None:
-        """Give back what this process holds."""
+        """Give back what the process holds."""
         with _Locked(self._path) as table:
-            table.claims = [claim for claim in table.claims if claim.pid != os.getpid()]
+            table.claims = [claim for claim in table.claims if claim.pid != self._pid]
 
     def advise(self, used: int) -> str:
-        """Tell that this process's unit holds `used` MiB; the state that it is to be in.
+        """Tell that the process's unit holds `used` MiB; the state that it is to be in.
 
         The youngest units pause until what runs fits again. The oldest always runs, so that
         memory comes free; when even that is too much, the youngest of the paused gives way.
         """
         with _Locked(self._path) as table:
-            own = [claim for claim in table.claims if claim.pid == os.getpid()]
+            own = [claim for claim in table.claims if claim.pid == self._pid]
             if not own:
                 return RUNS
-            others = [claim for claim in table.claims if claim.pid != os.getpid()]
+            others = [claim for claim in table.claims if claim.pid != self._pid]
             own[0].used = used
             advice = self._advice(own[0], [one for one in others if one.state != WAITS])
             own[0].state = PAUSED if advice == GIVES_WAY else advice

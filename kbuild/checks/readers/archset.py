@@ -46,8 +46,13 @@ def unnamed(images: Iterable[Image], wanted: Wanted) -> tuple[Image, ...]:
 
 
 def missing(images: Iterable[Image], wanted: Wanted) -> str:
-    """What was promised and is not there, in words; empty when all is."""
+    """What was promised and is not there, in words; empty when all is.
+
+    A launcher of kbuild's takes PTX for its own arch, too.
+    """
+    images = tuple(images)
     there = {(image.arch, image.kind) for image in images}
+    there |= {(image.arch, "machine") for image in images if image.loose}
     return _words(wanted.pairs - there)
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from kbuild.checks.readers import fatbin, hip
+from kbuild.checks.readers import fatbin, hip, raw
 from kbuild.checks.readers.elf import UnreadableBinaryError
 from kbuild.checks.readers.image import CompressedError, DeviceCodeError, Image
 
@@ -21,6 +21,7 @@ _SYCL = "__CLANG_OFFLOAD_BUNDLE__sycl-"
 _READERS: Mapping[str, Callable[[mmap, int, int], Iterator[Image]]] = {
     ".nv_fatbin": fatbin.images,
     ".hip_fatbin": hip.images,
+    raw.SECTION: raw.images,
 }
 _RELOCATABLE = "__nv_relfatbin"
 _REGISTERS = (".nvFatBinSegment", ".hipFatBinSegment")
@@ -39,6 +40,8 @@ class DeviceCode:
     """True when there is CUDA code that waits for the device linker."""
     unread: str = ""
     """Why some of it could not be read; empty when all was."""
+    paths: tuple[str, ...] = ()
+    """Files of the machine that compiled which images outside of containers name."""
 
 
 def read_device_code(path: Path) -> DeviceCode:
@@ -84,6 +87,7 @@ def _view(data: mmap, sections: dict[str, tuple[int, int]]) -> DeviceCode:
         registers=any(name in sections for name in _REGISTERS),
         relocatable=_RELOCATABLE in sections,
         unread=unread,
+        paths=tuple(raw.paths(data, *sections.get(raw.SECTION, (0, 0)))),
     )
 
 

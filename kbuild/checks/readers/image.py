@@ -34,6 +34,8 @@ class Image:
     """`lz4`, `zstd`, ...; empty when stored as it is."""
     features: tuple[str, ...] = ()
     """Modes of an AMD GPU that it needs: `sramecc+`, `xnack-`."""
+    loose: bool = False
+    """True when no container holds it: a launcher chooses it, not a GPU runtime."""
 
     @property
     def target(self) -> str:

@@ -14,11 +14,11 @@ def arch_lists(document: Document, context: Context) -> Iterator[tuple[KeyPath, 
     for key, check in context.catalog.arch_keys.values():
         yield ("torch-noarch", key), check
         yield ("torch-noarch", key.replace("-", "_")), check
-    for name, section in document.kernels():
-        backend = section.get("backend")
-        if isinstance(backend, str) and backend in context.catalog.arch_keys:
-            key, check = context.catalog.arch_keys[backend]
-            yield ("kernel", name, key), check
+    for name, _ in document.kernels():
+        for _, backend in document.backends_of(name):
+            if backend in context.catalog.arch_keys:
+                key, check = context.catalog.arch_keys[backend]
+                yield ("kernel", name, key), check
 
 
 def written_well(document: Document, context: Context) -> Iterator[Issue]:

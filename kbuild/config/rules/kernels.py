@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kbuild.config.document import Context, Document
-from kbuild.config.issue import Issue
+from kbuild.config.issue import Issue, KeyPath
 from kbuild.config.suggest import listed, one_of
 
 KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")
@@ -28,26 +28,27 @@ def names(document: Document, _: Context) -> Iterator[Issue]:
 
 def backends(document: Document, context: Context) -> Iterator[Issue]:
     """Each kernel's backend can be compiled for, and is one of the project's."""
+    for name, _ in document.kernels():
+        for path, backend in document.backends_of(name):
+            yield from _judge(path, backend, document, context)
+
+
+def _judge(path: KeyPath, backend: str, document: Document, context: Context) -> Iterator[Issue]:
     compiled = context.catalog.kernel_sections
-    for name, section in document.kernels():
-        path = ("kernel", name, "backend")
-        backend = section.get("backend")
-        if not isinstance(backend, str):
-            continue
-        if backend not in context.catalog.backends:
-            yield Issue(path, f"`{backend}` is not a backend", one_of(backend, compiled))
-        elif backend not in compiled:
-            message = f"`{backend}` kernels are Python files and have no `[kernel.*]` section"
-            yield Issue(path, message, f"compiled backends: {listed(sorted(compiled))}")
-        elif document.backends() and backend not in document.backends():
-            hint = "add it there, or remove this section"
-            yield Issue(path, f"`{backend}` is not listed in general.backends", hint)
+    if backend not in context.catalog.backends:
+        yield Issue(path, f"`{backend}` is not a backend", one_of(backend, compiled))
+    elif backend not in compiled:
+        message = f"`{backend}` kernels are Python files and have no `[kernel.*]` section"
+        yield Issue(path, message, f"compiled backends: {listed(sorted(compiled))}")
+    elif document.backends() and backend not in document.backends():
+        hint = "add it there, or remove this section"
+        yield Issue(path, f"`{backend}` is not listed in general.backends", hint)
 
 
 def uncompiled(document: Document, context: Context) -> Iterator[Issue]:
     """A backend that others of the project are compiled for has a kernel to compile, too."""
-    named = (section.get("backend") for _, section in document.kernels())
-    compiled = {backend for backend in named if isinstance(backend, str)}
+    named = (document.backends_of(name) for name, _ in document.kernels())
+    compiled = {backend for group in named for _, backend in group}
     for place, backend in document.strings("general", "backends"):
         if compiled and backend in context.catalog.kernel_sections and backend not in compiled:
             message = (

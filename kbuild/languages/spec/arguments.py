@@ -30,6 +30,8 @@ class KernelParameter:
     name: str
     is_constant: bool = False
     """Known when the function is compiled: `tl.constexpr` and the like."""
+    has_value: bool = False
+    """A constant that needs no value: it has a default, or the kernel computes it."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def bind(
     parameters = functions[name]
     plain = [one.name for one in parameters if not one.is_constant]
     constants = [one.name for one in parameters if one.is_constant]
-    _judge_constants(launch, name, plain, constants, place)
+    _judge_constants(launch, name, parameters, place)
     _judge_open(op, launch, name, constants, place)
     written = dict(launch.args)
     for other in written.keys() - set(plain):
@@ -140,12 +142,15 @@ def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
 
 
 def _judge_constants(
-    launch: Launch, function: str, plain: Sequence[str], constants: Sequence[str], place: Place
+    launch: Launch, function: str, parameters: Sequence[KernelParameter], place: Place
 ) -> None:
+    plain = [one.name for one in parameters if not one.is_constant]
+    constants = [one.name for one in parameters if one.is_constant]
+    needed = [one.name for one in parameters if one.is_constant and not one.has_value]
     own = {constant.name for constant in launch.constants}
     sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
     known = own.union(*sets)
-    missing = [name for name in constants if name not in known]
+    missing = [name for name in needed if name not in known]
     if missing:
         hint = f"write `constants = {{ {missing[0]} = ... }}`, or set it in `configs`"
         place.error(f"`{function}` has constants without a value: {listed(missing)}", hint)

@@ -9,7 +9,7 @@ from kbuild.languages.expression.nodes import Name, Query
 from kbuild.languages.schema import Default, Symbol
 from kbuild.languages.spec.values import OpSpec, ShapeRule
 
-_QUERIES = {
+QUERIES = {
     "numel": "{tensor}.numel()",
     "dim": "{tensor}.dim()",
     "itemsize": "{tensor}.element_size()",
@@ -32,7 +32,7 @@ def fake_source(op: OpSpec, register: str = REGISTER) -> str:
         register: the decorator, with `{name!r}` where the op's name belongs.
     """
     head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({_parameters(op)}):\n"
-    body = [*_ranks(op), *_sizes(op), *_let(op), *_checks(op), _result(op)]
+    body = [*_ranks(op), *sizes_source(op), *_let(op), *_checks(op), _result(op)]
     return head + "".join(f"    {line}\n" for line in body)
 
 
@@ -66,7 +66,8 @@ def _ranks(op: OpSpec) -> Iterator[str]:
             yield _check(op, rule.tensor, condition, message)
 
 
-def _sizes(op: OpSpec) -> Iterator[str]:
+def sizes_source(op: OpSpec) -> Iterator[str]:
+    """Lines that give every dimension's name its value, and `...` its shape."""
     for size in op.sizes:
         yield f"{_local(size.name)} = {size.tensor}.size({size.axis})"
     batch = _batch_owner(op)
@@ -88,10 +89,10 @@ def _batch_slice(rule: ShapeRule) -> str:
 
 def _let(op: OpSpec) -> Iterator[str]:
     """Only what shapes need: other names may ask for what fake tensors do not have."""
-    needed: set[str] = set()
-    dims = [dim for rule in op.shapes for dim in rule.dims if dim is not None]
-    for expression in (*dims, *(value for _, value in reversed(op.let))):
-        needed |= expression.names()
+    dims = (dim for rule in op.shapes for dim in rule.dims if dim is not None)
+    needed = {name for dim in dims for name in dim.names()}
+    for name, expression in reversed(op.let):
+        needed |= expression.names() if name in needed else set()
     for name, expression in op.let:
         if name in needed:
             yield f"{_local(name)} = {_python(op, expression)}"
@@ -131,13 +132,14 @@ def _check(op: OpSpec, tensor: str, condition: str, message: str) -> str:
 
 
 def _result(op: OpSpec) -> str:
-    values = [_empty(op, name) for name in op.results]
+    values = [empty_source(op, name) for name in op.results]
     if not values:
         return "return None"
     return "return " + (values[0] if len(values) == 1 else f"({', '.join(values)})")
 
 
-def _empty(op: OpSpec, name: str) -> str:
+def empty_source(op: OpSpec, name: str) -> str:
+    """A result's or a temporary's memory; it needs the lines of `sizes_source`, and `let`."""
     rule = next(rule for rule in op.shapes if rule.tensor == name)
     shape = f"{rule.like}.shape" if rule.like else _shape(op, rule)
     device = next(name for name in op.inputs if name not in op.optional)
@@ -179,4 +181,4 @@ def _python(op: OpSpec, expression: Expression) -> str:
 
 
 def _question(query: Query) -> str:
-    return _QUERIES[query.function].format(tensor=query.tensor, axis=query.axis)
+    return QUERIES[query.function].format(tensor=query.tensor, axis=query.axis)

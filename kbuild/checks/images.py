@@ -1,0 +1,29 @@
+"""Device images of kernels in Python DSLs say nothing of the machine that compiled them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.readers.libraries import device_code, has_libraries, some
+
+
+@CHECKS.add
+class Images(Check):
+    """Line tables hold absolute paths, which differ from machine to machine and tell of it."""
+
+    name = "images"
+    summary = "Images of kernels in Python DSLs name no files of the machine that compiled them."
+    group = "archs"
+
+    def applies(self, output: Output) -> bool:
+        """Only where there are libraries."""
+        return has_libraries(output)
+
+    def run(self, output: Output) -> Iterator[Finding]:
+        """One finding per library."""
+        for holder in device_code(output):
+            if holder.code.paths:
+                what = f"its device code names {some(list(holder.code.paths), 3)}"
+                hint = "compile without line tables: TRITON_DISABLE_LINE_INFO=1"
+                yield Finding(self.name, "error", holder.where, what, hint)

@@ -1,0 +1,206 @@
+"""The environment of a DSL: its pinned wheels, unpacked once into kbuild's store.
+
+Nothing is resolved: a section pins what is installed, and nothing else is. The entry's name says
+pins and interpreter; the bytes are checked against the index's SHA-256 and each wheel's RECORD.
+"""
+
+from __future__ import annotations
+
+import compileall
+import py_compile
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbuild.errors import ToolchainError
+from kbuild.fileset import sha256_of_file
+from kbuild.matrix.selection import host_system
+from kbuild.store import Entry, Recipe
+from kbuild.toolchains.wheels.fetch import Fetcher
+from kbuild.toolchains.wheels.installer import Installer
+from kbuild.toolchains.wheels.lock import LockedWheel
+
+if TYPE_CHECKING:
+    from unearth import Link, Package
+
+_LAYOUT = 1
+"""Counts changes of what `make` does with the same wheels."""
+_SYSTEM = "x86_64-linux"
+_ASSEMBLERS = ("ptxas", "ptxas-blackwell")
+_VERSION = re.compile(r"V(?P<version>\d+\.\d+\.\d+)")
+_UNLISTED = re.compile(r"[^/]+\.dist-info/RECORD(\.\w+)?")
+"""RECORD lists every member but itself."""
+_DATA = re.compile(r"[^/]+\.data/(?P<kind>[^/]+)/(?P<path>.+)")
+NVCC = "nvcc"
+"""The assembler of the nvcc wheel."""
+_NVCC_RELEASE = "13.0"
+
+
+@dataclass(frozen=True)
+class Environments:
+    """Gives environments, and installs them when they are not there."""
+
+    installer: Installer
+
+    def recipe(self, language: str, pins: Sequence[str]) -> Recipe:
+        """What an environment is made from."""
+        inputs = {"layout": _LAYOUT, "pins": sorted(pins), "python": _interpreter()}
+        return Recipe(language, _first_version(pins), inputs)
+
+    def provide(self, language: str, pins: Sequence[str]) -> Entry:
+        """The environment; everything that Python imports is at its root.
+
+        Args:
+            language: names the entry.
+            pins: `triton==3.9.0`, the one that gives the entry its version first.
+
+        Raises:
+            ToolchainError: a pin is not exact, there is no such wheel for this interpreter and
+                system, or it cannot be fetched.
+        """
+        recipe = self.recipe(language, pins)
+        there = self.installer.store.find(recipe)
+        if there is not None:
+            return there.touch()
+        if str(host_system()) != _SYSTEM:
+            raise ToolchainError(f"{language} compiles on {_SYSTEM}; this is {host_system()}")
+        with self.installer.fetcher() as fetcher:
+            maker = _Maker(fetcher, self.installer, tuple(map(_pin, pins)))
+            return self.installer.ensure(recipe, maker.make)
+
+    def assembler(self, environment: Entry, name: str) -> tuple[Path, str]:
+        """A ptxas and its version, by its name in the environment or `nvcc`.
+
+        Raises:
+            ToolchainError: it is not there, or cannot be fetched.
+        """
+        if name == NVCC:
+            return self._nvcc_assembler()
+        known: Mapping[str, Mapping[str, str]] = environment.facts["assemblers"]
+        if name not in known:
+            raise ToolchainError(f"{environment.name} has no {name}")
+        return environment.root / known[name]["path"], known[name]["version"]
+
+    def _nvcc_assembler(self) -> tuple[Path, str]:
+        """The whole toolkit's when that is installed; else that program alone is fetched."""
+        from kbuild.toolchains.wheels.cuda import cuda_recipe
+
+        locked = self.installer.lock.cuda[_NVCC_RELEASE]
+        wheel = next(one for one in locked.programs if one.project == "nvidia-cuda-nvcc")
+        toolkit = self.installer.store.find(cuda_recipe(locked))
+        if toolkit is not None:
+            return toolkit.touch().root / "bin" / "ptxas", wheel.version
+        recipe = Recipe("ptxas", wheel.version, {"layout": _LAYOUT, "wheel": wheel.sha256})
+        there = self.installer.store.find(recipe)
+        if there is None:
+            with self.installer.fetcher() as fetcher:
+                there = self.installer.ensure(recipe, lambda root: _alone(fetcher, wheel, root))
+        return there.touch().root / "bin" / "ptxas", wheel.version
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Fills one environment."""
+
+    fetcher: Fetcher
+    installer: Installer
+    pins: tuple[tuple[str, str], ...]
+
+    def make(self, root: Path) -> dict[str, Any]:
+        """See `kbuild.store.Make`."""
+        wheels = [self._wheel(project, version) for project, version in self.pins]
+        sources = [self.fetcher.unpack((wheel,), root, _place).to_json() for wheel in wheels]
+        _compile(root)
+        return {"sources": sources, "assemblers": dict(self._assemblers(root))}
+
+    def _wheel(self, project: str, version: str) -> LockedWheel:
+        """The wheel of that version which fits this interpreter best."""
+        link = _best(project, version, self.fetcher.index.files(project))
+        if link.is_file:
+            digest = sha256_of_file(link.file_path)
+        else:
+            digest = next(iter((link.hash_option or {}).get("sha256", ())), "")
+        if not digest:
+            raise ToolchainError(f"the package index gives no SHA-256 of {link.filename}")
+        return LockedWheel(link.filename, digest, 0)
+
+    def _assemblers(self, root: Path) -> Iterator[tuple[str, dict[str, str]]]:
+        for name in _ASSEMBLERS:
+            for path in sorted(root.glob(f"triton/backends/nvidia/bin/{name}")):
+                path.chmod(0o755)  # not every wheel says so
+                done = self.installer.runner.run((str(path), "--version"))
+                found = _VERSION.search(done.output)
+                if found is None:
+                    raise ToolchainError(f"`{path} --version`: {done.output.strip()[-300:]}")
+                place = path.relative_to(root).as_posix()
+                yield name, {"path": place, "version": found["version"]}
+
+
+def _alone(fetcher: Fetcher, wheel: LockedWheel, root: Path) -> dict[str, Any]:
+    def place(name: str) -> str | None:
+        return "bin/ptxas" if name.endswith("/bin/ptxas") else None
+
+    source = fetcher.unpack((wheel,), root, place)
+    (root / "bin" / "ptxas").chmod(0o755)
+    return {"sources": [source.to_json()]}
+
+
+def _place(name: str) -> str | None:
+    """Where a member goes; scripts and headers are left out."""
+    data = _DATA.fullmatch(name)
+    if data is None:
+        return None if _UNLISTED.fullmatch(name) else name
+    return data["path"] if data["kind"] in {"purelib", "platlib"} else None
+
+
+def _best(project: str, version: str, packages: Sequence[Package]) -> Link:
+    from packaging.tags import sys_tags
+    from packaging.utils import parse_wheel_filename
+    from packaging.version import Version
+
+    ranks = {tag: rank for rank, tag in enumerate(sys_tags())}
+    same = []
+    for package in packages:
+        _, found, _, tags = parse_wheel_filename(package.link.filename)
+        if found == Version(version):
+            same.append((min((ranks.get(tag, len(ranks)) for tag in tags)), package.link))
+    fitting = [(rank, link) for rank, link in same if rank < len(ranks)]
+    if fitting:
+        return min(fitting, key=lambda one: (not one[1].is_file, one[0], one[1].filename))[1]
+    if same:
+        raise ToolchainError(
+            f"{project} {version} has no wheel for {_interpreter()} on {host_system()}",
+            hint="run kbuild with another Python, or pin another version in `toolchain`",
+        )
+    raise ToolchainError(
+        f"the package index has no wheel of {project} {version}",
+        hint="`pip config list` shows the index that is used; `toolchain` says the version",
+    )
+
+
+def _pin(text: str) -> tuple[str, str]:
+    project, equals, version = text.replace(" ", "").partition("==")
+    if not equals or not version or "*" in version:
+        raise ToolchainError(f"`{text}` is no exact pin", hint="write `name==version`")
+    return project, version
+
+
+def _first_version(pins: Sequence[str]) -> str:
+    return _pin(pins[0])[1]
+
+
+def _interpreter() -> str:
+    return f"CPython {sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _compile(root: Path) -> None:
+    """Bytecode, since nothing can write there later; the same bytes wherever the store is."""
+    compileall.compile_dir(
+        root,
+        quiet=2,
+        stripdir=str(root),
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )

@@ -1,0 +1,10 @@
+"""The launcher of a kernel: C++ that chooses, loads and launches images behind Torch ops.
+
+`launcher` makes two files from compiled ops: one source, and one file with all images that the
+assembler puts into the extension. The source needs Torch's stable ABI and nothing else.
+"""
+
+from kbuild.languages.launcher.files import launcher
+from kbuild.languages.launcher.values import LaunchedLaunch, LaunchedOp
+
+__all__ = ["LaunchedLaunch", "LaunchedOp", "launcher"]

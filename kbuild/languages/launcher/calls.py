@@ -1,0 +1,132 @@
+"""The C++ of one call of an op: its arguments, its checks, what it allocates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kbuild.languages.expression import Expression, Query
+from kbuild.languages.launcher.dtypes import dtype_checks, place_functions
+from kbuild.languages.launcher.shapes import allocations, index_of, shape_checks
+from kbuild.languages.launcher.text import Names, literal
+from kbuild.languages.spec import OpSpec
+
+_TYPES = {"float": "double", "bool": "bool"}
+
+
+def call_struct(op: OpSpec) -> str:
+    """`struct Call_NAME`."""
+    lines = [
+        f"// {op.schema}",
+        f"struct Call_{op.name} {{",
+        f"  static constexpr const char* op = {literal(op.name)};",
+        *(f"  {line}" for line in _members(op)),
+        "",
+        *(f"  {line}" for line in _constructor(op)),
+        "",
+        *(f"  {line}" for line in _names(op)),
+        *(f"  {line}" for line in place_functions(op)),
+        "  void check() {",
+        *(f"    {line}" for line in _check(op)),
+        "  }",
+        "",
+        "  void allocate() {",
+        *(f"    {line}" for line in _allocate(op)),
+        "  }",
+        "};",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _members(op: OpSpec) -> Iterator[str]:
+    for argument in op.schema.arguments:
+        if argument.type.is_tensor:
+            kind = "OptionalTensor" if argument.type.is_optional else "Tensor"
+            yield f"{kind} t_{argument.name};"
+        else:
+            yield f"{_TYPES.get(argument.type.name, 'Int')} a_{argument.name};"
+    for name in (*op.results, *op.temporaries):
+        yield f"Tensor t_{name};"
+    yield "const Device* device = nullptr;"
+    yield "int set = 0;          // which dtypes"
+    yield "int combination = 0;  // which dtypes, and which tensors are None"
+
+
+def _constructor(op: OpSpec) -> Iterator[str]:
+    yield f"explicit Call_{op.name}(const StableIValue* stack) {{"
+    for at, argument in enumerate(op.schema.arguments):
+        if argument.type.is_tensor:
+            yield f"  take(t_{argument.name}, stack[{at}]);"
+        else:
+            kind = _TYPES.get(argument.type.name, "Int")
+            yield f"  a_{argument.name} = value_of<{kind}>(stack[{at}]);"
+    yield "}"
+
+
+def _names(op: OpSpec) -> Iterator[str]:
+    """Dimensions and the names of `let`, the latter worked out when they are first needed."""
+    for size in op.sizes:
+        index = index_of(f"t_{size.tensor}", size.axis)
+        yield f"Int n_{size.name}() const {{ return t_{size.tensor}.sizes[{index}]; }}"
+    for name, expression in op.let:
+        yield f"Int l_{name}() {{"
+        yield f"  if (!has_{name}_) {{"
+        yield f"    const Arithmetic checked{{{literal(f'`{op.name}`: `{name} = {expression}`')}}};"
+        yield "    (void)checked;"
+        yield f"    {name}_ = {Names(op).cxx(expression)};"
+        yield f"    has_{name}_ = true;"
+        yield "  }"
+        yield f"  return {name}_;"
+        yield "}"
+        yield f"bool has_{name}_ = false;"
+        yield f"Int {name}_ = 0;"
+        yield ""
+
+
+def _check(op: OpSpec) -> Iterator[str]:
+    owner = next(name for name in op.inputs if name not in op.optional)
+    for name in sorted(op.inputs, key=lambda one: one in op.optional):
+        lines = [f"look_at(op, {literal(name)}, t_{name});"]
+        if name != owner:
+            lines.append(
+                f"if (KBUILD_UNLIKELY(t_{name}.device != t_{owner}.device)) "
+                f"two_devices(op, {literal(name)}, t_{name}, {literal(owner)}, t_{owner});"
+            )
+        if name in op.optional:
+            lines = [f"if (t_{name}.handle != nullptr) {{ {' '.join(lines)} }}"]
+        yield from lines
+    yield f"device = &device_at(op, t_{owner}.device);"
+    yield from dtype_checks(op)
+    yield f"combination = set << {len(op.optional)};"
+    for at, name in enumerate(op.optional):
+        yield f"if (t_{name}.handle == nullptr) combination |= {1 << at};"
+    yield 'Arithmetic checked{""};'
+    yield "Int wanted = 0;"
+    yield "(void)checked, (void)wanted;"
+    yield from shape_checks(op)
+    for name in op.contiguous:
+        check = f"check_contiguous(op, {literal(name)}, t_{name});"
+        yield f"if (t_{name}.handle != nullptr) {check}" if name in op.optional else check
+    for rule in op.require:
+        yield from _requirement(op, rule)
+
+
+def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:
+    names = Names(op)
+    yield f"checked.what = {literal(f'`{op.name}`: `{rule}`')};"
+    yield f"if (KBUILD_UNLIKELY(({names.cxx(rule)}) == 0)) {{"
+    told = {
+        leaf.key: names.leaf(leaf)
+        for leaf in rule.leaves()
+        if not isinstance(leaf, Query) or leaf.tensor not in op.optional
+    }
+    values = ", ".join(f"{{{literal(key)}, {cxx}}}" for key, cxx in told.items()) or '{"", 0}'
+    yield f"  const Named values[] = {{{values}}};"
+    yield f"  broken_rule(op, {literal(str(rule))}, values, {len(told)});"
+    yield "}"
+
+
+def _allocate(op: OpSpec) -> Iterator[str]:
+    yield 'Arithmetic checked{""};'
+    yield "Int wanted = 0;"
+    yield "(void)checked, (void)wanted;"
+    yield from allocations(op)

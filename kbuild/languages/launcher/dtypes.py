@@ -1,0 +1,95 @@
+"""C++ that reads the dtypes of a call, and says which of the op's combinations they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kbuild.languages.launcher.text import literal
+from kbuild.languages.spec import DtypeRule, OpSpec
+from kbuild.languages.spec.dtypes import DTYPES
+
+KINDS = tuple(DTYPES)
+"""The order of the runtime's table."""
+
+
+def base_of(op: OpSpec, tensor: str) -> DtypeRule:
+    """The rule with a list that a tensor follows."""
+    rules = {rule.tensor: rule for rule in op.dtypes}
+    rule = rules[tensor]
+    while rule.like:
+        rule = rules[rule.like]
+    return rule
+
+
+def dtype_checks(op: OpSpec) -> Iterator[str]:
+    """Statements; they set `set`, the index of the combination."""
+    yield "int d = 0;"
+    for rule in op.dtypes:
+        if not rule.like:
+            yield from _group(op, rule)
+
+
+def _group(op: OpSpec, base: DtypeRule) -> Iterator[str]:
+    """The tensors that share a dtype."""
+    inputs = [name for name in op.inputs if base_of(op, name) is base]
+    always = [name for name in inputs if name not in op.optional]
+    inputs = always + [name for name in inputs if name not in always]
+    if inputs:
+        yield f"static const char* const supported_{base.tensor}[] = {{{_choices(base)}}};"
+    if len(inputs) > 1:
+        yield f"const Tensor* base_{base.tensor} = nullptr;"
+    for name in inputs:
+        yield from _member(op, base, name, len(always))
+    yield f"set = set * {len(base.choices)}{' + d' if inputs else ''};"
+    if inputs:
+        yield "d = 0;"
+
+
+def _member(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterator[str]:
+    first = f"base_{base.tensor}"
+    names = [one for one in op.inputs if base_of(op, one) is base]
+    owner = next((one for one in names if one not in op.optional), name)
+    wrong = f"{literal(name)}, t_{name}, supported_{base.tensor}, {len(base.choices)}"
+    own = [
+        f"d = place_of_{base.tensor}(t_{name}.dtype);",
+        f"if (KBUILD_UNLIKELY(d < 0)) wrong_dtype(op, {wrong});",
+        *([f"{first} = &t_{name};"] if len(names) > 1 else []),
+    ]
+    same = (
+        f"if (KBUILD_UNLIKELY({first}->dtype != t_{name}.dtype)) "
+        f"different_dtypes(op, {literal(name)}, t_{name}, {literal(owner)}, *{first});"
+    )
+    if name not in op.optional:
+        yield from own if name == owner else [same]
+    elif always:
+        yield f"if (t_{name}.handle != nullptr) {{ {same} }}"
+    elif len(names) == 1:
+        yield f"if (t_{name}.handle != nullptr) {{ {' '.join(own)} }}"
+    else:
+        yield f"if (t_{name}.handle != nullptr && {first} != nullptr) {{ {same} }}"
+        yield f"if (t_{name}.handle != nullptr && {first} == nullptr) {{ {' '.join(own)} }}"
+
+
+def _choices(base: DtypeRule) -> str:
+    return ", ".join(literal(choice) for choice in base.choices)
+
+
+def place_functions(op: OpSpec) -> Iterator[str]:
+    """For each list of dtypes a function: a tensor's dtype -> its place in the list."""
+    for rule in op.dtypes:
+        if rule.like or not any(base_of(op, name) is rule for name in op.inputs):
+            continue
+        cases = " ".join(
+            f"case {KINDS.index(choice)}: return {at};" for at, choice in enumerate(rule.choices)
+        )
+        yield f"static int place_of_{rule.tensor}(int dtype) {{"
+        yield f"  switch (dtype) {{ {cases} default: return -1; }}"
+        yield "}"
+
+
+def dtype_of(op: OpSpec, tensor: str) -> str:
+    """The dtype of a result or temporary, as an index into the runtime's table."""
+    base = base_of(op, tensor)
+    given = [name for name in op.inputs if base_of(op, name) is base]
+    always = [name for name in given if name not in op.optional]
+    return f"t_{always[0]}.dtype" if always else str(KINDS.index(base.choices[0]))

@@ -1,0 +1,147 @@
+"""The two files of a launcher."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kbuild.fileset import FileSet, sha256
+from kbuild.generate import templates
+from kbuild.languages.expression import arithmetic_header
+from kbuild.languages.launcher.calls import call_struct
+from kbuild.languages.launcher.images import Images
+from kbuild.languages.launcher.launches import LaunchCode
+from kbuild.languages.launcher.rows import measured_on, rows_of
+from kbuild.languages.launcher.tables import LaunchTable
+from kbuild.languages.launcher.text import identifier, literal
+from kbuild.languages.launcher.values import LaunchedOp
+from kbuild.languages.launcher.variants import Variants
+from kbuild.languages.spec import OpSpec
+from kbuild.languages.tables import Table
+
+FOLDER = "aot"
+_MOST_SLOTS = 64
+_MOST_DECIDED = 16
+
+
+def launcher(
+    kernel: str,
+    ops: Sequence[LaunchedOp],
+    tables: Sequence[Table] = (),
+    *,
+    module: bool,
+    control: bool = False,
+) -> FileSet:
+    """`aot/<kernel>.cpp` and `aot/<kernel>.bin`.
+
+    The source is compiled as C++20 with Torch's headers, `TORCH_EXTENSION_NAME` and
+    `-Wa,-I<folder of the .bin>`. It holds the digest of the images, so that caches see a change.
+    The same input gives the same files.
+
+    Args:
+        kernel: the name of the `[kernel.*]` section.
+        ops: its ops, each with everything that was compiled for it.
+        tables: what was measured on GPUs.
+        module: also define the Python module, for extensions without bindings of their own.
+        control: also define the op `_kbuild_choose(int launch, int candidate)`: it makes a launch
+            take one candidate, or with -1 the usual one. Launches are counted over all ops.
+
+    Raises:
+        ValueError: an op has no images, or they want arguments that nothing gives.
+    """
+    images = Images()
+    parts = [_Part(op, index, at, tables) for at, (op, index) in enumerate(_launches(ops))]
+    for part in parts:
+        part.judge()
+    arrays = "".join(part.table(control=control).arrays(images) for part in parts)
+    source = templates.render(
+        "launcher/launcher.cpp.j2",
+        kernel=kernel,
+        symbol=f"kbuild_aot_{identifier(kernel)}",
+        digest=sha256(bytes(images.blob)),
+        **_runtime("hip" if any(t.kind == "hsaco" for t in images.archs) else "cuda"),
+        tables=images.tables(),
+        measured=measured_on(tables),
+        arrays=arrays,
+        launches=[part.table(control=control).entry() for part in parts],
+        calls=[call_struct(op.spec) for op in ops],
+        functions=[part.code(control=control).function() for part in parts],
+        ops=[_op(op.spec) for op in ops],
+        module=module,
+        control=control,
+    )
+    blob = bytes(images.blob)
+    return FileSet({f"{FOLDER}/{kernel}.cpp": source, f"{FOLDER}/{kernel}.bin": blob})
+
+
+_COMMON = ("base", "tensors", "images", "choice", "start")
+_OF_DRIVER = ("driver", "device", "run")
+_ONCE = "#pragma once\n"
+
+
+def _runtime(driver: str) -> dict[str, str]:
+    """The parts that are the same in every launcher for one driver."""
+    common = {name: templates.read(f"launcher/{name}.h") for name in _COMMON}
+    own = {name: templates.read(f"launcher/{driver}_{name}.h") for name in _OF_DRIVER}
+    headers = {
+        "arithmetic": arithmetic_header().replace(_ONCE, ""),
+        "registration": templates.read("project/registration.h").replace(_ONCE, ""),
+    }
+    return {**common, **own, **headers}
+
+
+def _launches(ops: Sequence[LaunchedOp]) -> Iterator[tuple[LaunchedOp, int]]:
+    return itertools.chain.from_iterable(
+        ((op, index) for index in range(len(op.launches))) for op in ops
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One launch among all of the kernel."""
+
+    op: LaunchedOp
+    index: int
+    """Among the op's."""
+    at: int
+    """Among the kernel's."""
+    tables: Sequence[Table]
+
+    @property
+    def name(self) -> str:
+        return f"{self.op.spec.name}_{self.index}"
+
+    @property
+    def variants(self) -> Variants:
+        return Variants(self.op.spec, self.op.launches[self.index])
+
+    def judge(self) -> None:
+        """Refuse what the generated code has no room for."""
+        variants = self.variants
+        function = variants.launched.bound.function
+        if not variants.all:
+            raise ValueError(f"`{function}` of `{self.op.spec.name}` has no images")
+        if len(variants.slots) > _MOST_SLOTS:
+            raise ValueError(f"`{function}` has more than {_MOST_SLOTS} arguments")
+        if len(variants.decided) > _MOST_DECIDED:
+            raise ValueError(f"`{function}` has more than {_MOST_DECIDED} constants by call")
+
+    def table(self, *, control: bool) -> LaunchTable:
+        rows = rows_of(self.variants, self.index, self.tables)
+        return LaunchTable(self.variants, self.name, rows, control)
+
+    def code(self, *, control: bool) -> LaunchCode:
+        tuned = bool(rows_of(self.variants, self.index, self.tables))
+        return LaunchCode(self.variants, self.name, self.at, tuned, control)
+
+
+def _op(op: OpSpec) -> dict[str, object]:
+    return {
+        "name": op.name,
+        "schema": literal(str(op.schema)),
+        "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
+        "results": op.results,
+        "tensors": op.inputs,
+        "fallback": literal(" ".join(op.toolchain)) if op.fallback == "jit" else "",
+    }

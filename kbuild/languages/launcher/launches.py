@@ -1,0 +1,237 @@
+"""The C++ of one launch: from a checked call to a candidate, an image, and the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kbuild.languages.expression import Expression
+from kbuild.languages.launcher.images import Slot
+from kbuild.languages.launcher.text import Names, literal
+from kbuild.languages.launcher.variants import Variants
+from kbuild.languages.spec import Source
+
+_RANGES = {
+    "i1": ("0", "1"),
+    "u1": ("0", "1"),
+    **{
+        f"i{bits}": (f"-INT64_C({2 ** (bits - 1)})", str(2 ** (bits - 1) - 1))
+        for bits in (8, 16, 32)
+    },
+    **{f"u{bits}": ("0", f"INT64_C({2**bits - 1})") for bits in (8, 16, 32)},
+}
+_HALVES = {"f16": "half_of", "bf16": "bfloat_of"}
+
+
+@dataclass(frozen=True)
+class LaunchCode:
+    """Writes the function of one launch."""
+
+    variants: Variants
+    name: str
+    """`add_0`."""
+    index: int
+    """Into the kernel's table of launches."""
+    is_tuned: bool
+    control: bool
+
+    @property
+    def _what(self) -> str:
+        return f"`{self.variants.op.name}`"
+
+    @property
+    def _is_split(self) -> bool:
+        """Whether some candidate is for some archs, and older PTX of it must not come first."""
+        every = self.variants.launched.launch.candidates
+        return any(every[at].archs for at in self.variants.candidates)
+
+    def function(self) -> str:
+        """`void launch_NAME(Call_OP& call)`."""
+        op = self.variants.op
+        function = self.variants.launched.bound.function
+        lines = [
+            f"// {op.name}: {function}",
+            *self._numbers(),
+            f"void launch_{self.name}(Call_{op.name}& call) {{",
+            *(f"  {line}" for line in self._body()),
+            "}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _numbers(self) -> Iterator[str]:
+        """The constants of candidates that expressions may use."""
+        names = self._numeric()
+        if not names:
+            return
+        every = self.variants.launched.launch.candidates
+        yield f"const Int numbers_{self.name}[][{len(names)}] = {{"
+        for at in self.variants.candidates:
+            values = dict(every[at].constants)
+            yield f"    {{{', '.join(str(int(values[name])) for name in names)}}},"
+        yield "};"
+
+    def _numeric(self) -> list[str]:
+        every = self.variants.launched.launch.candidates
+        tables = [dict(every[at].constants) for at in self.variants.candidates]
+        first = tables[0] if tables else {}
+        return [n for n in first if all(isinstance(t.get(n), (bool, int)) for t in tables)]
+
+    def _names(self) -> Names:
+        constants = {name: f"numbers[{at}]" for at, name in enumerate(self._numeric())}
+        for constant in self.variants.launched.launch.constants:
+            if isinstance(constant.value, (bool, int)):
+                constants[constant.name] = f"INT64_C({int(constant.value)})"
+        for at, constant in enumerate(self.variants.decided):
+            constants[constant.name] = f"fate.constants[{at}]"
+        return Names(self.variants.op, "call.", constants)
+
+    def _evaluated(self, expression: Expression, target: str, label: str = "") -> Iterator[str]:
+        if expression.constant is None:
+            yield f"checked.what = {literal(f'{self._what}: {label}`{expression}`')};"
+        yield f"{target} = {self._names().cxx(expression)};"
+
+    def _body(self) -> Iterator[str]:
+        count = len(self.variants.candidates)
+        yield f"const Launch& launch = launches[{self.index}];"
+        yield "const Device& device = *call.device;"
+        yield 'Arithmetic checked{""};'
+        yield "Fate fate;"
+        yield "(void)checked;"
+        when = self.variants.launched.launch.when
+        if when is not None:
+            yield "Int wanted = 0;"
+            yield from self._evaluated(when, "wanted", "when: ")
+            yield "if (wanted == 0) return;"
+        yield from self._tuned()
+        if self.control:
+            yield "const int forced = launch.forced->load(std::memory_order_relaxed);"
+        start = "-1" if self.is_tuned else "0"
+        if self._is_split:
+            yield "// First what has machine code for the device, then PTX."
+            yield "for (int pass = 0; pass < 2; ++pass)"
+        yield f"for (int step = {start}; step < {count}; ++step) {{"
+        yield from (f"  {line}" for line in self._candidate())
+        yield "}"
+        yield "nothing_fits(launch, device, fate);"
+
+    def _tuned(self) -> Iterator[str]:
+        if not self.is_tuned:
+            return
+        key = self.variants.op.key
+        yield f"Int key[{max(1, len(key))}] = {{}};"
+        for at, expression in enumerate(key):
+            yield from self._evaluated(expression, f"key[{at}]", "key: ")
+        yield "const int best_known = tuned(launch, device, call.set, key);"
+
+    def _candidate(self) -> Iterator[str]:
+        if self.is_tuned:
+            yield "const int candidate = step < 0 ? best_known : step;"
+            yield "if (candidate < 0 || (step >= 0 && candidate == best_known)) continue;"
+        else:
+            yield "const int candidate = step;"
+        if self.control:
+            yield "if (forced >= 0 && launch.indices[candidate] != forced) continue;"
+        if self._numeric():
+            yield f"const Int* numbers = numbers_{self.name}[candidate];"
+            yield "(void)numbers;"
+        yield from self._conditions()
+        yield "fate.is_allowed = true;"
+        for at, constant in enumerate(self.variants.decided):
+            if constant.expression is not None:
+                target = f"fate.constants[{at}]"
+                yield from self._evaluated(constant.expression, target, f"{constant.name}: ")
+        yield (
+            "const int variant = find_variant(launch, call.combination, candidate, fate.constants);"
+        )
+        yield "if (variant < 0) continue;"
+        yield "fate.is_compiled = true;"
+        yield "fate.variant = variant;"
+        yield "const uint64_t best = resolve(launch, variant, device);"
+        yield "if (KBUILD_UNLIKELY(best == kKnown)) continue;"
+        yield from self._values()
+        yield "const Image* image = choose_image(best, divisible, ones);"
+        yield "if (KBUILD_UNLIKELY(image == nullptr)) continue;"
+        if self._is_split:
+            yield "if (pass == 0 && archs[image->arch].kind == kPtx) continue;"
+        yield "Int grid[3] = {1, 1, 1};"
+        for at, expression in enumerate(self.variants.launched.launch.grid):
+            yield from self._evaluated(expression, f"grid[{at}]", "grid: ")
+        yield from self._described()
+        yield "start(launch, *image, device, grid, values, described);"
+        yield "return;"
+
+    def _conditions(self) -> Iterator[str]:
+        every = self.variants.launched.launch.candidates
+        conditions = {at: every[index].when for at, index in enumerate(self.variants.candidates)}
+        if not any(when is not None for when in conditions.values()):
+            return
+        yield "Int fits = 1;"
+        yield "switch (candidate) {"
+        for at, when in conditions.items():
+            if when is not None:
+                yield f"  case {at}:"
+                yield from (f"    {line}" for line in self._evaluated(when, "fits", "when: "))
+                yield "    break;"
+        yield "  default:"
+        yield "    break;"
+        yield "}"
+        yield "if (fits == 0) continue;"
+
+    def _values(self) -> Iterator[str]:
+        slots = self.variants.slots
+        bound = self.variants.launched.bound
+        yield f"Value values[{max(1, len(slots))}];"
+        yield "uint64_t divisible = 0, ones = 0;"
+        for at, slot in enumerate(slots):
+            yield from self._value(at, slot, bound.source(slot.argument))
+        images = [one.image for one in self.variants.launched.compiled]
+        for at, slot in enumerate(slots):
+            if any(slot.argument in image.divisible for image in images):
+                yield f"divisible |= uint64_t((values[{at}].i & 15) == 0) << {at};"
+            if any(slot.argument in image.ones for image in images):
+                yield f"ones |= uint64_t(values[{at}].i == 1) << {at};"
+
+    def _described(self) -> Iterator[str]:
+        """The tensors of descriptors, by the place of their value."""
+        if not any(one.image.tensor_maps for one in self.variants.launched.compiled):
+            yield "const Tensor* const* described = nullptr;"
+            return
+        sources = [self.variants.launched.bound.source(one.argument) for one in self.variants.slots]
+        tensors = (f"&call.t_{s.name}" if s.kind == "descriptor" else "nullptr" for s in sources)
+        yield f"const Tensor* const described[] = {{{', '.join(tensors)}}};"
+
+    def _value(self, at: int, slot: Slot, source: Source) -> Iterator[str]:
+        target = f"values[{at}]"
+        if source.kind in ("tensor", "descriptor"):
+            yield f"{target}.p = call.t_{source.name}.data;"
+        elif source.kind == "float":
+            given = f"call.a_{source.name}" if source.literal is None else repr(source.literal)
+            yield from _float(target, slot.form, given)
+        elif source.expression is not None:
+            yield from self._evaluated(source.expression, f"{target}.i", f"{slot.argument}: ")
+            yield from self._range(target, slot)
+        else:
+            yield f"{target}.i = call.a_{source.name};"
+
+    def _range(self, target: str, slot: Slot) -> Iterator[str]:
+        """The narrowest type that an image takes it in has to hold the value."""
+        images = [one.image for one in self.variants.launched.compiled]
+        types = {p.type for i in images for p in i.parameters if p.name == slot.argument}
+        narrow = sorted(types & _RANGES.keys(), key=lambda kind: (int(kind[1:]), kind))
+        if narrow:
+            low, high = _RANGES[narrow[0]]
+            name, kind = literal(slot.argument), literal(narrow[0])
+            yield (
+                f"if (KBUILD_UNLIKELY({target}.i < {low} || {target}.i > {high})) "
+                f"too_large(launch, {name}, {target}.i, {kind});"
+            )
+
+
+def _float(target: str, form: str, given: str) -> Iterator[str]:
+    yield f"{target}.i = 0;"
+    if form in _HALVES:
+        yield f"{target}.f16 = {_HALVES[form]}({given});"
+    elif form == "f32":
+        yield f"{target}.f32 = float({given});"
+    else:
+        yield f"{target}.f64 = {given};"

@@ -1,0 +1,148 @@
+"""Which images a launch has: by kind of call, candidate and constants that calls decide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kbuild.languages.compiled import Compiled
+from kbuild.languages.launcher.images import Slot, slot_of
+from kbuild.languages.launcher.values import LaunchedLaunch
+from kbuild.languages.spec import Candidate, Constant, OpSpec
+from kbuild.languages.spec.values import Pairs, Scalar
+from kbuild.languages.unit import Unit
+
+
+@dataclass(frozen=True)
+class Variant:
+    """All images of one candidate for one kind of call."""
+
+    combination: int
+    candidate: int
+    """Index into `Variants.candidates`."""
+    constants: tuple[int, ...]
+    """Values of the constants that calls decide."""
+    compiled: tuple[Compiled, ...]
+
+
+@dataclass(frozen=True)
+class Variants:
+    """The images of one launch, in order."""
+
+    op: OpSpec
+    launched: LaunchedLaunch
+
+    @cached_property
+    def decided(self) -> tuple[Constant, ...]:
+        """The constants that calls decide."""
+        return tuple(c for c in self.launched.launch.constants if c.expression is not None)
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Every value that some image wants, or assumes something of."""
+        found: dict[Slot, None] = {}
+        for one in self.launched.compiled:
+            image = one.image
+            found |= {slot_of(p): None for p in image.parameters if p.name}
+            found |= {Slot(name, "i"): None for name in sorted(image.ones)}
+        bound = self.launched.bound
+        order = [name for name, _ in bound.arguments]
+        try:
+            _ = [bound.source(slot.argument) for slot in found]
+        except KeyError as error:
+            message = f"images of `{bound.function}` take `{error.args[0]}`, which nothing gives"
+            raise ValueError(message) from error
+        key = {
+            slot: (order.index(slot.argument.partition(".")[0]), slot.argument) for slot in found
+        }
+        return tuple(sorted(found, key=lambda slot: (*key[slot], slot.form)))
+
+    @cached_property
+    def candidates(self) -> tuple[int, ...]:
+        """Indices of the candidates that have images."""
+        every = self.launched.launch.candidates
+        units = [one.unit for one in self.launched.compiled]
+        return tuple(
+            index
+            for index, candidate in enumerate(every)
+            if any(is_of(candidate, unit) for unit in units)
+        )
+
+    @cached_property
+    def all(self) -> tuple[Variant, ...]:
+        """By kind of call, then candidate, then constants."""
+        found: dict[tuple[int, int, tuple[int, ...]], list[Compiled]] = {}
+        for compiled in self.launched.compiled:
+            for index in self._candidates_of(compiled.unit):
+                constants = self._constants(compiled.unit)
+                for combination in self._combinations(compiled.unit):
+                    found.setdefault((combination, index, constants), []).append(compiled)
+        return tuple(
+            Variant(*key, tuple(images)) for key, images in sorted(found.items(), key=_key)
+        )
+
+    def spans(self) -> list[int]:
+        """(kind of call, candidate) -> its first variant, and the end."""
+        count = combinations(self.op) * len(self.candidates)
+        found = [0] * (count + 1)
+        for variant in self.all:
+            found[variant.combination * len(self.candidates) + variant.candidate + 1] += 1
+        for at in range(count):
+            found[at + 1] += found[at]
+        return found
+
+    def _candidates_of(self, unit: Unit) -> Iterator[int]:
+        every = self.launched.launch.candidates
+        for at, index in enumerate(self.candidates):
+            if is_of(every[index], unit):
+                yield at
+
+    def _constants(self, unit: Unit) -> tuple[int, ...]:
+        values = dict(unit.constants)
+        return tuple(int(values[constant.name]) for constant in self.decided)
+
+    def _combinations(self, unit: Unit) -> Iterator[int]:
+        """What a tensor that is None would be does not count."""
+        mask = sum(1 << at for at, name in enumerate(self.op.optional) if name in unit.absent)
+        there = {name: dtype for name, dtype in unit.dtypes if name not in unit.absent}
+        for index, dtypes in enumerate(self.op.dtype_sets()):
+            if there.items() <= dtypes.items():
+                yield (index << len(self.op.optional)) + mask
+
+
+def _key(item: tuple[tuple[int, int, tuple[int, ...]], list[Compiled]]) -> tuple[object, ...]:
+    return item[0]
+
+
+def combinations(op: OpSpec) -> int:
+    """Kinds of calls: dtypes, and which tensors are None."""
+    return len(op.dtype_sets()) << len(op.optional)
+
+
+def is_of(candidate: Candidate, unit: Unit) -> bool:
+    """True when the unit was compiled for this candidate."""
+    own = unit.constants[: len(candidate.constants)]
+    if _exact(own, unit.options) != _exact(candidate.constants, candidate.options):
+        return False
+    return not candidate.archs or unit.target.is_one_of(candidate.archs)
+
+
+def candidate_of(candidates: Sequence[Candidate], constants: Pairs, options: Pairs) -> int | None:
+    """The index of the candidate with these constants and options, in any order."""
+    wanted = _named(constants, options)
+    return next(
+        (at for at, one in enumerate(candidates) if _named(one.constants, one.options) == wanted),
+        None,
+    )
+
+
+def _exact(constants: Pairs, options: Pairs) -> str:
+    """As text, since True equals 1 but is compiled to something else."""
+    return json.dumps([constants, options])
+
+
+def _named(constants: Pairs, options: Pairs) -> str:
+    tables: tuple[Mapping[str, Scalar], ...] = (dict(constants), dict(options))
+    return json.dumps(tables, sort_keys=True)

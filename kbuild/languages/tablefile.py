@@ -1,0 +1,256 @@
+"""Tuned tables on disk: `tuned/<device>.json` in a project, one row per line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kbuild.errors import ConfigError, Problem
+from kbuild.fileset import replace_atomically
+from kbuild.languages.spec.values import Pairs
+from kbuild.languages.tables import Row, Table, merge, sorted_rows
+
+FORMAT = 1
+FOLDER = "tuned"
+"""Where a project keeps its tables."""
+PROCESSOR = "cpu"
+"""The arch of the processor, for which only tests tune."""
+_AGAIN = "mend it, or remove it and run `kbuild tune` again"
+_ARCH = re.compile(r"sm_[1-9]\d{1,2}|gfx[1-9]\d?[0-9a-f]{2}")
+_ROWS = re.compile(r'"rows"\s*:\s*\[')
+_GAP = re.compile(r"[\s,]*")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table, and where in its file each row stands."""
+
+    path: str
+    """As it is named to the user."""
+    table: Table
+    lines: tuple[int, ...] = ()
+    """The 1-based line of each row."""
+
+
+def file_of(device: str) -> str:
+    """The path of a device's table relative to the project: `tuned/nvidia-h200.json`."""
+    slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    return f"{FOLDER}/{slug or 'device'}.json"
+
+
+def table_paths(root: Path) -> tuple[str, ...]:
+    """The project's tables, sorted, relative to the project."""
+    return tuple(sorted(f"{FOLDER}/{path.name}" for path in (root / FOLDER).glob("*.json")))
+
+
+def read_tables(root: Path, paths: Sequence[str]) -> tuple[Table, ...]:
+    """Tables of a project: one for each device, by name; of rows for the same, the last.
+
+    Raises:
+        ConfigError: with everything that is wrong with the files.
+    """
+    return merge(file.table for file in read_files(root, paths))
+
+
+def read_files(root: Path, paths: Sequence[str]) -> tuple[TableFile, ...]:
+    """The table of each file.
+
+    Raises:
+        ConfigError: with everything that is wrong with them.
+    """
+    problems: list[Problem] = []
+    found = []
+    for path in paths:
+        try:
+            found.append(parse_table((root / path).read_text("utf-8"), path))
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(Problem(path, 0, "", f"cannot be read: {error}", _AGAIN))
+        except ConfigError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ConfigError(problems)
+    return tuple(found)
+
+
+def parse_table(text: str, path: str) -> TableFile:
+    """Read a table.
+
+    Args:
+        text: the file's content.
+        path: its name, for what is said of it.
+
+    Raises:
+        ConfigError: with everything that is wrong with it.
+    """
+    try:
+        data = json.loads(text, parse_constant=_refuse)
+    except ValueError as error:
+        line = getattr(error, "lineno", 0)
+        raise ConfigError([Problem(path, line, "", f"is no JSON: {error}", _AGAIN)]) from error
+    problems = [Problem(path, 0, key, words, _AGAIN) for key, words in _head_problems(data)]
+    if problems:
+        raise ConfigError(problems)
+    lines = tuple(_lines(text))
+    rows = []
+    for index, one in enumerate(data["rows"]):
+        try:
+            rows.append(row_of(one))
+        except ValueError as error:
+            line = lines[index] if index < len(lines) else 0
+            problems.append(Problem(path, line, f"rows[{index}]", str(error), _AGAIN))
+    if problems:
+        raise ConfigError(problems)
+    versions = tuple((str(name), str(version)) for name, version in _of(data, "versions").items())
+    table = Table(data["device"], data["arch"], tuple(rows), str(data.get("driver", "")), versions)
+    return TableFile(path, table, lines)
+
+
+def write_table(root: Path, table: Table) -> str:
+    """Add a table to the project's one of the same device; its path relative to the project.
+
+    Rows of the file that the new table lacks stay. Nothing is written when nothing changes.
+
+    Raises:
+        ConfigError: what is in the file cannot be read.
+    """
+    path = file_of(table.device)
+    target = root / path
+    if target.is_file():
+        known = read_files(root, (path,))[0].table
+        if (known.device, known.arch) != (table.device, table.arch):
+            words = f"is of {known.device} ({known.arch}), not of {table.device} ({table.arch})"
+            raise ConfigError([Problem(path, 0, "device", words, "move it out of the way")])
+        table = known.merged(table)
+    data = written(table).encode()
+    if not target.is_file() or target.read_bytes() != data:
+        replace_atomically(target, data)
+    return path
+
+
+def written(table: Table) -> str:
+    """The text of a table's file: sorted, one row per line."""
+    head = {
+        "format": FORMAT,
+        "device": table.device,
+        "arch": table.arch,
+        "driver": table.driver,
+        "versions": dict(sorted(table.versions)),
+    }
+    lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
+    rows = ",\n".join(f"  {json.dumps(row_to_json(row))}" for row in sorted_rows(table.rows))
+    return "\n".join(["{", *lines, ' "rows": [', *([rows] if rows else []), " ]", "}", ""])
+
+
+def row_to_json(row: Row) -> dict[str, Any]:
+    """A row as a JSON object."""
+    return {
+        "kernel": row.kernel,
+        "op": row.op,
+        "launch": row.launch,
+        "dtypes": dict(row.dtypes),
+        "key": list(row.key),
+        "constants": dict(row.constants),
+        "options": dict(row.options),
+        "us": round(row.microseconds, 3),
+        "default_us": round(row.default_microseconds, 3),
+    }
+
+
+def row_of(data: Any) -> Row:
+    """The inverse of `row_to_json`.
+
+    Raises:
+        ValueError: it is no row.
+    """
+    if not isinstance(data, dict):
+        raise ValueError("is no object")  # noqa: TRY004 - of the file, not of the program
+    row = Row(
+        kernel=_checked(data, "kernel", str),
+        op=_checked(data, "op", str),
+        launch=_checked(data, "launch", int),
+        dtypes=_strings(_checked(data, "dtypes", dict)),
+        key=_integers(_checked(data, "key", list)),
+        constants=_pairs(_checked(data, "constants", dict)),
+        options=_pairs(_checked(data, "options", dict)),
+        microseconds=_time(data, "us"),
+        default_microseconds=_time(data, "default_us"),
+    )
+    if row.launch < 0:
+        raise ValueError("`launch` is negative")
+    return row
+
+
+def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(data, dict):
+        yield "", "is no table of `kbuild tune`"
+        return
+    if data.get("format") != FORMAT:
+        yield "format", f"is {data.get('format')!r}: this kbuild reads {FORMAT}"
+        return
+    for key, kind in (("device", str), ("arch", str), ("rows", list)):
+        if not isinstance(data.get(key), kind) or (kind is str and not data[key]):
+            yield key, "is missing or of another type"
+    if not isinstance(data.get("versions", {}), dict):
+        yield "versions", "is no object"
+    if isinstance(data.get("arch"), str) and not is_arch(data["arch"]):
+        yield "arch", f"`{data['arch']}` is no device's arch; `sm_90` or `gfx942` would be"
+
+
+def is_arch(text: str) -> bool:
+    """True for what a table may be of: `sm_90` without a feature letter, `gfx942`."""
+    return text == PROCESSOR or _ARCH.fullmatch(text) is not None
+
+
+def _lines(text: str) -> Iterator[int]:
+    """The line of each row of a text that is JSON."""
+    start = _ROWS.search(text)
+    at = start.end() if start else len(text)
+    decoder = json.JSONDecoder()
+    while (gap := _GAP.match(text, at)) and text[gap.end() : gap.end() + 1] not in {"]", ""}:
+        yield text.count("\n", 0, gap.end()) + 1
+        _, at = decoder.raw_decode(text, gap.end())
+
+
+def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
+    value = data.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"`{name}` is missing or of another type")  # noqa: TRY004 - see `row_of`
+    return value
+
+
+def _time(data: dict[str, Any], name: str) -> float:
+    value = data.get(name)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"`{name}` is no time in microseconds")
+    return float(value)
+
+
+def _strings(values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    if not all(isinstance(value, str) for value in values.values()):
+        raise ValueError("`dtypes` has a value that is no dtype")
+    return tuple(values.items())
+
+
+def _integers(values: list[Any]) -> tuple[int, ...]:
+    if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        raise ValueError("`key` has a value that is no integer")
+    return tuple(values)
+
+
+def _pairs(values: dict[str, Any]) -> Pairs:
+    if not all(isinstance(value, (bool, int, float, str)) for value in values.values()):
+        raise ValueError("`constants` and `options` have numbers, booleans and strings")
+    return tuple(values.items())
+
+
+def _of(data: dict[str, Any], name: str) -> dict[str, Any]:
+    value = data.get(name, {})
+    return value if isinstance(value, dict) else {}
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"`{word}` is no number")

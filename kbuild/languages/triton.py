@@ -1,0 +1,178 @@
+"""Triton: from pins and archs to targets, from a unit to what its worker compiles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kbuild.backends.capability import Capability
+from kbuild.languages.base import LANGUAGES, Language, Resolved, flavour
+from kbuild.languages.releases import Release, release_of
+from kbuild.languages.spec.arguments import Bound
+from kbuild.languages.spec.values import Source
+from kbuild.languages.target import Target
+from kbuild.languages.unit import Unit
+from kbuild.version import Version
+
+OLDEST = Version.parse("3.4")
+"""The first release whose front end takes arguments as this module gives them."""
+TYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+}
+"""Torch's names of dtypes -> Triton's."""
+_LANGUAGE = {dtype: dtype for dtype in TYPES} | {
+    "float8_e4m3fn": "float8e4nv",
+    "float8_e5m2": "float8e5",
+    "bool": "int1",
+}
+"""Torch's names of dtypes -> those of `triton.language`."""
+_PIN = re.compile(r"triton==(?P<version>\d+\.\d+(?:\.\d+)*)")
+_DEFAULT = {"cuda": ("8.0+PTX", "9.0", "10.0", "12.0"), "rocm": ("gfx90a", "gfx942", "gfx1100")}
+"""Archs where the section says none. 8.6 and 8.9 run the code for 8.0, what is newer its PTX."""
+_PTXAS = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
+"""What Triton assembles with: below 9.0, and from there on."""
+_ONE_CHIP = Version.parse("9.0")
+"""From here on Triton compiles for one chip alone, and so is its PTX."""
+_FALLBACK = Target("sm_80", "ptx")
+_PTX_VERSION = 80
+"""PTX ISA 8.0: what every driver for CUDA 12 and later reads."""
+
+
+@LANGUAGES.add
+class Triton(Language):
+    """Kernels with `@triton.jit`."""
+
+    name = "triton"
+    worker = "triton"
+
+    def refuses(self, pins: Sequence[str]) -> str | None:
+        """See `Language.refuses`."""
+        version = version_of(pins)
+        if version is None:
+            return 'pins no exact Triton; write `toolchain = "triton==3.9.0"`'
+        if Version.parse(version) < OLDEST:
+            return f"pins Triton {version}; kernels are compiled with {OLDEST} and later"
+        return None
+
+    def targets(
+        self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
+    ) -> Resolved:
+        """See `Language.targets`."""
+        release = release_of(version_of(pins) or "")
+        able = release.archs(flavour(backend, toolkit))
+        found: dict[Target, None] = {}
+        notes: list[str] = []
+        for arch in _DEFAULT[backend] if archs is None else archs:
+            wanted, note = _resolve(arch, able, release)
+            found.update(dict.fromkeys(wanted))
+            # Nobody asked for the defaults.
+            notes += [note] if note and archs is not None else []
+        return Resolved(tuple(found), tuple(notes))
+
+    def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:
+        """See `Language.programs`."""
+        names = release_of(version_of(pins) or "").assemblers(flavour)
+        return dict(zip(_PTXAS, names, strict=False))
+
+    def program(self, pins: Sequence[str], flavour: str, target: Target) -> str | None:
+        """See `Language.program`."""
+        return release_of(version_of(pins) or "").assembler(flavour, target)
+
+    def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
+        """See `Language.request`."""
+        dtypes = {name: {"dtype": _LANGUAGE[dtype]} for name, dtype in unit.dtype_constants}
+        constants = {**dict(unit.constants), **dtypes}
+        types = {name: _type(name, source, unit) for name, source in bound.arguments}
+        pointers = [
+            name
+            for name, source in bound.flat()
+            if source.kind == "tensor" and source.name not in unit.absent
+        ]
+        return {
+            "function": bound.function,
+            "types": types,
+            "constants": {name: constants[name] for name in bound.constants if name in constants},
+            "divisible": [*pointers, *unit.divisible] if unit.aligned else [],
+            "ones": list(unit.ones),
+            "options": dict(unit.options),
+            "target": worker_target(unit.target),
+        }
+
+
+def version_of(pins: Sequence[str]) -> str | None:
+    """The exact Triton that is pinned."""
+    matches = (_PIN.fullmatch(pin.replace(" ", "")) for pin in pins)
+    return next((match["version"] for match in matches if match), None)
+
+
+def worker_target(target: Target) -> dict[str, Any]:
+    """The target in Triton's words: backend, arch, warp size, and the kind of code."""
+    capability = target.capability
+    if capability is None:
+        warp = 64 if target.arch.startswith("gfx9") else 32
+        return {"backend": "hip", "arch": target.arch, "warp": warp, "kind": target.kind}
+    facts = {"backend": "cuda", "arch": capability.major * 10 + capability.minor, "warp": 32}
+    isa = {"ptx_version": _PTX_VERSION} if target.kind == "ptx" else {}
+    return {**facts, "kind": target.kind, "name": target.arch, **isa}
+
+
+def _resolve(arch: str, able: Sequence[str], release: Release) -> tuple[tuple[Target, ...], str]:
+    """The targets of one arch, and what there is to say of it."""
+    is_amd = arch.startswith("gfx")
+    wanted = None if is_amd else Capability.parse(arch)
+    number = f"{wanted.major}.{wanted.minor}" if wanted else arch
+    if number not in able:
+        return (), f"{arch}: {release} does not compile for it here; left out"
+    if wanted is None:
+        return (Target.parse(arch),), ""
+    return _of_capability(arch, wanted, number)
+
+
+def _of_capability(arch: str, wanted: Capability, number: str) -> tuple[tuple[Target, ...], str]:
+    plain = f"sm_{wanted.major}{wanted.minor}"
+    if Version.parse(number) < _ONE_CHIP:
+        code = Target(plain, "cubin")
+        return ((code, Target(plain, "ptx")) if wanted.ptx else (code,)), ""
+    code = Target(f"{plain}a", "cubin")
+    if wanted.ptx:
+        note = f"{arch}: Triton's PTX for {number} fits that chip only; {_FALLBACK} is shipped"
+        return (code, _FALLBACK), note
+    if wanted.feature == "f":
+        return (code,), f"{arch}: Triton compiles for the chip, {code}, not for its family"
+    return (code,), ""
+
+
+def _type(name: str, source: Source, unit: Unit) -> str | list[str]:
+    """Triton's type of an argument; `none` for a tensor that is None, a list for a tuple."""
+    if source.kind == "tuple":
+        items = (_type(f"{name}.{index}", item, unit) for index, item in enumerate(source.items))
+        return [item for item in items if isinstance(item, str)]
+    if source.kind in {"tensor", "descriptor"}:
+        return _tensor(source, unit)
+    if source.kind == "int":
+        return "i64" if name in unit.int64 else "i32"
+    return {"float": "fp32", "bool": "u1"}[source.kind]
+
+
+def _tensor(source: Source, unit: Unit) -> str:
+    if source.name in unit.absent:
+        return "none"
+    type_ = TYPES[dict(unit.dtypes)[source.name]]
+    if source.kind == "tensor":
+        return f"*{type_}"
+    return f"tensordesc<{type_}{list(source.block_shape(unit.constants))}>"

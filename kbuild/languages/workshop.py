@@ -1,0 +1,266 @@
+"""Where images are made: looked up, compiled by workers under the run's budget, kept.
+
+One workshop serves all variants of a run. A unit that several want at once is compiled once; the
+others wait for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kbuild.build.budget import Run
+from kbuild.errors import BuildError, IncompleteError
+from kbuild.languages.base import LANGUAGES, Function, Language
+from kbuild.languages.bench import PATIENCE, Asked, Bench
+from kbuild.languages.cache import ImageCache, Made
+from kbuild.languages.compiled import Compiled
+from kbuild.languages.described import functions_of
+from kbuild.languages.environment import Environments
+from kbuild.languages.inputs import Kernel, Snapshot, snapshot
+from kbuild.languages.pool import Pool
+from kbuild.languages.refusals import Refusal, label, of_units
+from kbuild.languages.shift import Shift
+from kbuild.languages.spec.arguments import Bound
+from kbuild.languages.unit import Unit
+from kbuild.languages.workplace import Workplace, workplace
+
+Tell = Callable[[int, int, str], None]
+"""Told how many units are done, of how many, and what was done last."""
+Note = Callable[[str], None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """One unit of a call."""
+
+    unit: Unit
+    key: str
+    asked: Asked
+    made: Future[Made | Refusal]
+    is_ours: bool
+    """Whether this call has to make it."""
+
+
+class Workshop:
+    """Compiles for the variants of one run. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        run: Run,
+        environments: Environments,
+        language: Callable[[str], Language] = LANGUAGES.get,
+        patience: float = PATIENCE,
+    ) -> None:
+        """Nothing is started or installed before it is needed.
+
+        Args:
+            run: the budget, and where things are kept.
+            environments: where compilers come from.
+            language: finds a language by its name.
+            patience: seconds that one unit may take.
+        """
+        self._run, self._environments, self._language = run, environments, language
+        self._cache = ImageCache(run.cache if run.keeps else None)
+        self._folder = run.folder / "languages"
+        self._pool = Pool(run.budget.jobs, self._folder / "workers")
+        self._bench = Bench(run, self._pool, patience)
+        self._lock = threading.Lock()
+        self._places: dict[tuple[str, tuple[str, ...], str], Workplace] = {}
+        self._made: dict[str, Future[Made | Refusal]] = {}
+        self._described: dict[str, Future[Mapping[str, Any]]] = {}
+        self._took: dict[str, float] = {}
+        """Seconds, by key: what was compiled in this run."""
+
+    def prepare(self, kernel: Kernel) -> Workplace:
+        """Install what the kernel's compiler needs, where it is not there.
+
+        Raises:
+            ToolchainError: the toolchain cannot be used or had.
+        """
+        key = (kernel.language, tuple(kernel.toolchain), kernel.flavour)
+        with self._lock:
+            known = self._places.get(key)
+        if known is None:
+            known = workplace(kernel, self._language(kernel.language), self._environments)
+            with self._lock:
+                self._places[key] = known
+        return known
+
+    def describe(self, kernel: Kernel, root: Path) -> Mapping[str, Function]:
+        """The kernel functions of the first source.
+
+        Args:
+            kernel: whose sources.
+            root: the project, which sources are named relative to.
+
+        Raises:
+            BuildError: they cannot be imported.
+            ToolchainError: see `prepare`.
+        """
+        place, sources = self.prepare(kernel), snapshot(kernel, root)
+        key = place.description_key(sources)
+        with self._lock:
+            future, is_ours = _claimed(self._described, key)
+        if is_ours:
+            with _settled(future):
+                future.set_result(self._description(kernel, place, sources, key))
+        return functions_of(future.result())
+
+    def compile(
+        self,
+        kernel: Kernel,
+        root: Path,
+        wanted: Sequence[tuple[Unit, Bound]],
+        tell: Tell = lambda *_: None,
+        note: Note = lambda _: None,
+    ) -> tuple[Compiled, ...]:
+        """Every unit's image, in the order of `wanted`.
+
+        Images that do not fit their target are left out, and `note` is told why; that is an error
+        where nothing is left for a launch on a target.
+
+        Args:
+            kernel: whose units.
+            root: the project, which sources are named relative to.
+            wanted: units, and what their functions' arguments are.
+            tell: told of the progress.
+            note: told what was left out.
+
+        Raises:
+            BuildError: units cannot be compiled, by their authors' lines.
+            IncompleteError: the run ended before all were made.
+            ToolchainError: see `prepare`.
+        """
+        place, sources = self.prepare(kernel), snapshot(kernel, root)
+        units = [self._claim(place, sources, unit, bound) for unit, bound in wanted]
+        self._make(units, tell)
+        results = [(one.unit, one.made.result()) for one in units]
+        refused = [(unit, made) for unit, made in results if isinstance(made, Refusal)]
+        if refused:
+            raise of_units(kernel.name, refused, len(units))
+        took = [self._took.get(one.key) for one in units]
+        made = [(unit, m) for unit, m in results if isinstance(m, Made)]
+        return _fitting(kernel, made, took, note)
+
+    def close(self) -> None:
+        """End all workers; what waits for them fails."""
+        self._pool.close()
+
+    def _claim(self, place: Workplace, sources: Snapshot, unit: Unit, bound: Bound) -> _Wanted:
+        request = place.language.request(unit, bound)
+        key = place.key(unit, request, sources)
+        with self._lock:
+            future, is_ours = _claimed(self._made, key)
+        found = self._cache.find(key) if is_ours else None
+        if found is not None:
+            future.set_result(found)
+        asked = Asked(place, sources, self._folder / "sources", request)
+        return _Wanted(unit, key, asked, future, is_ours and found is None)
+
+    def _make(self, units: Sequence[_Wanted], tell: Tell) -> None:
+        ours = [one for one in units if one.is_ours]
+        progress = _Progress(len(units), len(units) - len(ours), tell)
+
+        def perform(one: _Wanted) -> None:
+            with _settled(one.made):
+                began = time.monotonic()
+                made = self._bench.compile(one.asked, one.unit)
+                self._took[one.key] = time.monotonic() - began
+                if isinstance(made, Made):
+                    self._cache.keep(one.key, made)
+                one.made.set_result(made)
+            progress.step(label(one.unit))
+
+        try:
+            Shift(ours, perform, self._run).work()
+        finally:
+            self._abandon(ours)
+
+    def _abandon(self, units: Sequence[_Wanted]) -> None:
+        """Let nobody wait for what the end of the run left."""
+        for one in units:
+            if not one.made.done():
+                with self._lock:
+                    self._made.pop(one.key, None)
+                one.made.set_exception(IncompleteError("the run ended before all was compiled"))
+
+    def _description(
+        self, kernel: Kernel, place: Workplace, sources: Snapshot, key: str
+    ) -> Mapping[str, Any]:
+        found = self._cache.described(key)
+        if found is not None:
+            return found
+        answer = self._bench.describe(Asked(place, sources, self._folder / "sources", {}))
+        if isinstance(answer, Refusal):
+            message = f"kernel.{kernel.name}: {answer}"
+            raise BuildError(message, excerpt=answer.excerpt, hint=answer.hint)
+        self._cache.keep_described(key, answer)
+        return answer
+
+
+class _Progress:
+    """Counts units for `tell`, from several threads."""
+
+    def __init__(self, total: int, done: int, tell: Tell) -> None:
+        self._total, self._done, self._tell = total, done, tell
+        self._lock = threading.Lock()
+
+    def step(self, label: str) -> None:
+        with self._lock:
+            self._done += 1
+            self._tell(self._done, self._total, label)
+
+
+def _claimed(known: dict[str, Future[T]], key: str) -> tuple[Future[T], bool]:
+    """The future of that name, and whether the caller is the first to want it."""
+    is_new = key not in known
+    return known.setdefault(key, Future()), is_new
+
+
+@contextmanager
+def _settled(future: Future[T]) -> Iterator[None]:
+    """Whoever waits for the future learns of a failure, too."""
+    try:
+        yield
+    except BaseException as error:
+        future.set_exception(error)
+        raise
+
+
+def _fitting(
+    kernel: Kernel,
+    made: Sequence[tuple[Unit, Made]],
+    took: Sequence[float | None],
+    note: Note,
+) -> tuple[Compiled, ...]:
+    """The images that there are.
+
+    Raises:
+        BuildError: a launch has none for one of its targets.
+    """
+    found = [
+        Compiled(unit, one.image, one.code, seconds=seconds or 0.0, cached=seconds is None)
+        for (unit, one), seconds in zip(made, took, strict=True)
+        if one.image is not None
+    ]
+    served = {_place(one.unit) for one in found}
+    for unit, one in made:
+        if one.image is None and _place(unit) not in served:
+            what = f"kernel.{kernel.name}: no image of {label(unit)} fits: {one.reason}"
+            hint = "add a smaller candidate, or leave the arch out with `archs`"
+            raise BuildError(what, hint=hint)
+        if one.image is None:
+            note(f"{label(unit)}: left out, {one.reason}")
+    return tuple(found)
+
+
+def _place(unit: Unit) -> tuple[str, int, str]:
+    return unit.op, unit.launch, str(unit.target)

@@ -1,0 +1,110 @@
+"""The kernels in Python DSLs: what each is compiled for, and by whom."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+
+from kbuild.config.dsl import LanguageSection
+from kbuild.errors import ConfigError, Problem
+from kbuild.includes import included, reachable
+from kbuild.languages.base import LANGUAGES, flavour
+from kbuild.languages.target import Target
+from kbuild.plan import AotKernel
+from kbuild.planning.desk import Desk
+from kbuild.planning.files import TABLES
+from kbuild.project import BUILD_FILE
+
+
+def aot_kernels(desk: Desk) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
+    """The variant's kernels in DSLs, and one sentence per arch or kernel that is left out.
+
+    Raises:
+        ConfigError: nothing that a kernel asks for can be compiled for.
+    """
+    kernels, notes = [], []
+    for name, section in desk.project.dsl_kernels_for(desk.backend.name).items():
+        found, said = _targets(desk, name, section)
+        notes += [f"kernel.{name}: {note}" for note in said]
+        if found:
+            kernels.append(_kernel(desk, name, section, found))
+        else:
+            notes.append(f"kernel.{name} is left out: it has no code for {', '.join(desk.archs)}")
+    if not kernels and not desk.project.kernels_for(desk.backend.name):
+        named = ", ".join(f"kernel.{name}" for name in desk.project.dsl_kernels)
+        words = f"has no code for {', '.join(desk.archs)} (variant {desk.choice.variant})"
+        raise ConfigError([Problem(BUILD_FILE, 0, named, words)])
+    return tuple(kernels), tuple(notes)
+
+
+def announced(kernels: Iterable[AotKernel]) -> set[str]:
+    """The archs of the images as `metadata.json` writes them: `9.0a`, `8.0+PTX`, `gfx942`."""
+    targets = {Target.parse(text) for kernel in kernels for text in kernel.targets}
+    ptx = {target.arch for target in targets if target.kind == "ptx"}
+    return {_announced(target.arch, has_ptx=target.arch in ptx) for target in targets}
+
+
+def _announced(arch: str, *, has_ptx: bool) -> str:
+    capability = Target(arch, "cubin").capability if not arch.startswith("gfx") else None
+    return arch if capability is None else f"{capability}{'+PTX' if has_ptx else ''}"
+
+
+def _kernel(
+    desk: Desk, name: str, section: LanguageSection, targets: Sequence[Target]
+) -> AotKernel:
+    return AotKernel(
+        name=name,
+        language=section.language,
+        toolchain=section.pins,
+        sources=tuple(dict.fromkeys(posixpath.normpath(path) for path in section.src)),
+        targets=tuple(map(str, targets)),
+        flavour=flavour(desk.backend.name, _toolkit(desk)),
+        section=section.as_written(),
+        tables=_tables(desk),
+    )
+
+
+def _toolkit(desk: Desk) -> str | None:
+    """The variant's own release: no device compiler of this machine has a part in it."""
+    release = desk.choice.variant.backend_version
+    return str(release) if release else None
+
+
+def _tables(desk: Desk) -> tuple[str, ...]:
+    if not desk.tree.is_dir(TABLES):
+        return ()
+    return tuple(path for path in desk.tree.walk(TABLES) if path.endswith(".json"))
+
+
+def _targets(
+    desk: Desk, name: str, section: LanguageSection
+) -> tuple[tuple[Target, ...], tuple[str, ...]]:
+    """The section's targets, or those of them that the user asks for; none when none is left."""
+    language, key = LANGUAGES.get(section.language), desk.backend.arch_key
+    requested = section.archs_of(key) if key else None
+    asked = desk.archs if requested is None and desk.archs else requested
+    found = language.targets(desk.backend.name, asked, _toolkit(desk), section.pins)
+    if not found.targets:
+        reasons = "; ".join(found.notes) or "it names no arch"
+        words = f"nothing is left to compile for: {reasons} (variant {desk.choice.variant})"
+        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{name}", words)])
+    if not desk.archs or requested is None:
+        return found.targets, found.notes
+    kept = tuple(target for target in found.targets if _serves(desk, target))
+    return kept, found.notes
+
+
+def _serves(desk: Desk, target: Target) -> bool:
+    arch = _announced(target.arch, has_ptx=target.kind == "ptx")
+    return any(desk.backend.arch_serves(arch, wanted) for wanted in desk.archs)
+
+
+def sees_device_headers(desk: Desk, sources: Iterable[str], folders: Sequence[str]) -> bool:
+    """True when C++ sources include headers of a toolkit, by the names that these have."""
+    names = {
+        name.lower()
+        for source in sources
+        for path in reachable(desk.tree, source, folders)
+        for name in included(desk.tree, path)
+    }
+    return any(word in name for name in names for word in ("cuda", "hip", "cub/", "thrust/"))

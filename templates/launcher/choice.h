@@ -1,0 +1,211 @@
+// ---------------------------------------------------------------------------------------------
+// Which image fits
+
+KBUILD_COLD const Device& learn(const char* op, int index) {
+  if (index < 0 || index >= kMostDevices) refuse(op, "there is no device " + std::to_string(index));
+  const std::lock_guard<std::mutex> lock(loading);
+  Device& device = devices[index];
+  if (!device.known.load(std::memory_order_relaxed)) {
+    device.index = index;
+    describe(op, device);
+    device.known.store(true, std::memory_order_release);
+  }
+  return device;
+}
+
+const Device& device_at(const char* op, int index) {
+  if (index >= 0 && index < kMostDevices && devices[index].known.load(std::memory_order_acquire)) {
+    return devices[index];
+  }
+  return learn(op, index);
+}
+
+// How well an arch fits a device: 0 not at all, else more is better.
+KBUILD_COLD int fit(const Arch& arch, const Device& device) {
+  if (arch.kind == kHsaco) return std::strcmp(arch.name, device.arch) == 0 ? 1 : 0;
+  const bool same_chip = arch.number == device.number;
+  const bool same_major = arch.number / 10 == device.number / 10;
+  const bool older = arch.number <= device.number;
+  const bool family = same_major && older;
+  const int feature = arch.feature == 'a' ? 2 : arch.feature == 'f' ? 1 : 0;
+  const int rank = arch.number * 4 + feature;
+  if (feature == 2 ? !same_chip : feature == 1 ? !family : false) return 0;
+  if (arch.kind == kPtx) return older ? rank : 0;
+  return family ? rank + (1 << 20) : 0;
+}
+
+// The best image of a variant for a device, one with assumptions and one without: index + 1 each,
+// packed into one number with a bit that says so.
+constexpr uint64_t kKnown = uint64_t(1) << 63;
+
+KBUILD_COLD uint64_t best_images(const Launch& launch, const Variant& variant, const Device& device) {
+  uint64_t best[2] = {0, 0};
+  int ranks[2] = {0, 0};
+  for (uint32_t at = variant.first; at < variant.first + variant.count; ++at) {
+    const Image& image = all_images[launch.images[at]];
+    const int rank = Int(image.shared) <= device.shared ? fit(archs[image.arch], device) : 0;
+    if (rank > ranks[image.fast]) {
+      ranks[image.fast] = rank;
+      best[image.fast] = launch.images[at] + 1;
+    }
+  }
+  return kKnown | best[1] << 31 | best[0];
+}
+
+uint64_t resolve(const Launch& launch, int variant, const Device& device) {
+  if (KBUILD_UNLIKELY(device.index >= kQuickDevices)) {
+    return best_images(launch, launch.variants[variant], device);
+  }
+  std::atomic<uint64_t>& slot = launch.quick[variant].best[device.index];
+  uint64_t found = slot.load(std::memory_order_relaxed);
+  if (KBUILD_UNLIKELY(found == 0)) {
+    found = best_images(launch, launch.variants[variant], device);
+    slot.store(found, std::memory_order_relaxed);
+  }
+  return found;
+}
+
+const Image* fast_of(uint64_t best) {
+  const uint64_t index = best >> 31 & 0x7fffffff;
+  return index == 0 ? nullptr : &all_images[index - 1];
+}
+
+const Image* plain_of(uint64_t best) {
+  const uint64_t index = best & 0x7fffffff;
+  return index == 0 ? nullptr : &all_images[index - 1];
+}
+
+const Image* choose_image(uint64_t best, uint64_t divisible, uint64_t ones) {
+  const Image* fast = fast_of(best);
+  if (fast != nullptr && (fast->divisible & ~divisible) == 0 && (fast->ones & ~ones) == 0) return fast;
+  return plain_of(best);
+}
+
+// The variant of a candidate for a kind of call; -1 when none was compiled.
+int find_variant(const Launch& launch, int combination, int candidate, const Int* constants) {
+  const uint32_t* span = launch.spans + combination * launch.candidates + candidate;
+  for (uint32_t variant = span[0]; variant < span[1]; ++variant) {
+    const Int* own = launch.constants + Int(variant) * launch.constant_count;
+    if (same_dims(own, constants, launch.constant_count)) return int(variant);
+  }
+  return -1;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Tuned tables
+
+double distance(const Int* a, const Int* b, int count) {
+  double sum = 0;
+  for (int i = 0; i < count; ++i) {
+    sum += std::fabs(std::log2(1.0 + double(std::max<Int>(a[i], 0))) -
+                     std::log2(1.0 + double(std::max<Int>(b[i], 0))));
+  }
+  return sum;
+}
+
+// The row with the same dtypes and the same or else the nearest key.
+KBUILD_COLD const Row* nearest(const Launch& launch, const Device& device, int dtypes, const Int* key,
+                               bool exact_device) {
+  const Row* best = nullptr;
+  double least = 0;
+  for (int i = 0; i < launch.row_count; ++i) {
+    const Row& row = launch.rows[i];
+    const MeasuredOn& table = measured_on[row.table];
+    const bool fits = exact_device ? std::strcmp(table.device, device.name) == 0
+                                   : std::strcmp(table.arch, device.arch) == 0;
+    if (!fits || row.dtypes != dtypes) continue;
+    const Int* own = launch.keys + Int(i) * launch.key_count;
+    if (same_dims(own, key, launch.key_count)) return &row;
+    const double far = distance(own, key, launch.key_count);
+    if (best == nullptr || far < least) best = &row, least = far;
+  }
+  return best;
+}
+
+KBUILD_COLD int look_up(const Launch& launch, const Device& device, int dtypes, const Int* key) {
+  const Row* row = nearest(launch, device, dtypes, key, true);
+  if (row == nullptr) row = nearest(launch, device, dtypes, key, false);
+  return row == nullptr ? -1 : row->candidate;
+}
+
+// The candidate that the tables name for a call, -1 for none. Remembered without locks.
+int tuned(const Launch& launch, const Device& device, int dtypes, const Int* key) {
+  const int count = launch.key_count;
+  if (count > kMostKeys) return look_up(launch, device, dtypes, key);
+  const Int what = (Int(dtypes) << 8 | device.index) + 1;
+  uint64_t hash = uint64_t(what);
+  for (int i = 0; i < count; ++i) hash = (hash ^ uint64_t(key[i])) * UINT64_C(0x9e3779b97f4a7c15);
+  Remembered& slot = launch.remembered[(hash ^ uint64_t(what)) >> 32 & (kRemembered - 1)];
+  const uint32_t before = slot.sequence.load(std::memory_order_acquire);
+  if ((before & 1) == 0) {
+    bool same = slot.key[count].load(std::memory_order_relaxed) == what;
+    for (int i = 0; i < count; ++i) same &= slot.key[i].load(std::memory_order_relaxed) == key[i];
+    const int candidate = slot.candidate.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (same && slot.sequence.load(std::memory_order_relaxed) == before) return candidate;
+  }
+  const int candidate = look_up(launch, device, dtypes, key);
+  uint32_t free = before & ~uint32_t(1);
+  if (slot.sequence.compare_exchange_strong(free, free + 1, std::memory_order_acq_rel)) {
+    std::atomic_thread_fence(std::memory_order_release);
+    for (int i = 0; i < count; ++i) slot.key[i].store(key[i], std::memory_order_relaxed);
+    slot.key[count].store(what, std::memory_order_relaxed);
+    slot.candidate.store(candidate, std::memory_order_relaxed);
+    slot.sequence.store(free + 2, std::memory_order_release);
+  }
+  return candidate;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Why nothing fits
+
+struct Fate {  // how far the candidates of a launch came
+  bool is_compiled = false;  // one whose constants an image has
+  bool is_allowed = false;   // one whose condition holds
+  int variant = -1;
+  Int constants[16] = {};
+};
+
+[[noreturn]] KBUILD_COLD void nothing_fits(const Launch& launch, const Device& device, const Fate& fate) {
+  const std::string head = quoted(launch.op) + ": ";
+  const int forced = launch.forced == nullptr ? -1 : launch.forced->load();
+  if (forced >= 0) {
+    throw NoImage(head + "candidate " + std::to_string(forced) + " of " + quoted(launch.function) +
+                  " does not fit this call on " + device.arch);
+  }
+  if (!fate.is_allowed) {
+    throw NoImage(head + "no candidate of " + quoted(launch.function) +
+                  " is meant for this call; they have the conditions " + launch.conditions);
+  }
+  if (!fate.is_compiled) {
+    std::string given, all;
+    for (int i = 0; i < launch.constant_count; ++i) {
+      given += (i ? ", " : "") + std::string(launch.constant_names[i]) + " = " +
+               std::to_string(fate.constants[i]);
+      std::string values;
+      for (int v = 0; v < launch.variant_count; ++v) {
+        const std::string one = std::to_string(launch.constants[Int(v) * launch.constant_count + i]);
+        if ((", " + values + ",").find(", " + one + ",") == std::string::npos) {
+          values += (values.empty() ? "" : ", ") + one;
+        }
+      }
+      all += (i ? "; " : "") + std::string(launch.constant_names[i]) + " = " + values;
+    }
+    throw NoImage(head + "no image of " + quoted(launch.function) + " for this call" +
+                  (given.empty() ? "" : ": it needs " + given + "; there are images for " + all));
+  }
+  Int least = -1;
+  const Variant& variant = launch.variants[fate.variant];
+  for (uint32_t at = variant.first; at < variant.first + variant.count; ++at) {
+    const Image& image = all_images[launch.images[at]];
+    if (fit(archs[image.arch], device) > 0 && (least < 0 || Int(image.shared) < least)) {
+      least = image.shared;
+    }
+  }
+  if (least > device.shared) {
+    throw NoImage(head + quoted(launch.function) + " needs " + std::to_string(least) +
+                  " bytes of shared memory; a block of this device (" + device.name + ", " +
+                  device.arch + ") has at most " + std::to_string(device.shared));
+  }
+  throw NoImage(head + "no image for " + device.arch + "; there are images for " + kArchWords);
+}

@@ -1,0 +1,70 @@
+# torch-stable-abi211-cu126-x86_64-linux: every decision of its plan. Written by kbuild; edits are lost.
+set(KBUILD_OPS_NAME _fast_relu_cuda_1a2b3c4)
+set(KBUILD_OPS_TEMPLATE ops_torch_aot.py.in)
+set(KBUILD_EXTENSION_FILE _fast_relu_cuda_1a2b3c4.abi3.so)
+set(KBUILD_LANGUAGES CXX)
+set(KBUILD_DEVICE_LANGUAGES CUDA)
+set(KBUILD_CXX_STANDARD 20)
+set(KBUILD_DEFINITIONS CUDA_KERNEL USE_CUDA=1)
+set(KBUILD_LIBRARIES torch torch_cpu CUDA::cudart)
+set(KBUILD_LINK_FLAGS "")
+
+set(KBUILD_METADATA [=[
+{
+  "name": "fast-relu",
+  "id": "_fast_relu_cuda_1a2b3c4",
+  "version": 2,
+  "license": "Apache-2.0",
+  "source": "https://example.org/fast-relu",
+  "python-depends": [],
+  "kernel-depends": [
+    {
+      "repo-id": "org/other",
+      "version": 1
+    }
+  ],
+  "backend": {
+    "type": "cuda",
+    "archs": [
+      "9.0"
+    ]
+  },
+  "provenance": {
+    "kernel-builder": {
+      "name": "kbuild",
+      "version": "(of kbuild)"
+    }
+  }
+}]=])
+
+function(kbuild_variant)
+  kbuild_add_component(binding
+    INCLUDE torch-ext binding
+    DEFINITIONS Py_LIMITED_API=0x03090000 TORCH_TARGET_VERSION=0x020b000000000000 TORCH_EXTENSION_NAME=_fast_relu_cuda_1a2b3c4
+    DEPENDS torch
+    HEADERS binding/binding.h
+  )
+  kbuild_sources(binding CXX
+    binding/binding.cpp
+  )
+  kbuild_flags(binding CUDA "--expt-relaxed-constexpr --expt-extended-lambda -DENABLE_FP8")
+
+  kbuild_add_component(relu-0
+    DEFINITIONS Py_LIMITED_API=0x03090000 TORCH_TARGET_VERSION=0x020b000000000000
+    DEPENDS torch
+  )
+  kbuild_sources(relu-0 CUDA
+    cuda/relu.cu
+  )
+  kbuild_flags(relu-0 CUDA "-gencode=arch=compute_90,code=sm_90")
+
+  kbuild_add_component(gemm
+    DEFINITIONS Py_LIMITED_API=0x03090000 TORCH_TARGET_VERSION=0x020b000000000000 TORCH_EXTENSION_NAME=_fast_relu_cuda_1a2b3c4
+    DEPENDS torch
+  )
+  kbuild_aot(gemm)
+
+  kbuild_install(torch-ext/fast_relu/__init__.py __init__.py)
+  kbuild_install(torch-ext/fast_relu/layers/__init__.py layers/__init__.py)
+  kbuild_install(torch-ext/fast_relu/tables/tuned.json tables/tuned.json)
+endfunction()
