@@ -1,7 +1,8 @@
 """A new kernel project: its names, and the files of `templates/init/` with those names filled in.
 
-`common/` is part of every project, `torch/` or `noarch/` holds the bindings, and each backend's
-sources have a folder. A file that ends in `.j2` is rendered; the others are copied.
+`every/` is part of every project, `common/` of those for Torch; `torch/`, `noarch/` or `tvm-ffi/`
+holds the bindings, and each backend's sources have a folder. A file that ends in `.j2` is rendered;
+the others are copied.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ PLACEHOLDER_OWNER = "your-org"
 _SUFFIX = ".j2"
 # hipify translates the CUDA sources.
 _SOURCES_OF = {"rocm": "cuda"}
+TORCH, TVM_FFI = FRAMEWORKS = ("torch", "tvm-ffi")
+TVM_FFI_BACKENDS = ("cpu", "cuda", "rocm", "xpu")
+"""What there are sources for that see no Torch."""
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _REPOSITORY = _OWNER
 _LICENSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+() -]*")
@@ -40,6 +44,8 @@ class Scaffold:
     """Those of the backends that get compiled sources; empty for a Python-only kernel."""
     language: str = ""
     """The Python DSL that the kernel is written in; empty for C++ and the like."""
+    framework: str = TORCH
+    """One of `FRAMEWORKS`."""
 
     @property
     def python_name(self) -> str:
@@ -60,9 +66,11 @@ class Scaffold:
     def folders(self) -> tuple[str, ...]:
         """The folders of `templates/init/` that the project is made of."""
         if self.language:
-            return ("common", self.language)
+            return ("every", "common", self.language)
         sources = sorted({_SOURCES_OF.get(backend, backend) for backend in self.compiled})
-        return ("common", "noarch" if self.noarch else "torch", *sources)
+        if self.framework == TVM_FFI:
+            return ("every", TVM_FFI, *(f"{TVM_FFI}-{source}" for source in sources))
+        return ("every", "common", "noarch" if self.noarch else "torch", *sources)
 
     def variables(self) -> dict[str, Any]:
         """What a template may use."""
@@ -122,7 +130,7 @@ def files_of(scaffold: Scaffold, templates: Path) -> FileSet:
 
     Args:
         scaffold: the names.
-        templates: the folder that holds `common/`, `torch/` and the others.
+        templates: the folder that holds `every/`, `torch/` and the others.
     """
     files = FileSet()
     for folder in scaffold.folders:

@@ -61,6 +61,10 @@ class Backend:
     """What `[general.<name>]` may say; None when there is no such table."""
     define: ClassVar[str] = ""
     """Macro that tells the bindings which backend they are compiled for."""
+    dispatch_key: ClassVar[str] = ""
+    """What Torch calls its devices where operators are registered in Python."""
+    jax_platform: ClassVar[str] = "gpu"
+    """What JAX calls them where targets of its foreign functions are registered."""
     definitions: ClassVar[tuple[str, ...]] = ()
     """Further macros for every unit of a Torch extension."""
     languages: ClassVar[tuple[str, ...]] = ("CXX",)

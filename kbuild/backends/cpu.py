@@ -22,3 +22,5 @@ class Cpu(Backend):
     title = "CPU"
     section = CpuSection
     define = "CPU_KERNEL"
+    dispatch_key = "CPU"
+    jax_platform = "cpu"

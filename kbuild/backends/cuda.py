@@ -73,6 +73,7 @@ class Cuda(Backend):
     section = CudaSection
     general = CudaGeneral
     define = "CUDA_KERNEL"
+    dispatch_key = "CUDA"
     definitions = ("USE_CUDA=1",)
     languages = ("CXX", "CUDA")
     device_suffixes = (".cu",)

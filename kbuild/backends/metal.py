@@ -30,6 +30,7 @@ class Metal(Backend):
     title = "Metal"
     section = MetalSection
     define = "METAL_KERNEL"
+    dispatch_key = "MPS"
     definitions = (
         'EMBEDDED_METALLIB_HEADER="embedded_metallib.h"',
         "EMBEDDED_METALLIB_NAMESPACE=embedded_metallib",

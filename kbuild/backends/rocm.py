@@ -35,6 +35,7 @@ class Rocm(Backend):
     title = "ROCm"
     section = RocmSection
     define = "ROCM_KERNEL"
+    dispatch_key = "CUDA"
     definitions = ("USE_ROCM=1", "__HIP_PLATFORM_AMD__=1")
     languages = ("CXX", "HIP")
     device_suffixes = (".cu", ".hip")

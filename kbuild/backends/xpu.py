@@ -59,6 +59,7 @@ class Xpu(Backend):
     section = XpuSection
     general = XpuGeneral
     define = "XPU_KERNEL"
+    dispatch_key = "XPU"
     definitions = ("USE_XPU",)
     languages = ("CXX", "SYCL")
     type_check = TypeCheck(

@@ -9,6 +9,7 @@ from kbuild.card.model import CardFacts, VariantFacts
 from kbuild.card.results import read_results
 from kbuild.checks.base import Output
 from kbuild.checks.manylinux import Manylinux
+from kbuild.config.curated import distribution_of
 from kbuild.config.model import General
 from kbuild.errors import ConfigError, Problem
 from kbuild.matrix.selection import Selection, select
@@ -132,12 +133,9 @@ def _parsed(name: str) -> Variant | None:
 
 
 def _needed(general: General, built: Sequence[Metadata]) -> tuple[str, ...]:
-    """Python packages that any of the variants needs."""
-    return tuple(
-        dict.fromkeys(
-            [*general.python_depends, *(name for made in built for name in made.python_depends)]
-        )
-    )
+    """Distributions that any of the variants needs."""
+    names = [*general.python_depends, *(name for made in built for name in made.python_depends)]
+    return tuple(dict.fromkeys(map(distribution_of, names)))
 
 
 def _repo_id(project: Project) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kbuild.scaffold import Scaffold
 
 ALL = "all"
+_FRAMEWORKS = ("torch", "tvm-ffi")
 LANGUAGES = ("triton",)
 """Python DSLs that there are templates for."""
 _DEFAULT = ("cpu", "metal") if sys.platform == "darwin" else ("cpu", "cuda")
@@ -33,6 +34,12 @@ def configure(parser: ArgumentParser) -> None:
         nargs="+",
         metavar="NAME",
         help="backends, or `all` compiled ones (default: cpu cuda; on macOS: cpu metal)",
+    )
+    parser.add_argument(
+        "--framework",
+        choices=_FRAMEWORKS,
+        default="torch",
+        help="what it is bound to: Torch, or TVM-FFI for arrays of any framework (default: torch)",
     )
     parser.add_argument(
         "--noarch", action="store_true", help="a Python-only kernel, also where there is a compiler"
@@ -84,9 +91,26 @@ def _resolve(args: Namespace, ctx: Context) -> tuple[Scaffold, Path]:
     if target.exists() and not target.is_dir():
         raise UsageError(f"`{target}` is a file", hint="give another folder")
     backends, compiled = _chosen(args)
+    _refuse_unbound(args, backends)
     license_, language = check_license(args.license), args.language or ""
     repo_id = f"{owner}/{repository}"
-    return Scaffold(name, owner, repo_id, license_, backends, compiled, language), target
+    names = (name, owner, repo_id, license_)
+    return Scaffold(*names, backends, compiled, language, args.framework), target
+
+
+def _refuse_unbound(args: Namespace, backends: Sequence[str]) -> None:
+    """TVM-FFI binds compiled code, on devices that its arrays can be on."""
+    from kbuild.scaffold import TVM_FFI, TVM_FFI_BACKENDS
+
+    if args.framework != TVM_FFI:
+        return
+    for word, given in (("--noarch", args.noarch), ("--language", args.language)):
+        if given:
+            raise UsageError(f"{word} is for Torch", hint="leave it or --framework out")
+    strange = [name for name in backends if name not in TVM_FFI_BACKENDS]
+    if strange:
+        hint = f"choose from {', '.join(TVM_FFI_BACKENDS)}"
+        raise UsageError(f"there is no TVM-FFI project for {', '.join(strange)}", hint=hint)
 
 
 def _chosen(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:

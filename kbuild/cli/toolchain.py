@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="*",
-        help="install: cuda-13.0, torch-2.14, sycl-2026.0, debian-nvcc "
+        help="install: cuda-13.0, torch-2.14, tvm-ffi-0.1, sycl-2026.0, debian-nvcc "
         "(default: what a plain build needs); "
         "verify: installed entries (default: all)",
     )
@@ -173,7 +173,8 @@ def _lock(args: Namespace, ctx: Context) -> int:
     old, target = _pins(args, ctx), ctx.path(args.lock_file) if args.lock_file else LOCK_FILE
     with _installer(args, ctx).fetcher() as fetcher:
         releases = {str(entry.torch) for entry in entries()}
-        new = Refresher(fetcher, ctx.ui.say).refresh(old, releases, _header_releases())
+        ffi = {str(entry.tvm_ffi) for entry in entries() if entry.tvm_ffi}
+        new = Refresher(fetcher, ctx.ui.say).refresh(old, releases, _header_releases(), ffi)
     try:
         replace_atomically(target, new.dumps().encode())
     except OSError as error:

@@ -91,3 +91,9 @@ def python_packages() -> Mapping[str, Mapping[str, PythonPackage]]:
         }
         for scope, packages in _read("python_dependencies.toml").items()
     }
+
+
+def distribution_of(name: str) -> str:
+    """The distribution on the package index that a name in `python-depends` stands for."""
+    scopes = python_packages().values()
+    return next((scope[name].package for scope in scopes if name in scope), name)

@@ -38,6 +38,10 @@ class Framework:
     """What the names of the framework's own headers start with, up to the first `/`."""
     build_requires: ClassVar[tuple[str, ...]] = ()
     """Distributions that a build through `pip` needs beside the build tools."""
+    names_devices: ClassVar[bool] = False
+    """Whether its `_ops.py` names the backend's devices for Torch and JAX."""
+    exports: ClassVar[tuple[str, ...]] = ()
+    """Patterns of the only symbols that its extensions offer; all C names when empty."""
     backend_macros: ClassVar[bool] = True
     """Whether units see the backend's further macros (`USE_CUDA=1`) beside its own."""
 

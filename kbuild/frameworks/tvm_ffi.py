@@ -20,10 +20,16 @@ class TvmFfi(Framework):
     runtime_module = "tvm_ffi"
     runtime_package = "apache-tvm-ffi"
     name_macro = "TVM_FFI_EXTENSION_NAME"
+    names_devices = True
+    exports = ("__tvm_ffi_*",)
     backend_macros = False
     module_suffixes = MODULE_SUFFIXES
     header_folders = ("tvm", "dlpack")
     build_requires = ("apache-tvm-ffi",)
+
+    def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:
+        """With each function comes a description of its parameters, which tools can read."""
+        return ("TVM_FFI_DLL_EXPORT_INCLUDE_METADATA=1",)
 
     def cxx_standard(self, release: Version | None) -> int:
         """C++17, the floor of the TVM-FFI headers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from kbuild.config.curated import distribution_of
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.generate import templates
 from kbuild.plan import VariantPlan
@@ -45,7 +46,9 @@ def _requirements(
     plans: Sequence[VariantPlan],
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """What every backend needs, and what each needs beyond that."""
-    by_backend = {plan.backend: set(plan.kernel.python_depends) for plan in plans}
+    by_backend = {
+        plan.backend: set(map(distribution_of, plan.kernel.python_depends)) for plan in plans
+    }
     common = set.intersection(*by_backend.values())
     extras = [(name, sorted(needs - common)) for name, needs in sorted(by_backend.items())]
     return sorted(common), [(name, needs) for name, needs in extras if needs]

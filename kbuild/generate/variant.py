@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kbuild.backends import BACKENDS
 from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.generate import templates
 from kbuild.generate.metadata import metadata_text
@@ -20,21 +21,30 @@ def variant_text(plan: VariantPlan) -> str:
 
 def ops_text(plan: VariantPlan) -> str:
     """The `_ops.py` of the variant."""
-    framework = FRAMEWORKS.get(plan.framework)
-    return _ops(framework, plan.ops_name, extension_file(plan), aot=bool(plan.aot))
+    names = {"ops_name": plan.ops_name, "extension_file": extension_file(plan)}
+    return _ops(plan, {**names, **_device_names(plan)})
 
 
 def ops_template(plan: VariantPlan) -> tuple[str, str]:
     """File name and text of what CMake makes the `_ops.py` of all variants of a framework from."""
     framework = FRAMEWORKS.get(plan.framework)
-    stem, aot = framework.ops_template.removesuffix(".py.j2"), bool(plan.aot)
-    name = f"{stem}{'_aot' if aot else ''}.py.in"
-    return name, _ops(framework, "@KBUILD_OPS_NAME@", "@KBUILD_EXTENSION_FILE@", aot=aot)
+    stem = framework.ops_template.removesuffix(".py.j2")
+    name = f"{stem}{'_aot' if plan.aot else ''}.py.in"
+    names = ("ops_name", "extension_file", *_device_names(plan))
+    return name, _ops(plan, {name: f"@KBUILD_{name.upper()}@" for name in names})
 
 
-def _ops(framework: Framework, ops_name: str, extension: str, *, aot: bool) -> str:
-    template = f"project/{framework.ops_template}"
-    return templates.render(template, ops_name=ops_name, extension_file=extension, aot=aot)
+def _ops(plan: VariantPlan, names: Mapping[str, str]) -> str:
+    template = f"project/{FRAMEWORKS.get(plan.framework).ops_template}"
+    return templates.render(template, aot=bool(plan.aot), **names)
+
+
+def _device_names(plan: VariantPlan) -> Mapping[str, str]:
+    """What other frameworks call the backend's devices, where `_ops.py` binds to any of them."""
+    if not FRAMEWORKS.get(plan.framework).names_devices:
+        return {}
+    backend = BACKENDS.get(plan.backend)
+    return {"dispatch_key": backend.dispatch_key, "jax_platform": backend.jax_platform}
 
 
 def extension_file(plan: VariantPlan) -> str:
@@ -60,6 +70,8 @@ def _values(plan: VariantPlan) -> dict[str, Any]:
         "ops_template": ops_template(plan)[0],
         "metadata": metadata_text(plan).rstrip("\n"),  # CMake ends the file with a line break
         "extension_file": extension_file(plan),
+        "exports": framework.exports,
+        "device_names": {f"KBUILD_{k.upper()}": v for k, v in _device_names(plan).items()},
         "languages": [language for language in plan.languages if language not in device],
         "device_languages": device,
         "components": [_component(part, framework) for part in plan.components],

@@ -1,7 +1,7 @@
 """Where the headers of a variant come from when only its types are checked.
 
-Torch's and the device's are pinned wheels in the store, fetched when a check needs them; header
-dependencies come the same way as for a build; TVM-FFI's are those of the interpreter.
+Torch's, TVM-FFI's and the device's are pinned wheels in the store, fetched when a check needs them;
+header dependencies come the same way as for a build.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.backends.static import TypeCheck
-from kbuild.errors import ToolchainError
 from kbuild.fileset import FileSet
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.generate import templates
@@ -19,6 +18,7 @@ from kbuild.plan import Requirements, VariantPlan
 from kbuild.static.command import Folders
 from kbuild.toolchains.facts import Facts
 from kbuild.toolchains.sources import HeaderSources
+from kbuild.toolchains.wheels import tvm_ffi
 from kbuild.toolchains.wheels.headers import INCLUDE_FOLDER
 from kbuild.toolchains.wheels.installer import Installer
 from kbuild.toolchains.wheels.torch import include_folders
@@ -65,21 +65,13 @@ class Shelf:
             entry = self.installer.torch(requires.torch, exact=requires.torch_exact)
             found["torch"] = include_folders(entry.root)
         if requires.tvm_ffi:
-            found["tvm-ffi"] = self._tvm_ffi(requires.tvm_ffi)
+            root = self.installer.tvm_ffi(requires.tvm_ffi).root
+            found["tvm-ffi"] = (root / tvm_ffi.INCLUDE_FOLDER,)
         if requires.libraries:
             compiler = Version.parse(requires.toolkit) if requires.toolkit else None
             headers = self.sources.resolve(requires.libraries, compiler)
             found |= {source.name: tuple(source.include_dirs) for source in headers}
         return found
-
-    def _tvm_ffi(self, release: str) -> tuple[Path, ...]:
-        facts = self.facts["tvm_ffi"]
-        if not facts:
-            raise ToolchainError(
-                f"needs the headers of apache-tvm-ffi {release}",
-                hint=f"{self.facts['python']['executable']} -m pip install apache-tvm-ffi",
-            )
-        return tuple(map(Path, facts["include_dirs"]))
 
     def _device(self, requires: Requirements, check: TypeCheck) -> Found:
         if requires.toolkit is None:

@@ -44,7 +44,7 @@ def built(name: str):
     return project, replace(facts_of(project, project.root / "no-build"), variants=variants)
 
 
-@pytest.mark.parametrize("name", ["relu", "relu-noarch", "relu-stable-abi"])
+@pytest.mark.parametrize("name", ["relu", "relu-noarch", "relu-stable-abi", "relu-tvm-ffi"])
 def test_cards_of_the_examples(name, golden):
     project, facts = built(name)
     card = make_card((project.root / "CARD.md").read_text("utf-8"), facts)

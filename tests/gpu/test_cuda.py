@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -14,12 +15,14 @@ import pytest
 from integration_bench import ROOT, Bench
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
-EXAMPLES = ("relu", "relu-stable-abi")
+EXAMPLES = ("relu", "relu-stable-abi", "relu-tvm-ffi")
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """A copy of the example with its CUDA variant."""
+    if request.param == "relu-tvm-ffi" and importlib.util.find_spec("tvm_ffi") is None:
+        pytest.skip("apache-tvm-ffi is not installed")
     folder = tmp_path_factory.mktemp(request.param)
     root = folder / request.param
     ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from seeded_recipe import CPU, GOOD, ID, Case, Recipe, Stub, calling, on
 from seeded_variants import for_another_cpu
 
-PLAIN, STABLE = GOOD["cpu"], GOOD["stable"]
+PLAIN, STABLE, TVM_FFI = GOOD["cpu"], GOOD["stable"], GOOD["tvm-ffi"]
+NEW_TVM_FFI = Stub("libtvm_ffi.so", ("TVMFFISetCustomAllocator",))
 NEW_LIBC = Stub("libc.so.6", ("__isoc23_strtol",), "GLIBC_2.38")
 NEWER = on(PLAIN, source=calling("__isoc23_strtol"), stubs=(NEW_LIBC,), flags=("-nostdlib",))
 NEW_LIBSTDCXX = Stub("libstdc++.so.6", ("_ZSt21ios_base_library_initv",), "GLIBCXX_3.4.32")
@@ -222,6 +223,23 @@ TORCH = (
     ),
 )
 
+FUNCTIONS = (
+    Case(
+        "no function",
+        "a TVM-FFI variant whose library exports none",
+        "tvm-ffi-abi",
+        "exports no function",
+        on(TVM_FFI, binding=""),
+    ),
+    Case(
+        "newer TVM-FFI",
+        "a function of the runtime that 0.1.13 brought",
+        "tvm-ffi-abi",
+        "came with TVM-FFI 0.1.13",
+        on(TVM_FFI, source=calling(*NEW_TVM_FFI.symbols), stubs=(NEW_TVM_FFI,)),
+    ),
+)
+
 
 def _half(data: bytes) -> bytes:
     return data[: len(data) // 2]
@@ -243,4 +261,4 @@ DAMAGED = (
         on(PLAIN, edit=_half),
     ),
 )
-LIBRARIES = (*VERSIONS, *INSIDE, *LINKING, *PYTHON, *TORCH, *DAMAGED)
+LIBRARIES = (*VERSIONS, *INSIDE, *LINKING, *PYTHON, *TORCH, *FUNCTIONS, *DAMAGED)

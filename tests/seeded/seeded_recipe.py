@@ -18,9 +18,13 @@ STABLE = f"torch-stable-abi211-cpu-{CPU}-linux"
 CUDA = f"torch213-cxx11-cu130-{CPU}-linux"
 ROCM = f"torch213-cxx11-rocm72-{CPU}-linux"
 MACOS = "torch213-cpu-aarch64-darwin"
+TVM_FFI = f"tvm-ffi01-cpu-{CPU}-linux"
 WINDOWS = "torch213-cpu-x86_64-windows"
 
 BINDING = '#include "registration.h"\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n'
+FUNCTION = """\
+extern "C" __attribute__((visibility("default"))) int __tvm_ffi_relu() { return 0; }
+"""
 INIT = """\
 import torch
 
@@ -104,7 +108,16 @@ def calling(*names: str) -> str:
     return f"{text}__attribute__((used)) static void seeded() {{ {called} }}\n"
 
 
-GOOD: Mapping[str, Recipe] = {"cpu": Recipe(), "stable": Recipe(variant=STABLE)}
+GOOD: Mapping[str, Recipe] = {
+    "cpu": Recipe(),
+    "stable": Recipe(variant=STABLE),
+    "tvm-ffi": Recipe(
+        variant=TVM_FFI,
+        binding=FUNCTION,
+        file=f"{ID}.so",
+        python={"__init__.py": "from ._ops import ops\n\nrelu = ops.relu\n"},
+    ),
+}
 """Good variants that compile here; those with device code and of other systems are beside the
 cases that break them."""
 

@@ -6,6 +6,7 @@ import pytest
 from projects import BINDING, kernel
 
 from kbuild.errors import ConfigError
+from kbuild.generate import generate, generate_project
 from kbuild.identity import Identity
 from kbuild.matrix.selection import Selection, select
 from kbuild.plan import VariantPlan
@@ -239,3 +240,37 @@ def test_kernels_of_tvm_ffi_see_its_headers_and_not_torchs(project) -> None:
     built = plan(made, "tvm-ffi01-cpu-x86_64-linux")
     assert part(built, "cpu").depends == ("tvm-ffi",)
     assert built.requires.libraries == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "ends", "facts"),
+    [
+        ("cpu-x86_64-linux", ".so", ("CPU", "cpu", "tvm_ffi")),
+        ("cpu-aarch64-darwin", ".dylib", ("CPU", "cpu", "tvm_ffi")),
+        ("cu130-x86_64-linux", ".so", ("CUDA", "gpu", "tvm_ffi CUDA::cudart")),
+        ("rocm72-x86_64-linux", ".so", ("CUDA", "gpu", "tvm_ffi hip::host")),
+        ("xpu20260-x86_64-linux", ".so", ("XPU", "gpu", "tvm_ffi")),
+        ("metal-aarch64-darwin", ".dylib", ("MPS", "gpu", "tvm_ffi -framework Foundation")),
+    ],
+)
+def test_tvm_ffi_for_every_backend(project, name, ends, facts) -> None:
+    backends = ("cpu", "cuda", "rocm", "xpu", "metal")
+    binding = '\n[tvm-ffi]\nsrc = ["src/k.cpp"]\n'
+    made = project(binding, *map(kernel, backends), backends=backends)
+    built = plan(made, f"tvm-ffi01-{name}")
+    assert (built.requires.tvm_ffi, built.requires.torch) == ("0.1", None)
+    files = generate(built)
+    text = files[f"cmake/variants/tvm-ffi01-{name}.cmake"].decode()
+    key, platform, libraries = facts
+    assert f"set(KBUILD_DISPATCH_KEY {key})" in text
+    assert f"set(KBUILD_JAX_PLATFORM {platform})" in text
+    assert f"set(KBUILD_LIBRARIES {libraries}" in text.replace('"', "")
+    assert f"set(KBUILD_EXTENSION_FILE {built.ops_name}{ends})" in text
+    assert 'set(KBUILD_EXPORTS "__tvm_ffi_*")' in text
+
+
+def test_names_of_packages_are_those_of_the_index(project) -> None:
+    binding = '\n[tvm-ffi]\nsrc = ["src/k.cpp"]\n'
+    made = project(f'python-depends = ["tvm-ffi"]\n{binding}', kernel("cpu"))
+    text = generate_project([plan(made, "tvm-ffi01-cpu-x86_64-linux")])["pyproject.toml"].decode()
+    assert 'dependencies = ["apache-tvm-ffi"]' in text

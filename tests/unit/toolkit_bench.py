@@ -12,7 +12,7 @@ from kbuild.toolchains.wheels.cuda import (
     LIBRARIES,
     PROGRAMS,
 )
-from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedTorch
+from kbuild.toolchains.wheels.lock import Lock, LockedRelease, LockedToolkit
 
 PREFIX = "nvidia/cu13"
 CUDA_MEMBERS = {
@@ -51,6 +51,14 @@ TORCH_MEMBERS = {
     "torch/lib/libtorch_cpu.so": b"torch_cpu" * 1000,
     "torch/utils/hipify/hipify_python.py": b"",
 }
+TVM_FFI_MEMBERS = {
+    "tvm_ffi/__init__.py": b"raise ImportError\n",
+    "tvm_ffi/include/tvm/ffi/tvm_ffi.h": b"void TVMFFIOfAnotherHeader();\n",
+    "tvm_ffi/include/tvm/ffi/c_api.h": b"int TVMFFIObjectIncRef(void *);  // API\n"
+    b"void TVMFFIErrorSetRaised(void *);\n#define TVM_FFI_DLL f()\n",
+    "tvm_ffi/lib/libtvm_ffi.so": b"tvm_ffi" * 1000,
+    "apache_tvm_ffi-0.1.15.post2.dist-info/licenses/LICENSE": b"a licence\n",
+}
 CONFIG = "torch/include/ATen/cuda/CUDAConfig.h"
 
 
@@ -64,8 +72,10 @@ def fill(shelf: Path) -> Lock:
         tuple(pinned(made[project]) for project in projects) for projects in (PROGRAMS, LIBRARIES)
     )
     toolkit = LockedToolkit("13.0.3.0", programs, libraries)
-    torch = LockedTorch("2.14.1", (_torch(shelf),))
-    return Lock({"13.0": toolkit}, {"2.14": torch}, runtimes={"12.4": headers(shelf)})
+    torch = LockedRelease("2.14.1", (_torch(shelf),))
+    ffi = LockedRelease("0.1.15.post2", (_tvm_ffi(shelf),))
+    runtimes = {"12.4": headers(shelf)}
+    return Lock({"13.0": toolkit}, {"2.14": torch}, runtimes=runtimes, tvm_ffi={"0.1": ffi})
 
 
 def headers(shelf: Path) -> LockedToolkit:
@@ -88,3 +98,9 @@ def _filler(project: str) -> dict[str, bytes]:
 def _torch(shelf: Path):
     tag = "cp311-cp311-manylinux_2_28_x86_64"
     return pinned(make_wheel(shelf, "torch", "2.14.1", TORCH_MEMBERS, tag=tag))
+
+
+def _tvm_ffi(shelf: Path):
+    tag = "cp311-cp311-manylinux_2_24_x86_64.manylinux_2_28_x86_64"
+    version = "0.1.15.post2"
+    return pinned(make_wheel(shelf, "apache-tvm-ffi", version, TVM_FFI_MEMBERS, tag=tag))

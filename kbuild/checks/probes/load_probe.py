@@ -204,6 +204,19 @@ def examine(task: Task, other: Task | None) -> Answer:
     return "loaded", "", facts
 
 
+def examine_functions(task: Task, module: str) -> Answer:
+    """Load a TVM-FFI kernel; for the CPU, call its functions, and its operators in Torch."""
+    if failure := load(task, module):
+        return "failed", failure, {}
+    if task.backend != "cpu":
+        return "loaded", "", {}
+    calls = neighbour("function_calls")
+    found = calls.report(task.folder, task.identifier, task.limit_s, tell)
+    operators = op_calls() if "torch" in sys.modules else None
+    more = operators.report(*task.ops, tell) if operators else {}
+    return "loaded", "", {"ops": {**found, **more}}
+
+
 def namespaces_of(names: Iterable[str]) -> set[str]:
     """What stands before the `::`."""
     return {name.partition("::")[0] for name in names}
@@ -224,8 +237,7 @@ def answer(task: Task, variant: str, module: str, other: Task | None) -> Answer:
     if module == "torch":
         state, reason, facts = examine(task, other)
     else:
-        reason, facts = load(task, module), {}
-        state = "failed" if reason else "loaded"
+        state, reason, facts = examine_functions(task, module)
     return state, reason, {**facts, "files": decided_by()} if state == "loaded" else facts
 
 

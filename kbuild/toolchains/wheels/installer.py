@@ -24,6 +24,7 @@ from kbuild.toolchains.wheels.lock import Lock, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 from kbuild.toolchains.wheels.stubs import StubMaker
 from kbuild.toolchains.wheels.torch import TorchMaker, torch_recipes
+from kbuild.toolchains.wheels.tvm_ffi import TvmFfiMaker, tvm_ffi_recipes
 
 Say = Callable[[str], None]
 _MEGABYTE = 1e6
@@ -49,13 +50,17 @@ class Installer:
             yield Fetcher(index)
 
     def install(self, name: str) -> Entry:
-        """What a name such as `cuda-13.0`, `torch-2.14` or `sycl-2026.0` stands for.
+        """What a name such as `cuda-13.0`, `torch-2.14` or `tvm-ffi-0.1` stands for.
 
         Raises:
             ToolchainError: it stands for nothing, is not pinned, or cannot be fetched.
         """
-        kind, _, release = name.partition("-")
-        makers: dict[str, Callable[[str], Entry]] = {"cuda": self.cuda, "torch": self.torch}
+        kind, _, release = name.rpartition("-")
+        makers: dict[str, Callable[[str], Entry]] = {
+            "cuda": self.cuda,
+            "torch": self.torch,
+            "tvm-ffi": self.tvm_ffi,
+        }
         makers |= {name: partial(self.headers, name) for name in self.lock.headers}
         if kind not in makers or not _RELEASE.fullmatch(release):
             raise ToolchainError(
@@ -95,6 +100,22 @@ class Installer:
             return there.touch()
         with self.fetcher() as fetcher:
             maker = TorchMaker(locked, fetcher, self.stubs)
+            return self.ensure(maker.recipe, maker.make)
+
+    def tvm_ffi(self, release: str) -> Entry:
+        """The headers and the link stub of TVM-FFI `0.1`.
+
+        Raises:
+            ToolchainError: the release is not pinned, or cannot be fetched.
+        """
+        locked = self.lock.tvm_ffi.get(release)
+        if locked is None:
+            raise _unpinned("TVM-FFI", release, self.lock.tvm_ffi)
+        there = next(filter(None, map(self.store.find, tvm_ffi_recipes(locked))), None)
+        if there is not None:
+            return there.touch()
+        with self.fetcher() as fetcher:
+            maker = TvmFfiMaker(locked, fetcher, self.stubs)
             return self.ensure(maker.recipe, maker.make)
 
     def headers(self, name: str, release: str) -> Entry:

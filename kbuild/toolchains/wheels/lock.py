@@ -1,4 +1,4 @@
-"""The pins: which wheels make a CUDA toolkit, which a Torch release or headers can be taken from.
+"""The pins: which wheels make a CUDA toolkit, which a framework or headers can be taken from.
 
 `lock.json` names files, sizes and digests, never where they are: that is the index's business.
 `sha256` pins a whole file. `record` pins the wheel's RECORD, and with it every single member, so
@@ -56,8 +56,8 @@ class LockedToolkit:
 
 
 @dataclass(frozen=True)
-class LockedTorch:
-    """One Torch release: any of the wheels will do, the first is the one to fetch from."""
+class LockedRelease:
+    """One release of a framework: any of the wheels will do, the first is the one to fetch from."""
 
     version: str
     wheels: tuple[LockedWheel, ...]
@@ -68,18 +68,20 @@ class Lock:
     """All pins, by release: `13.0`, `2.14`."""
 
     cuda: Mapping[str, LockedToolkit]
-    torch: Mapping[str, LockedTorch]
+    torch: Mapping[str, LockedRelease]
     headers: Mapping[str, Mapping[str, LockedWheel]] = field(default_factory=dict)
     """Name of the headers (`sycl`) -> release -> the wheel that has them."""
     runtimes: Mapping[str, LockedToolkit] = field(default_factory=dict)
     """CUDA releases whose wheels have no compiler: what an nvcc from elsewhere is used with."""
+    tvm_ffi: Mapping[str, LockedRelease] = field(default_factory=dict)
 
     @property
     def pinned(self) -> dict[str, str]:
-        """`cuda-13.0`, `torch-2.14`, `sycl-2026.0` -> the version that is pinned."""
-        kinds: dict[str, Mapping[str, LockedToolkit | LockedTorch | LockedWheel]] = {
+        """`cuda-13.0`, `torch-2.14`, `tvm-ffi-0.1` -> the version that is pinned."""
+        kinds: dict[str, Mapping[str, LockedToolkit | LockedRelease | LockedWheel]] = {
             "cuda": self.cuda,
             "torch": self.torch,
+            "tvm-ffi": self.tvm_ffi,
             **self.headers,
         }
         return {
@@ -92,7 +94,7 @@ class Lock:
         """The CUDA release `major.minor`."""
         return self.cuda.get(release)
 
-    def torch_for(self, release: str, *, exact: bool) -> LockedTorch | None:
+    def torch_for(self, release: str, *, exact: bool) -> LockedRelease | None:
         """That Torch release; without `exact` the oldest one from it on."""
         if exact:
             return self.torch.get(release)
@@ -123,9 +125,10 @@ def read_lock(path: Path) -> Lock:
             raise ToolchainError(f"`{path}`: format {data['format']}, this kbuild reads 1")
         return Lock(
             {release: _toolkit(entry) for release, entry in data["cuda"].items()},
-            {release: _torch(entry) for release, entry in data["torch"].items()},
+            {release: _release(entry) for release, entry in data["torch"].items()},
             {name: _headers(entry) for name, entry in data.get("headers", {}).items()},
             {release: _toolkit(entry) for release, entry in data.get("runtimes", {}).items()},
+            {release: _release(entry) for release, entry in data.get("tvm_ffi", {}).items()},
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ToolchainError(f"`{path}` is no lock file: {error}") from None
@@ -136,8 +139,8 @@ def _toolkit(entry: Mapping[str, Any]) -> LockedToolkit:
     return LockedToolkit(entry["version"], programs, libraries)
 
 
-def _torch(entry: Mapping[str, Any]) -> LockedTorch:
-    return LockedTorch(entry["version"], _wheels(entry["wheels"]))
+def _release(entry: Mapping[str, Any]) -> LockedRelease:
+    return LockedRelease(entry["version"], _wheels(entry["wheels"]))
 
 
 def _headers(entry: Mapping[str, Any]) -> dict[str, LockedWheel]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256, sha256_of_file
+from kbuild.toolchains.wheels import tvm_ffi
 from kbuild.toolchains.wheels.cuda import (
     FIRST_MAJOR,
     HEADER_LIBRARIES,
@@ -21,7 +22,7 @@ from kbuild.toolchains.wheels.cuda import (
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.headers import PROJECTS
 from kbuild.toolchains.wheels.index import MEND
-from kbuild.toolchains.wheels.lock import Lock, LockedToolkit, LockedTorch, LockedWheel
+from kbuild.toolchains.wheels.lock import Lock, LockedRelease, LockedToolkit, LockedWheel
 
 if TYPE_CHECKING:
     from packaging.markers import Marker
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Say = Callable[[str], None]
 _NO_HEADERS: Mapping[str, Iterable[str]] = {}
+_NAMES = {"torch": "Torch", tvm_ffi.PROJECT: "TVM-FFI"}
 _META = "cuda-toolkit"
 _THREADS = 4
 _PLATFORM = {"sys_platform": "linux", "platform_machine": "x86_64", "extra": "all"}
@@ -53,7 +55,11 @@ class Refresher:
     say: Say = lambda _: None
 
     def refresh(
-        self, old: Lock, torch: Iterable[str], headers: Mapping[str, Iterable[str]] = _NO_HEADERS
+        self,
+        old: Lock,
+        torch: Iterable[str],
+        headers: Mapping[str, Iterable[str]] = _NO_HEADERS,
+        ffi: Iterable[str] = (),
     ) -> Lock:
         """The lock for every CUDA release from 13 on, and for what is named.
 
@@ -61,6 +67,7 @@ class Refresher:
             old: the pins so far.
             torch: Torch releases `major.minor`.
             headers: their name -> releases `major.minor`.
+            ffi: TVM-FFI releases `major.minor`.
 
         What this index does not have stays pinned: releases, and wheels of an unchanged version.
 
@@ -73,16 +80,15 @@ class Refresher:
             cuda = list(pool.map(self._toolkit, wanted))
             older = [file for _, file in toolkits if _release(str(file.version)) in HEADER_RELEASES]
             runtimes = list(pool.map(self._runtime, older))
-            releases = sorted({*old.torch, *torch}, key=_key)
-            found = list(pool.map(lambda name: self._torch(name, old.torch.get(name)), releases))
+            torch_now = self._releases("torch", old.torch, torch, pool)
+            ffi_now = self._releases(tvm_ffi.PROJECT, old.tvm_ffi, ffi, pool)
             headers_now = {
                 kind: wheels
                 for kind in sorted({*old.headers, *headers})
                 if (wheels := self._headers(kind, old, headers.get(kind, ())))
             }
-        torch_now = {_release(locked.version): locked for locked in found if locked}
         runtimes_now = _merged(old.runtimes, runtimes)
-        return Lock(_merged(old.cuda, cuda), torch_now, headers_now, runtimes_now)
+        return Lock(_merged(old.cuda, cuda), torch_now, headers_now, runtimes_now, ffi_now)
 
     def _newest(self, project: str) -> Mapping[tuple[int, int], _File]:
         """Release -> the newest file of it."""
@@ -137,20 +143,34 @@ class Refresher:
         best = max(files, key=lambda file: (file.version, not file.link.is_file))
         return self._pin_members(best.link)
 
-    def _torch(self, release: str, old: LockedTorch | None) -> LockedTorch | None:
+    def _releases(
+        self,
+        project: str,
+        old: Mapping[str, LockedRelease],
+        wanted: Iterable[str],
+        pool: ThreadPoolExecutor,
+    ) -> dict[str, LockedRelease]:
+        """A framework's releases: those that were pinned, and those that are wanted."""
+        names = sorted({*old, *wanted}, key=_key)
+        found = pool.map(lambda name: self._framework(project, name, old.get(name)), names)
+        return {name: locked for name, locked in zip(names, found, strict=True) if locked}
+
+    def _framework(
+        self, project: str, release: str, old: LockedRelease | None
+    ) -> LockedRelease | None:
         """Files of the newest version; the first is one that every index has."""
-        files = [file for file in self._files("torch") if _release(str(file.version)) == release]
+        files = [file for file in self._files(project) if _release(str(file.version)) == release]
         if not files:
             return old
         newest = max(file.version for file in files).public
         same = [file for file in files if file.version.public == newest]
         same.sort(key=lambda file: not file.link.is_file)  # the index's own one is taken last
         ordered = sorted({file.link.filename: file for file in same}.values(), key=_oddness)
-        self.say(f"Torch {newest}")
+        self.say(f"{_NAMES[project]} {newest}")
         wheels = [self._pin_members(ordered[0].link), *(self._pin(f.link) for f in ordered[1:])]
         kept = old.wheels if old and old.version == newest else ()
         names = {wheel.filename for wheel in wheels}
-        return LockedTorch(newest, (*wheels, *(w for w in kept if w.filename not in names)))
+        return LockedRelease(newest, (*wheels, *(w for w in kept if w.filename not in names)))
 
     def _headers(self, kind: str, old: Lock, releases: Iterable[str]) -> dict[str, LockedWheel]:
         """Wheels with the headers of these releases, and of those that were pinned."""

@@ -20,6 +20,7 @@ from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts
 from kbuild.toolchains.manylinux import portability
 from kbuild.toolchains.nvcc_host import host_compiler
 from kbuild.toolchains.toolkit import Toolkit, ToolkitSource, first_that_has, why_none
+from kbuild.toolchains.wheels import tvm_ffi
 from kbuild.toolchains.wheels.installer import Installer, Say
 from kbuild.toolchains.wheels.lock import Lock, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
@@ -82,9 +83,8 @@ class Wheels(ToolchainSource):
             return f"needs a {requires.backend} compiler; there is none in wheels"
         if requires.libraries:
             return f"needs the headers of {', '.join(requires.libraries)}"
-        if requires.tvm_ffi:
-            return f"needs apache-tvm-ffi {requires.tvm_ffi}, which is not taken from wheels"
-        return self._refuses_toolkit(requires) or self._refuses_torch(requires)
+        framework = self._refuses_torch(requires) or self._refuses_tvm_ffi(requires)
+        return self._refuses_toolkit(requires) or framework
 
     @property
     def _toolkits(self) -> tuple[ToolkitSource, ...]:
@@ -107,6 +107,12 @@ class Wheels(ToolchainSource):
         at_least = "" if exact else " or newer"
         return f"needs Torch {requires.torch}{at_least}; pinned are {', '.join(self.lock.torch)}"
 
+    def _refuses_tvm_ffi(self, requires: Requirements) -> str | None:
+        if requires.tvm_ffi is None or requires.tvm_ffi in self.lock.tvm_ffi:
+            return None
+        pinned = ", ".join(self.lock.tvm_ffi) or "none"
+        return f"needs apache-tvm-ffi {requires.tvm_ffi}; pinned are {pinned}"
+
     def preview(self, requires: Requirements) -> ToolchainSummary:
         """See `ToolchainSource.preview`: the pinned versions."""
         versions = [("c++", self._cxx_version(find_cxx()))]
@@ -118,6 +124,8 @@ class Wheels(ToolchainSource):
         elif requires.torch:
             pinned = self.lock.torch_for(requires.torch, exact=requires.torch_exact)
             versions.append(("torch", pinned.version if pinned else requires.torch))
+        if requires.tvm_ffi:
+            versions.append((tvm_ffi.PROJECT, self.lock.tvm_ffi[requires.tvm_ffi].version))
         return ToolchainSummary(self.name, tuple(versions), "")
 
     def compiler(self, requires: Requirements) -> str | None:
@@ -136,7 +144,7 @@ class Wheels(ToolchainSource):
         cxx = find_cxx()
         toolkits = self._toolkit_source(requires)
         toolkit = toolkits.provide(requires.toolkit) if toolkits and requires.toolkit else None
-        torch = self._torch(requires)
+        torch, ffi = self._torch(requires), self._tvm_ffi(requires)
         links = portability(requires.system, cxx, self.cache, self.runner)
         return Toolchain(
             source=self.name,
@@ -146,10 +154,14 @@ class Wheels(ToolchainSource):
             cache=(
                 ("CMAKE_CXX_COMPILER", str(cxx)),
                 *(self._cuda_entries(toolkit, cxx) if toolkit else ()),
-                *cmake_facts({**self.facts, "torch": torch, "tvm_ffi": None}, requires),
+                *cmake_facts({**self.facts, "torch": torch, "tvm_ffi": ffi}, requires),
                 *links.cache_entries,
             ),
-            versions=(*self._versions(cxx, toolkit, torch), *links.versions),
+            versions=(
+                *self._versions(cxx, toolkit, torch),
+                *(((tvm_ffi.PROJECT, ffi["version"]),) if ffi else ()),
+                *links.versions,
+            ),
             env=_environment(os.environ, toolkit),
             store=self.store.root,
             redistributable=links.promised,
@@ -173,6 +185,17 @@ class Wheels(ToolchainSource):
             "include_dirs": [str(folder) for folder in include_folders(torch.root)],
             "library_dir": str(torch.root / LINK_FOLDER),
             "cxx11_abi": True,
+        }
+
+    def _tvm_ffi(self, requires: Requirements) -> Facts | None:
+        """As `probe.py` gives them of an installed TVM-FFI."""
+        if requires.tvm_ffi is None:
+            return None
+        entry = self.installer.tvm_ffi(requires.tvm_ffi)
+        return {
+            "version": entry.version,
+            "include_dirs": [str(entry.root / tvm_ffi.INCLUDE_FOLDER)],
+            "library_dir": str(entry.root / tvm_ffi.LINK_FOLDER),
         }
 
     def _versions(

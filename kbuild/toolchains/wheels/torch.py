@@ -15,7 +15,7 @@ from typing import Any
 
 from kbuild.store import Recipe
 from kbuild.toolchains.wheels.fetch import Fetcher
-from kbuild.toolchains.wheels.lock import LockedTorch, LockedWheel
+from kbuild.toolchains.wheels.lock import LockedRelease, LockedWheel
 from kbuild.toolchains.wheels.stubs import StubMaker
 
 _LAYOUT = 1
@@ -49,7 +49,7 @@ _GENERATED = {
 }
 
 
-def torch_recipes(locked: LockedTorch) -> tuple[Recipe, ...]:
+def torch_recipes(locked: LockedRelease) -> tuple[Recipe, ...]:
     """What an installed entry may have been made from: any of the wheels."""
     return tuple(_recipe(locked.version, wheel) for wheel in locked.wheels)
 
@@ -62,7 +62,7 @@ def _recipe(version: str, wheel: LockedWheel) -> Recipe:
 class TorchMaker:
     """Makes the tree of one Torch release."""
 
-    locked: LockedTorch
+    locked: LockedRelease
     fetcher: Fetcher
     stubs: StubMaker
 

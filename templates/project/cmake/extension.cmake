@@ -40,6 +40,8 @@ function(kbuild_link target)
   elseif(APPLE)
     # Python's symbols come from the interpreter.
     target_link_options(${target} PRIVATE "LINKER:-undefined,dynamic_lookup")
+    list(TRANSFORM KBUILD_EXPORTS PREPEND "LINKER:-exported_symbol,_" OUTPUT_VARIABLE exports)
+    target_link_options(${target} PRIVATE ${exports})
   elseif(WIN32 AND KBUILD_PYTHON_INCLUDE_DIR)
     target_link_directories(${target} PRIVATE "${KBUILD_PYTHON_INCLUDE_DIR}/../libs")
   endif()
@@ -48,10 +50,16 @@ function(kbuild_link target)
 endfunction()
 
 # C++ stays inside: what templates of Torch's headers compile to is the same in every kernel, and
-# would bind to the first one. C names, PyInit_ among them, are offered as their source says.
+# would bind to the first one. C names, PyInit_ among them, are offered as their source says, unless
+# the variant names those that it offers.
 function(kbuild_hide target)
   set(exports "${CMAKE_CURRENT_BINARY_DIR}/exports.map")
-  file(CONFIGURE OUTPUT "${exports}" CONTENT "{ global: *; local: _Z*; };\n" NEWLINE_STYLE LF)
+  set(offered "*; local: _Z*")
+  if(KBUILD_EXPORTS)
+    list(JOIN KBUILD_EXPORTS "; " offered)
+    string(APPEND offered "; local: *")
+  endif()
+  file(CONFIGURE OUTPUT "${exports}" CONTENT "{ global: ${offered}; };\n" NEWLINE_STYLE LF)
   target_link_options(${target} PRIVATE "LINKER:--version-script=${exports}")
 endfunction()
 

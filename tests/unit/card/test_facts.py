@@ -144,6 +144,11 @@ def test_packages_that_only_a_variant_needs(project, tmp_path):
     assert project().python_depends == ("einops", "triton")
 
 
+def test_packages_are_named_as_pip_finds_them(project, tmp_path):
+    built(tmp_path, "torch-cpu", **{"python-depends": ["tvm-ffi"]})
+    assert project().python_depends == ("einops", "apache-tvm-ffi")
+
+
 class TestResults:
     def test_what_the_client_writes(self, tmp_path):
         (tmp_path / "a gpu.json").write_text(json.dumps(RESULTS))

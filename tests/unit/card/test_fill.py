@@ -16,7 +16,7 @@ from kbuild.card.model import CardFacts
 from kbuild.card.sections import SECTIONS
 
 ROOT = Path(__file__).parents[3]
-INIT = (ROOT / "templates" / "init" / "common" / "CARD.md").read_text("utf-8")
+INIT = (ROOT / "templates" / "init" / "every" / "CARD.md").read_text("utf-8")
 SEAL = re.compile(r"<!-- kbuild:filled \w+ -->\r?\n\Z")
 FRONT = "---\nlibrary_name: kernels\nlicense: apache-2.0\ntags:\n  - kernel\n---\n"
 # Every name and construct that the reference tool's cards use.

@@ -33,6 +33,7 @@ EXPECTED = (
     "size",
     "static",
     "torch-abi",
+    "tvm-ffi-abi",
     "undefined",
     "unique",
     "windows",

@@ -124,6 +124,50 @@ def test_tvm_ffi_needs_no_torch(make: Make, tmp_path: Path) -> None:
     assert said(make(variant=variant, python=bare_python(tmp_path, "tvm_ffi"))) == []
 
 
+STAND_IN = """
+import os
+
+
+class Module:
+    def get_function_metadata(self, name):
+        kinds = {kinds}
+        import json
+        return {{"type_schema": json.dumps({{"named_args": {{"params": kinds}}}})}}
+
+    def __getitem__(self, name):
+        return getattr(self, name)
+
+    @staticmethod
+    def relu(*arguments):
+        {body}
+
+
+def load_module(path):
+    return Module()
+"""
+FUNCTIONS = b"\0__tvm_ffi_relu\0__tvm_ffi__metadata_relu\0"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "body", "words"),
+    [
+        ([{"type": "int"}, {"type": "Optional"}], "assert arguments == (1, None)", []),
+        ([{"type": "int"}], "raise ValueError('no')", ["`ops.relu`: ValueError: no"]),
+        ([{"type": "Map"}], "os.abort()", ["`ops.relu`: no value can be made up for `Map`"]),
+        ([], "os.abort()", ["`ops.relu` crashed: the process ended with SIGABRT"]),
+    ],
+)
+def test_functions_of_tvm_ffi_are_called(
+    make: Make, tmp_path: Path, kinds: list[object], body: str, words: list[str]
+) -> None:
+    bare = bare_python(tmp_path)
+    (tmp_path / "tvm_ffi.py").write_text(STAND_IN.format(kinds=kinds, body=body))
+    variant = f"tvm-ffi01-cpu-{platform.machine()}-linux"
+    found = said(make({f"{ID}.so": FUNCTIONS}, variant=variant, python=bare))
+    assert len(found) == len(words)
+    assert all(word in what for word, (_, what) in zip(words, found, strict=True))
+
+
 def test_without_the_client_it_is_imported_as_a_package(noarch: Make, tmp_path: Path) -> None:
     bare = bare_python(tmp_path, "torch")
     good = {"__init__.py": f"from . import sub\nassert __name__ == '{ID}'\n", "sub.py": ""}

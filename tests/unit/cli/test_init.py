@@ -96,6 +96,43 @@ def test_compiled_and_python_only_backends_mix(kbuild, here):
     assert kbuild("check-config", "demo").code == 0
 
 
+@pytest.mark.parametrize("backends", [["cpu"], ["cuda"], ["cpu", "cuda", "rocm", "xpu"]])
+def test_tvm_ffi_projects_know_no_torch_below_python(kbuild, here, backends):
+    answer = kbuild("init", "demo", "--no-git", "--framework", "tvm-ffi", "--backends", *backends)
+    assert answer.code == 0
+    project = open_project(here / "demo")
+    assert project.warnings == ()
+    assert project.file.framework_key == "tvm-ffi"
+    assert set(project.file.kernel) == {f"demo-{backend}" for backend in backends}
+    found = files(here / "demo")
+    assert {"CARD.md", "example.py", "tests/test_demo.py", "tests/conftest.py"} <= set(found)
+    assert {"tvm-ffi-ext/binding.cpp", "tvm-ffi-ext/demo/__init__.py"} <= set(found)
+    compiled = [path for path in found if path.endswith((".cpp", ".cu", ".h"))]
+    includes = {
+        line
+        for path in compiled
+        for line in (here / "demo" / path).read_text().splitlines()
+        if line.startswith("#include")
+    }
+    assert not {line for line in includes if "torch" in line or "ATen" in line}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--backends", "cpu", "metal"], "no TVM-FFI project for metal"),
+        (["--backends", "tpu"], "no TVM-FFI project for tpu"),
+        (["--noarch"], "--noarch is for Torch"),
+        (["--language", "triton", "--backends", "cuda"], "--language is for Torch"),
+    ],
+)
+def test_what_tvm_ffi_is_not_for(kbuild, here, more, words):
+    answer = kbuild("init", "demo", "--framework", "tvm-ffi", *more)
+    assert answer.code == 2
+    assert words in answer.err
+    assert not (here / "demo").exists()
+
+
 @pytest.mark.parametrize("backends", [["cpuu"], ["cpu", "folder"], [","]])
 def test_unknown_backends(kbuild, here, backends):
     answer = kbuild("init", "--backends", *backends)
@@ -217,7 +254,7 @@ def test_the_default_builds_on_this_machine():
 
 
 def test_bytecode_of_an_installed_package_is_no_template(tmp_path):
-    for name in ("common/a.py", "common/__pycache__/a.cpython-311.pyc", "noarch/b.txt"):
+    for name in ("every/a.py", "common/__pycache__/a.cpython-311.pyc", "noarch/b.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     scaffold = Scaffold("k", "org", "org/k", "MIT", ("tpu",), ())

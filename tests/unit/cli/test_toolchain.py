@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.compile,
     pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler for link stubs"),
 ]
+PINNED = {"cuda-13.0": "13.0.3.0", "torch-2.14": "2.14.1", "tvm-ffi-0.1": "0.1.15.post2"}
 Toolchain = Callable[..., Any]
 
 
@@ -47,13 +48,14 @@ def test_list_before_and_after_install(toolchain: Toolchain) -> None:
     code, answer = toolchain("list")
     assert code == 0
     assert answer == {
-        "pinned": {"cuda-13.0": "13.0.3.0", "torch-2.14": "2.14.1", "debian-nvcc": "12.4.131"},
+        "pinned": {**PINNED, "debian-nvcc": "12.4.131"},
         "installed": [],
     }
-    code, answer = toolchain("install", "cuda-13.0", "torch-2.14")
+    code, answer = toolchain("install", *PINNED)
     assert code == 0
     names = [entry["name"] for entry in answer["installed"]]
-    assert [name.rpartition("-")[0] for name in names] == ["cuda-13.0.3.0", "torch-2.14.1"]
+    versions = ["cuda-13.0.3.0", "torch-2.14.1", "tvm-ffi-0.1.15.post2"]
+    assert [name.rpartition("-")[0] for name in names] == versions
     _, answer = toolchain("list")
     assert [entry["name"] for entry in answer["installed"]] == names
     assert all(entry["size"] > 0 and entry["used"] for entry in answer["installed"])
@@ -72,7 +74,7 @@ def test_what_was_made_here_is_listed_too(
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["manylinux_2_28", "3", "MB", "x86_64"] in rows
     assert [row[0] for row in rows].count("torch-2.14") == 1
-    assert len(rows) == 5
+    assert len(rows) == len(PINNED) + 3
 
 
 def test_install_without_names_takes_what_the_matrix_needs(toolchain: Toolchain) -> None:
@@ -105,7 +107,7 @@ def test_lock_keeps_what_is_unchanged(toolchain: Toolchain, tmp_path: Path) -> N
     code, answer = toolchain("lock")
     assert code == 0
     # This index has no meta-package: the toolkit stays as it was.
-    assert answer["pinned"] == {"cuda-13.0": "13.0.3.0", "torch-2.14": "2.14.1"}
+    assert answer["pinned"] == PINNED
     assert not answer["changed"]
     assert json.loads((tmp_path / "lock.json").read_text())["format"] == 1
 

@@ -20,7 +20,7 @@ from kbuild.pipeline.typecheck import CheckOptions
 from kbuild.project import open_project
 from kbuild.run import Done, LocalRunner
 from kbuild.static.verdict import Verdict
-from kbuild.toolchains.wheels.lock import Lock, LockedTorch
+from kbuild.toolchains.wheels.lock import Lock, LockedRelease
 from kbuild.ui import Ui
 from kbuild.version import Version
 
@@ -126,7 +126,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     # The tiny Torch wheel stands for the release that XPU variants are of.
     pins = replace(
         pins,
-        torch={"2.13": LockedTorch("2.14.1", torch)},
+        torch={"2.13": LockedRelease("2.14.1", torch)},
         headers={"sycl": {"2026.0": pinned(wheel)}},
     )
     with serve(shelf) as served:

@@ -14,11 +14,12 @@ from kbuild.toolchains.wheels.headers import PROJECTS
 from kbuild.toolchains.wheels.lock import (
     LOCK_FILE,
     Lock,
-    LockedTorch,
+    LockedRelease,
     LockedWheel,
     packaged_lock,
     read_lock,
 )
+from kbuild.toolchains.wheels.tvm_ffi import PROJECT
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -58,6 +59,17 @@ def test_packaged_lock_has_every_torch_of_the_matrix() -> None:
         assert {wheel.version.split("+")[0] for wheel in torch.wheels} == {torch.version}
 
 
+def test_packaged_lock_has_every_tvm_ffi_of_the_matrix() -> None:
+    lock = packaged_lock()
+    wanted = {str(entry.tvm_ffi) for entry in entries() if entry.tvm_ffi}
+    assert wanted == set(lock.tvm_ffi)
+    for release, locked in lock.tvm_ffi.items():
+        assert locked.version.startswith(f"{release}.")
+        assert SHA256.fullmatch(locked.wheels[0].record or "")
+        assert {wheel.project for wheel in locked.wheels} == {PROJECT}
+        assert lock.pinned[f"tvm-ffi-{release}"] == locked.version
+
+
 def test_packaged_lock_has_every_cuda_13_of_the_matrix() -> None:
     versions = {entry.backend_version for entry in entries() if entry.backend == "cuda"}
     wanted = {str(version) for version in versions if version and version.major == 13}
@@ -83,7 +95,7 @@ def test_a_lock_without_headers_is_one(tmp_path: Path) -> None:
 
 def test_exact_and_oldest_release() -> None:
     wheel = LockedWheel("torch-2.9.0-py3-none-any.whl", "0" * 64, 1)
-    releases = {name: LockedTorch(f"{name}.0", (wheel,)) for name in ("2.9", "2.10", "2.11")}
+    releases = {name: LockedRelease(f"{name}.0", (wheel,)) for name in ("2.9", "2.10", "2.11")}
     lock = Lock({}, releases)
     assert lock.torch_for("2.10", exact=True) == releases["2.10"]
     assert lock.torch_for("2.8", exact=True) is None

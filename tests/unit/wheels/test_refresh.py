@@ -16,7 +16,7 @@ from kbuild.toolchains.wheels.cuda import (
 )
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.index import Index
-from kbuild.toolchains.wheels.lock import Lock, LockedTorch
+from kbuild.toolchains.wheels.lock import Lock, LockedRelease
 from kbuild.toolchains.wheels.refresh import Refresher
 
 NOTHING = Lock({}, {})
@@ -97,17 +97,27 @@ def test_torch_wheels_of_every_interpreter(shelf: Path, refresher: Refresher) ->
     assert torch["2.14"].wheels[0] == pinned(shelf / names[0])
 
 
+def test_tvm_ffi_of_the_named_releases(shelf: Path, refresher: Refresher) -> None:
+    tail = "manylinux_2_24_x86_64.manylinux_2_28_x86_64"
+    for version in ("0.1.14", "0.1.16", "0.2.0"):
+        make_wheel(shelf, "apache-tvm-ffi", version, {}, tag=f"cp311-cp311-{tail}")
+    found = refresher.refresh(NOTHING, (), ffi={"0.1", "0.9"})
+    assert {name: locked.version for name, locked in found.tvm_ffi.items()} == {"0.1": "0.1.16"}
+    assert found.tvm_ffi["0.1"].wheels[0].record
+    assert refresher.refresh(found, ()).tvm_ffi == found.tvm_ffi
+
+
 def test_wheels_of_the_same_version_stay(tmp_path: Path, refresher: Refresher) -> None:
     local = pinned(make_wheel(tmp_path, "torch", "2.14.1+cpu", TORCH_MEMBERS), record=False)
-    old = Lock({}, {"2.14": LockedTorch("2.14.1", (local,))})
+    old = Lock({}, {"2.14": LockedRelease("2.14.1", (local,))})
     assert refresher.refresh(old, ()).torch["2.14"].wheels[-1] == local
-    older = Lock({}, {"2.14": LockedTorch("2.14.0", (local,))})
+    older = Lock({}, {"2.14": LockedRelease("2.14.0", (local,))})
     assert local not in refresher.refresh(older, ()).torch["2.14"].wheels
 
 
 def test_release_that_is_gone_stays(refresher: Refresher, tmp_path: Path) -> None:
     wheel = pinned(make_wheel(tmp_path, "torch", "2.9.0", TORCH_MEMBERS))
-    old = Lock({}, {"2.9": LockedTorch("2.9.0", (wheel,))})
+    old = Lock({}, {"2.9": LockedRelease("2.9.0", (wheel,))})
     assert refresher.refresh(old, ()).torch == old.torch
 
 

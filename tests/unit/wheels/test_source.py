@@ -14,7 +14,7 @@ from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.run import LocalRunner
 from kbuild.toolchains.wheels import Wheels, source
-from kbuild.toolchains.wheels.lock import Lock, LockedTorch
+from kbuild.toolchains.wheels.lock import Lock, LockedRelease
 from kbuild.variant import System
 
 pytestmark = [
@@ -22,6 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler for link stubs"),
 ]
 CPU = Requirements("cpu", torch="2.14", system="x86_64-linux")
+TVM_FFI = Requirements("cpu", tvm_ffi="0.1", system="x86_64-linux")
 CUDA = Requirements("cuda", torch="2.14", toolkit="13.0", system="x86_64-linux")
 
 
@@ -92,6 +93,45 @@ def test_torch_tree(shop: Shop) -> None:
         assert _dynamic(root / "link" / f"lib{name}.so") == (f"lib{name}.so", set())
 
 
+def test_tvm_ffi_tree(shop: Shop) -> None:
+    root = shop.wheels.installer.install("tvm-ffi-0.1").root
+    files = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert files == {
+        "tvm_ffi/include/tvm/ffi/c_api.h",
+        "tvm_ffi/include/tvm/ffi/tvm_ffi.h",
+        "link/libtvm_ffi.so",
+        "apache_tvm_ffi-0.1.15.post2.dist-info/METADATA",
+        "apache_tvm_ffi-0.1.15.post2.dist-info/licenses/LICENSE",
+    }
+    stub = _dynamic(root / "link/libtvm_ffi.so")
+    assert stub == ("libtvm_ffi.so", {"TVMFFIObjectIncRef", "TVMFFIErrorSetRaised"})
+
+
+def test_facts_of_tvm_ffi(shop: Shop) -> None:
+    toolchain = shop.wheels.provision(TVM_FFI)
+    facts = dict(toolchain.cache)
+    assert Path(facts["KBUILD_TVM_FFI_INCLUDE_DIRS"], "tvm/ffi/tvm_ffi.h").is_file()
+    assert Path(facts["KBUILD_TVM_FFI_LIBRARY_DIR"], "libtvm_ffi.so").is_file()
+    assert "KBUILD_TORCH_VERSION" not in facts
+    assert ("apache-tvm-ffi", "0.1.15.post2") in toolchain.versions
+    assert ("apache-tvm-ffi", "0.1.15.post2") not in toolchain.compilers
+    assert ("apache-tvm-ffi", "0.1.15.post2") in shop.wheels.preview(TVM_FFI).versions
+    shop.served.requests.clear()
+    shutil.rmtree(shop.shelf)
+    assert replace(shop.wheels).provision(TVM_FFI).cache == toolchain.cache
+    assert shop.served.requests == []
+
+
+def test_another_wheel_than_the_pinned_one_is_refused(shop: Shop) -> None:
+    (wheel,) = shop.shelf.glob("apache_tvm_ffi-*")
+    tag = wheel.stem.partition("post2-")[2]
+    changed = {"tvm_ffi/include/tvm/ffi/c_api.h": b"int TVMFFIOther();\n"}
+    make_wheel(shop.shelf, "apache-tvm-ffi", "0.1.15.post2", changed, tag=tag)
+    with pytest.raises(ToolchainError, match="apache_tvm_ffi"):
+        shop.wheels.provision(TVM_FFI)
+    assert shop.wheels.store.entries() == ()
+
+
 def test_cpu_wheel_gets_the_cuda_headers(shop: Shop, tmp_path: Path) -> None:
     entry = shop.wheels.installer.torch("2.14")
     assert "AT_CUDNN_ENABLED" in (entry.root / CONFIG).read_text()
@@ -99,7 +139,7 @@ def test_cpu_wheel_gets_the_cuda_headers(shop: Shop, tmp_path: Path) -> None:
 
     members = {**TORCH_MEMBERS, CONFIG: b"// Torch's own\n"}
     wheel = pinned(make_wheel(shop.shelf, "torch", "2.14.1", members))
-    lock = Lock({}, {"2.14": LockedTorch("2.14.1", (wheel,))})
+    lock = Lock({}, {"2.14": LockedRelease("2.14.1", (wheel,))})
     own = replace(shop.wheels, cache=tmp_path / "other", lock=lock).installer.torch("2.14")
     assert (own.root / CONFIG).read_text() == "// Torch's own\n"
     assert CONFIG not in own.facts["generated"]
@@ -162,7 +202,7 @@ def test_fingerprint_forgets_where_the_store_is(shop: Shop, tmp_path: Path) -> N
         (replace(CPU, torch="2.9"), "needs Torch 2.9; pinned are 2.14"),
         (replace(CPU, torch="2.15", torch_exact=False), "needs Torch 2.15 or newer"),
         (replace(CPU, libraries=("cutlass_3_6",)), "needs the headers of cutlass_3_6"),
-        (replace(CPU, tvm_ffi="0.1"), "needs apache-tvm-ffi 0.1"),
+        (replace(CPU, tvm_ffi="0.2"), "needs apache-tvm-ffi 0.2; pinned are 0.1"),
     ],
 )
 def test_refusals(shop: Shop, requires: Requirements, reason: str) -> None:
@@ -173,7 +213,7 @@ def test_refusals(shop: Shop, requires: Requirements, reason: str) -> None:
 
 
 def test_accepts(shop: Shop) -> None:
-    for requires in (CPU, CUDA, replace(CPU, torch="2.9", torch_exact=False)):
+    for requires in (CPU, CUDA, TVM_FFI, replace(CPU, torch="2.9", torch_exact=False)):
         assert shop.wheels.refuses(requires) is None
     assert shop.served.requests == []
 

@@ -2,11 +2,14 @@
 set(KBUILD_OPS_NAME _fast_relu_cuda_1a2b3c4)
 set(KBUILD_OPS_TEMPLATE ops_tvm_ffi.py.in)
 set(KBUILD_EXTENSION_FILE _fast_relu_cuda_1a2b3c4.so)
+set(KBUILD_DISPATCH_KEY CUDA)
+set(KBUILD_JAX_PLATFORM gpu)
 set(KBUILD_LANGUAGES CXX)
 set(KBUILD_DEVICE_LANGUAGES CUDA)
 set(KBUILD_CXX_STANDARD 17)
 set(KBUILD_DEFINITIONS CUDA_KERNEL)
 set(KBUILD_LIBRARIES tvm_ffi CUDA::cudart)
+set(KBUILD_EXPORTS "__tvm_ffi_*")
 set(KBUILD_LINK_FLAGS "")
 
 set(KBUILD_METADATA [=[
@@ -40,7 +43,7 @@ set(KBUILD_METADATA [=[
 function(kbuild_variant)
   kbuild_add_component(binding
     INCLUDE tvm-ffi-ext binding
-    DEFINITIONS TVM_FFI_EXTENSION_NAME=_fast_relu_cuda_1a2b3c4
+    DEFINITIONS TVM_FFI_DLL_EXPORT_INCLUDE_METADATA=1 TVM_FFI_EXTENSION_NAME=_fast_relu_cuda_1a2b3c4
     DEPENDS tvm-ffi
     HEADERS binding/binding.h
   )
@@ -50,6 +53,7 @@ function(kbuild_variant)
   kbuild_flags(binding CUDA "--expt-relaxed-constexpr --expt-extended-lambda -DENABLE_FP8")
 
   kbuild_add_component(relu-0
+    DEFINITIONS TVM_FFI_DLL_EXPORT_INCLUDE_METADATA=1
     DEPENDS tvm-ffi
   )
   kbuild_sources(relu-0 CUDA

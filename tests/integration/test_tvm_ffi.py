@@ -1,0 +1,170 @@
+"""`examples/relu-tvm-ffi` from wheels: what is in it, and which runtimes load it. Fetches 7 MB."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import site
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from integration_bench import Bench, run
+
+from kbuild.checks.readers.elf import read_elf
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.compile,
+    pytest.mark.torch,
+    pytest.mark.usefixtures("need_torch"),
+    pytest.mark.skipif(
+        (platform.machine(), platform.system()) != ("x86_64", "Linux"),
+        reason="toolchains from wheels are for x86_64 Linux",
+    ),
+]
+VARIANT = "tvm-ffi01-cpu-x86_64-linux"
+OLDER = "0.1.9"
+COMPUTES = """
+import sys
+from pathlib import Path
+import numpy as np, tvm_ffi
+from kernels import get_local_kernel
+kernel = get_local_kernel(Path({path!r}), backend="cpu")
+x = np.array([-1, 2], np.float32)
+assert kernel.relu(x).tolist() == [0, 2]
+import torch
+y = torch.tensor([-3.0, 4.0])
+kernel._ops.ops.relu(y, y)
+assert y.tolist() == [0, 4]
+print(tvm_ffi.__version__)
+"""
+ALONE = """
+import importlib.util, sys
+assert not any(map(importlib.util.find_spec, ("torch", "numpy", "jax", "kernels")))
+spec = importlib.util.spec_from_file_location("alone", {init!r})
+module = importlib.util.module_from_spec(spec)
+sys.modules["alone"] = module
+spec.loader.exec_module(module)
+for call, words in (
+    (lambda: module._ops.torch_register_op("f() -> ()"), "need Torch: pip install torch"),
+    (lambda: module._jax._register(), "need: pip install jax jax-tvm-ffi"),
+    (lambda: module.relu(1.0), "pass `out`"),
+):
+    try:
+        call()
+    except (ImportError, TypeError) as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+print("no framework is needed")
+"""
+
+
+def fetch(target: Path, *requirements: str) -> Path:
+    done = run(
+        (sys.executable, "-m", "pip", "install", "-q", "--target", str(target), *requirements),
+        cwd=target.parent,
+    )
+    if done.returncode:
+        pytest.skip(f"the package index has no {requirements}: {done.stderr.strip()[-200:]}")
+    return target
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with TVM-FFI, and whatever this one has."""
+    root = tmp_path_factory.mktemp("python") / "venv"
+    done = run((sys.executable, "-m", "venv", "--without-pip", str(root)), cwd=root.parent)
+    assert done.returncode == 0, done.stderr
+    (packages,) = root.glob("lib/python3.*/site-packages")
+    fetch(packages, "--no-deps", "apache-tvm-ffi>=0.1,<0.2")
+    own = [place for place in site.getsitepackages() if Path(place).is_dir()]
+    (packages / "outer.pth").write_text("\n".join(own))
+    return root / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def relu(example: Callable[[str], Bench], python: Path) -> Bench:
+    bench = example("relu-tvm-ffi")
+    entry = bench.build("--toolchain", "wheels", "--variant", VARIANT)[VARIANT]
+    assert entry["status"] == "built"
+    return bench
+
+
+def test_it_needs_the_runtime_and_offers_its_functions(relu: Bench) -> None:
+    (library,) = (relu.root / "build" / VARIANT).glob("*.so")
+    elf = read_elf(library)
+    system = {"libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libc.so.6"}
+    assert set(elf.needed) - system == {"libtvm_ffi.so"}
+    names = ("relu", "relu_backward")
+    functions = {f"__tvm_ffi_{part}{name}" for name in names for part in ("", "_metadata_")}
+    assert {symbol.name for symbol in elf.exported} == functions
+
+
+def test_its_functions_are_called_by_the_check(relu: Bench, python: Path) -> None:
+    done = relu.kbuild("check-builds", "--python", str(python), "--strict", "--json")
+    (target,) = json.loads(done.stdout)["targets"]
+    (output,) = target["outputs"]
+    assert output["checks"]["load"] == output["checks"]["tvm-ffi-abi"] == "ok", done.stdout
+    assert [found for found in output["findings"] if found["severity"] != "info"] == []
+
+
+def test_its_own_tests_pass(relu: Bench, python: Path) -> None:
+    done = relu.kbuild("test", "--python", str(python), "--", "-q")
+    assert "passed" in done.stdout + done.stderr
+
+
+def test_an_older_runtime_loads_it(relu: Bench, python: Path, tmp_path: Path) -> None:
+    older = fetch(tmp_path / "older", "--no-deps", f"apache-tvm-ffi=={OLDER}")
+    code = COMPUTES.format(path=str(relu.root / "build"))
+    done = run((str(python), "-c", code), cwd=tmp_path, env={"PYTHONPATH": str(older)})
+    assert done.stdout.strip().endswith(OLDER), done.stderr
+
+
+def test_it_needs_no_other_framework(relu: Bench, tmp_path: Path) -> None:
+    alone = fetch(tmp_path / "alone", "apache-tvm-ffi>=0.1,<0.2")
+    code = ALONE.format(init=str(relu.root / "build" / VARIANT / "__init__.py"))
+    argv = (sys.executable, "-S", "-c", code)
+    done = run(argv, cwd=tmp_path, env={"PYTHONPATH": str(alone)})
+    assert "no framework is needed" in done.stdout, done.stderr
+
+
+def test_an_installed_tvm_ffi_is_built_against(
+    example: Callable[[str], Bench], python: Path
+) -> None:
+    bench = example("relu-tvm-ffi")
+    options = ("--toolchain", "host", "--python", str(python))
+    entry = bench.build(*options, "--variant", VARIANT)[VARIANT]
+    assert entry["status"] == "built"
+    metadata = json.loads((bench.root / "build" / VARIANT / "metadata.json").read_text())
+    used = metadata["provenance"]["kernel-builder"]["toolchain"]
+    assert used["source"] == "host"
+    assert used["versions"]["apache-tvm-ffi"].startswith("0.1.")
+
+
+def test_a_new_project_builds_and_passes(
+    python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("new")
+    (folder / "cache").mkdir()
+    outside = Bench(folder, folder / "cache")
+    outside.kbuild("init", "--name", "org/scale", "--framework", "tvm-ffi", "--backends", "cpu")
+    bench = Bench(folder / "scale", folder / "cache")
+    bench.build("--toolchain", "wheels", "--variant", VARIANT)
+    done = bench.kbuild("test", "--python", str(python), "--", "-q", "-k", "not compile")
+    assert "passed" in done.stdout + done.stderr
+
+
+def test_without_a_compiler_for_it_no_variant_is_built(
+    relu: Bench,
+) -> None:
+    """ROCm and XPU are generated; this machine need not be able to build them."""
+    if shutil.which("icpx"):
+        pytest.skip("this machine has a SYCL compiler")
+    done = relu.kbuild(
+        "build", "--toolchain", "wheels", "--variant", "tvm-ffi01-xpu20260-*", expect=4
+    )
+    assert "needs a xpu compiler" in done.stderr
