@@ -44,15 +44,32 @@ def refuse_unused(wheels: Sequence[TorchWheel], plans: Sequence[VariantPlan]) ->
     """A wheel that was given is meant to be built against.
 
     Raises:
-        UsageError: one fits none of the variants that were chosen.
+        UsageError: one fits none of the variants that were chosen, or is for a GPU of a variant
+            whose C++ knows none.
     """
     for wheel in wheels:
+        _refuse_for_dsls(wheel, plans)
         if not any(wheel.fits(made.requires) for made in plans):
             raise UsageError(
                 f"{wheel.name} is {wheel}, which none of the chosen variants is built against: "
                 f"{_listed(plans)}",
                 hint="choose a variant of its release and backend, or leave the wheel out; "
                 "`kbuild list-variants --all` lists what there is",
+            )
+
+
+def _refuse_for_dsls(wheel: TorchWheel, plans: Sequence[VariantPlan]) -> None:
+    """Launchers of kernels in DSLs are C++ for the stable ABI, built against Torch for the CPU."""
+    fits = [made for made in plans if wheel.fits(made.requires)]
+    plain = [made for made in plans if made.aot and made.requires.backend != made.backend]
+    for made in plain if not fits else ():
+        if wheel.is_for(made.backend, made.parsed_variant.backend_version):
+            raise UsageError(
+                f"{wheel.name} is {wheel}, but {made.variant} has kernels in Python DSLs alone: "
+                f"their C++ is built against Torch {made.requires.torch} for "
+                f"{made.requires.backend}, and runs on Torch for {made.backend} as well",
+                hint=f"give a wheel for {made.requires.backend}, or leave it out; to try the "
+                f"variant with this Torch, install it and run `kbuild check --python`",
             )
 
 

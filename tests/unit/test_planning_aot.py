@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from projects import BINDING, kernel
 
-from kbuild.errors import ConfigError
+from kbuild.errors import ConfigError, UsageError
 from kbuild.generate import generate
 from kbuild.identity import Identity
 from kbuild.matrix.selection import Selection, select, variants
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plan
 from kbuild.project import Project
+from kbuild.run import LocalRunner
 from kbuild.sourcetree import SourceTree
 
 CLEAN = Identity("abc1234", "f" * 40)
@@ -177,3 +178,25 @@ def test_every_candidate_is_kept_for_tuning(dsl):
     assert [kernel.keep_all for kernel in kept.aot] == [True, True]
     assert kept.digest != made.digest
     assert VariantPlan.from_json(json.loads(json.dumps(kept.to_json()))) == kept
+
+
+def test_a_torch_wheel_for_the_gpu_is_refused_in_words(dsl, tmp_path, monkeypatch):
+    """The launcher is C++ for the stable ABI, and is built against Torch for the CPU."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "toolchains"))
+    from given_wheels import torch_wheel
+
+    from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
+
+    made = plan(dsl(STABLE, triton()), CU130)
+    files = [torch_wheel(tmp_path, f"2.13.0+{name}") for name in ("cu130", "cpu", "cu126")]
+    gpu, cpu, other = given_wheels(files, tmp_path, LocalRunner())
+    with pytest.raises(UsageError) as caught:
+        refuse_unused([gpu], [made])
+    assert caught.value.message == (
+        f"{gpu.name} is Torch 2.13 for cuda 13.0, but {CU130} has kernels in Python DSLs alone: "
+        "their C++ is built against Torch 2.11 for cpu, and runs on Torch for cuda as well"
+    )
+    assert "give a wheel for cpu" in caught.value.hint
+    refuse_unused([cpu], [made])
+    with pytest.raises(UsageError, match="none of the chosen variants is built against"):
+        refuse_unused([other], [made])

@@ -161,6 +161,30 @@ class TestShipped:
         assert self.of(table, target="compute_80", among=among) == [0, 1, 2]
 
 
+class TestAligned:
+    """A candidate with the aligned image alone is conditional."""
+
+    ALL = tuple(replace(one, aligned=at in {0, 1}) for at, one in enumerate(CANDIDATES))
+
+    def test_the_next_one_runs_where_the_assumptions_do_not_hold(self):
+        assert choose(self.ALL, (), CALL) == 1
+        assert choose(self.ALL, (), replace(CALL, aligned=False)) == 2
+        assert choose(self.ALL, (row(1),), replace(CALL, aligned=False)) == 2
+
+    def test_the_default_ones_go_on_past_it(self):
+        launch = Launch(("k",), candidates=self.ALL)
+        found = shipped(launch, (), "k", "k", 0, Target.parse("sm_90a"))
+        assert found == self.ALL[:3]
+
+
+def test_default_candidates_go_on_past_those_that_some_device_cannot_run():
+    launch = Launch(("k",), candidates=CANDIDATES)
+    found = shipped(
+        launch, (), "k", "k", 0, Target.parse("sm_90a"), is_scarce=lambda one: one is CANDIDATES[1]
+    )
+    assert found == CANDIDATES[:3]
+
+
 @pytest.mark.parametrize(
     ("arch", "targets", "expected"),
     [

@@ -9,6 +9,7 @@ import pytest
 from sections import example, op_of, text_of
 
 from kbuild.languages.expand import expand
+from kbuild.languages.launcher.variants import is_of
 from kbuild.languages.spec import Candidate
 from kbuild.languages.target import Target, targets
 from kbuild.languages.unit import Unit
@@ -319,3 +320,14 @@ class TestTargets:
     )
     def test_meaning(self, text, arch, means):
         assert Target.parse(text).is_one_of((arch,)) is means
+
+
+def test_a_candidate_with_the_aligned_image_alone():
+    """Half the units of it; the other candidate has both."""
+    configs = "[{ BLOCK = 128, num_warps = 4, aligned = true }, { BLOCK = 256 }]"
+    units = expand(without_optional(configs=configs), ARCHS[:1])
+    found = sorted({(dict(unit.constants)["BLOCK"], unit.aligned) for unit in units})
+    assert found == [(128, True), (256, False), (256, True)]
+    plain = [dataclasses.replace(unit, aligned=False) for unit in units if unit.aligned]
+    candidate = Candidate((("BLOCK", 128),), (("num_warps", 4),), aligned=True)
+    assert [is_of(candidate, unit) for unit in (units[0], plain[0])] == [True, False]
