@@ -403,6 +403,18 @@ class TestCandidates:
             "it is for aligned calls alone"
         )
 
+    def test_by_hand_nothing_else_runs(self, ops):
+        """Not even the DSL itself: its time would be taken for the candidate's."""
+        number = [op.spec.name for op in rich() for _ in op.launches].index("late")
+        ops._kbuild_choose(number, 0)
+        try:
+            with pytest.raises(RuntimeError) as caught:
+                ops.late(torch.zeros(20), None, 0.5)
+        finally:
+            ops._kbuild_choose(number, -1)
+        words = "`late`: candidate 0 of `late` does not fit this call on sm_90"
+        assert str(caught.value).splitlines()[0] == words
+
     def test_by_hand(self, ops, driver):
         assert self.chosen(ops, driver, 3, 60) == (1, 64)
         ops._kbuild_choose(1, 1)
