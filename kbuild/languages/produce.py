@@ -108,8 +108,8 @@ def _compiled(  # noqa: PLR0917
     outcomes, missing = choosing.made(lambda wanted: workshop.outcomes(kernel, root, wanted, tell))
     left_out: list[str] = []
     found = fitting(kernel.name, outcomes, left_out.append)
-    shown = (*section.notes, *_few(kernel.name, left_out), *missing)
-    for words in shown:
+    few = _few(kernel.name, tuple(dict.fromkeys(left_out)))
+    for words in (*section.notes, *few, *missing):
         if workshop.is_news(words):
             note(words)
     return found

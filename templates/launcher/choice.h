@@ -171,7 +171,7 @@ struct Fate {  // how far the candidates of a launch came
   const std::string head = quoted(launch.op) + ": ";
   const int forced = launch.forced == nullptr ? -1 : launch.forced->load();
   if (forced >= 0) {
-    throw NoImage(head + "candidate " + std::to_string(forced) + " of " + quoted(launch.function) +
+    throw std::runtime_error(head + "candidate " + std::to_string(forced) + " of " + quoted(launch.function) +
                   " does not fit this call on " + device.arch +
                   (fate.is_unaligned ? ": it is for aligned calls alone" : ""));
   }

@@ -336,6 +336,35 @@ def test_a_heuristic_that_needs_a_call(bench: Shop) -> None:
     assert bench.compile(text, {"k.py": source}, "sm_90a")
 
 
+WARPS = ADD.replace("@triton.jit", '@triton.heuristics({"num_warps": HOW})\n@triton.jit')
+
+
+def test_a_launch_option_that_the_kernel_computes(bench: Shop) -> None:
+    """It counts where no candidate says it."""
+    source = WARPS.replace("HOW", 'lambda args: args["BLOCK"] // 64')
+    op = ADD_OP.replace(", num_warps = 4", "")
+    assert {one.image.threads for one in bench.compile(op, {"k.py": source}, "sm_80")} == {256}
+    assert {one.image.threads for one in bench.compile(ADD_OP, {"k.py": source}, "sm_80")} == {128}
+
+
+def test_a_launch_option_that_nobody_can_compute(bench: Shop) -> None:
+    op = ADD_OP.replace(", num_warps = 4", "")
+    with pytest.raises(BuildError, match=r"from `n`, which only a call knows") as caught:
+        bench.compile(op, {"k.py": WARPS.replace("HOW", 'lambda args: args["n"]')}, "sm_80")
+    assert caught.value.hint == "list it in `configs`: `{ num_warps = ... }`"
+    source = WARPS.replace("HOW", "lambda args: 4").replace("num_warps", "num_wraps")
+    with pytest.raises(BuildError, match=r"computes `num_wraps`, which is neither its parameter"):
+        bench.compile(op, {"k.py": source}, "sm_80")
+
+
+def test_a_heuristic_that_candidates_go_before(bench: Shop) -> None:
+    """Whoever reads the kernel would think otherwise, so it is noted."""
+    both = '@triton.heuristics({"BK": lambda args: 16, "EVEN": '
+    source = DOT.replace('@triton.heuristics({"EVEN": ', both)
+    (note,) = bench.describe({"k.py": source})["k"].notes
+    assert note == "`k` computes `BK`, which its candidates set: theirs counts"
+
+
 def test_prints_do_not_disturb(bench: Shop) -> None:
     source = "import os\nprint('{}')\nos.system('echo hello')\n" + ADD
     assert bench.compile(ADD_OP, {"k.py": source}, "sm_90a")

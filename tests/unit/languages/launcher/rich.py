@@ -59,6 +59,7 @@ KERNELS = {
     "odd": Kernel(("x_ptr", "out_ptr", "C!"), odd),
     "copy": Kernel(("x_desc", "out_ptr", "BLOCK!"), copy),
     "race": Kernel(("x_ptr", "out_ptr", "N")),
+    "exact": Kernel(("x_ptr", "y_ptr", "out_ptr", "N", "BLOCK!")),
     "late": Kernel(("x_ptr", "b_ptr", "out_ptr", "s", "f", "BLOCK!")),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from launched import Record
+from rich import rich
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
@@ -369,6 +370,50 @@ class TestCandidates:
         """Where one has machine code for the device, PTX of one for older archs does not count."""
         ops.odd(*on(driver, device, torch.zeros(2)), 1)
         assert f" C={candidate} " in only(driver).image
+
+    @pytest.mark.parametrize(
+        ("rows", "n", "offset", "block", "fast"),
+        [
+            (3, 64, 0, 1, True),
+            (2, 64, 0, 2, True),
+            (3, 63, 0, 3, False),
+            (2, 64, 1, 3, False),
+            (3, 64, 8, 1, True),
+        ],
+    )
+    def test_with_the_aligned_image_alone(self, ops, driver, rows, n, offset, block, fast):
+        """Such a candidate is passed over where pointers or integers are not divisible by 16."""
+        y = half(n + 8)[offset : offset + n]
+        ops.exact(half(rows, n), y)
+        image = only(driver).image
+        assert (f" BLOCK={block} " in image, "fast" in image) == (True, fast)
+
+    def test_with_the_aligned_image_alone_by_hand(self, ops):
+        """As `kbuild tune` asks: it is skipped, and the reason is said."""
+        number = [op.spec.name for op in rich() for _ in op.launches].index("exact")
+        ops._kbuild_choose(number, 1)
+        try:
+            ops.exact(half(2, 64), half(64))
+            with pytest.raises(RuntimeError) as caught:
+                ops.exact(half(2, 63), half(63))
+        finally:
+            ops._kbuild_choose(number, -1)
+        assert str(caught.value).splitlines()[0] == (
+            "`exact`: candidate 1 of `exact` does not fit this call on sm_90: "
+            "it is for aligned calls alone"
+        )
+
+    def test_by_hand_nothing_else_runs(self, ops):
+        """Not even the DSL itself: its time would be taken for the candidate's."""
+        number = [op.spec.name for op in rich() for _ in op.launches].index("late")
+        ops._kbuild_choose(number, 0)
+        try:
+            with pytest.raises(RuntimeError) as caught:
+                ops.late(torch.zeros(20), None, 0.5)
+        finally:
+            ops._kbuild_choose(number, -1)
+        words = "`late`: candidate 0 of `late` does not fit this call on sm_90"
+        assert str(caught.value).splitlines()[0] == words
 
     def test_by_hand(self, ops, driver):
         assert self.chosen(ops, driver, 3, 60) == (1, 64)

@@ -108,6 +108,13 @@ CASES = {
             "they have the conditions `N <= 64`, `N <= 4000`, `N <= 8000`, `rows < 2`"
         ),
     ),
+    "aligned calls alone": (
+        lambda ops: said(ops.exact, half(9, 63), half(63)),
+        (
+            "`exact`: every candidate of `exact` that fits sm_90 is for aligned calls alone: "
+            "pointers and `divisible` integers are multiples of 16, `ones` are 1"
+        ),
+    ),
     "a descriptor's stride": (
         lambda ops: said(ops.copy, half(4, 32).t()),
         (

@@ -26,6 +26,7 @@ class Compiler:
 
     def compile(self, request):
         source, options = self._source(request), request["options"]
+        asked = f"{request.get('dtype', '')}-{options.get('num_stages', '')}"
         self._log(source, f"start {options.get('number')} {os.getpid()}")
         first = self._is_first(source, options)
         if options.get("do") and (first or options.get("always")):
@@ -37,7 +38,7 @@ class Compiler:
             "kind": "cubin",
             "entry": request["function"],
             "parameters": [PARAMETER],
-            "shared": options.get("shared", 0),
+            "shared": options.get("shared", 0) + source.get("shared", {}).get(asked, 0),
             "threads": 128,
             "cluster": [1, 1, 1],
             "tensor_maps": [],
