@@ -124,7 +124,7 @@ def test_a_constant_tensor_is_written_into_the_call():
     tensors = {"out": tensor(None), "alpha": tensor(dtype="fp32", constant=True, value=2.5)}
     names, body = entry(merged(config(tensors)).text)
     assert "alpha" not in names
-    assert "2.5)" in body
+    assert "2.5, wide)" in body
 
 
 def test_text_that_depends_on_a_dtype_is_chosen_by_it():
