@@ -15,7 +15,7 @@ from typing import Any
 from kbuild.errors import UsageError
 from kbuild.languages.expression import ExpressionError, parse
 from kbuild.languages.spec.section import read_section
-from kbuild.languages.spec.values import Candidate, OpSpec
+from kbuild.languages.spec.values import Candidate, OpSpec, Proposal
 
 FILE = "aot.json"
 FORMAT = 1
@@ -34,6 +34,8 @@ class DescribedKernel:
     """As `build.toml` says it."""
     candidates: tuple[tuple[Candidate, ...], ...]
     """Of each launch, all ops after another."""
+    proposals: tuple[tuple[str, tuple[Proposal, ...]], ...] = ()
+    """Op -> what its kernel says of the sizes that it is made for."""
 
     def ops(self) -> tuple[OpSpec, ...]:
         """The ops with their real candidates.
@@ -48,10 +50,11 @@ class DescribedKernel:
         count = sum(len(op.launches) for op in reading.ops)
         if count != len(self.candidates):
             raise ValueError(f"`kernel.{self.name}` has {count} launches")
-        rest = iter(self.candidates)
+        rest, proposals = iter(self.candidates), dict(self.proposals)
         return tuple(
             replace(
                 op,
+                tune=replace(op.tune, proposals=proposals.get(op.name, ())),
                 launches=tuple(replace(launch, candidates=next(rest)) for launch in op.launches),
             )
             for op in reading.ops
@@ -84,6 +87,10 @@ class Description:
                     "launches": [
                         [_candidate_to_json(one) for one in launch] for launch in kernel.candidates
                     ],
+                    "proposals": {
+                        op: [_proposal_to_json(one) for one in some]
+                        for op, some in kernel.proposals
+                    },
                 }
                 for kernel in sorted(self.kernels, key=lambda kernel: kernel.name)
             ],
@@ -115,6 +122,7 @@ class Description:
             ops = kernel["section"].get("op", ())
             kept = [{name: op[name] for name in op if name != "tune"} for op in ops]
             kernel["section"] = {**kernel["section"], "op": kept}
+            del kernel["proposals"]
         return json.dumps({**data, "namespace": ""}, sort_keys=True)
 
     def text(self) -> str:
@@ -144,7 +152,18 @@ def read_description(variant: Path) -> Description:
 def _kernels(data: Sequence[Any]) -> Iterator[DescribedKernel]:
     for kernel in data:
         launches = tuple(tuple(map(_candidate_of, launch)) for launch in kernel["launches"])
-        yield DescribedKernel(kernel["name"], kernel["section"], launches)
+        proposals = tuple(
+            (op, tuple(map(_proposal_of, some))) for op, some in kernel.get("proposals", {}).items()
+        )
+        yield DescribedKernel(kernel["name"], kernel["section"], launches, proposals)
+
+
+def _proposal_to_json(proposal: Proposal) -> dict[str, Any]:
+    return {"sizes": dict(proposal.sizes), "bounds": dict(proposal.bounds)}
+
+
+def _proposal_of(data: Mapping[str, Any]) -> Proposal:
+    return Proposal(tuple(data["sizes"].items()), tuple(data["bounds"].items()))
 
 
 def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:

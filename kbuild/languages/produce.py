@@ -110,6 +110,7 @@ def _description(
                 for op in ops
                 for index in range(len(op.launches))
             ),
+            tuple((op.name, op.tune.proposals) for op in ops if op.tune.proposals),
         )
         for kernel, ops, launches in joined
     ]
