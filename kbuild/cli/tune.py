@@ -184,6 +184,7 @@ def _tuned(  # noqa: PLR0917
 
 def _dry_run(args: Namespace, ctx: Context) -> int:
     """Say what would be measured."""
+    from kbuild.cli.tune_report import summed
     from kbuild.tune.jobs import work_of
 
     variant = _named(args, ctx)
@@ -198,8 +199,8 @@ def _dry_run(args: Namespace, ctx: Context) -> int:
         for launch, one in enumerate(work.op.launches)
     ]
     left_out = [(work.op.name, reason) for work in works for _, reason in work.left_out]
-    for name, reason in left_out:
-        ctx.ui.warn(f"{name}: {reason}")
+    for words in summed(left_out):
+        ctx.ui.warn(words)
     if args.json:
         names = ("op", "launch", "case", "candidates")
         ctx.ui.data_json({"measurements": [dict(zip(names, row, strict=True)) for row in rows]})

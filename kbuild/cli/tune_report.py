@@ -11,14 +11,19 @@ from kbuild.ui import Ui
 _VERDICTS = {"wrong": "wrong results", "failed": "does not run"}
 _MOST = 20
 """Lines about candidates that are excluded."""
+_MOST_CALLS = 5
+"""Calls that are not measured, each with a line of its own."""
 _HEADERS = ("op", "launch", "dtypes", "key", "winner", "us", "default us", "gain")
 
 
 def report(tuned: Tuned, ui: Ui, *, has_table: bool) -> None:
     """The winners on stdout, everything else as talk."""
-    for case, reason in tuned.left_out:
-        ui.warn(f"{case}: not measured: {reason}")
-    for words in (*_shortened(_excluded(tuned.results)), *_doubts(tuned.results)):
+    unmeasured = (*tuned.left_out, *_unmeasured(tuned.results))
+    for words in (
+        *summed([(case, f"not measured: {reason}") for case, reason in unmeasured]),
+        *_shortened(_excluded(tuned.results)),
+        *_doubts(tuned.results),
+    ):
         ui.warn(words)
     rows = [_row(result) for result in tuned.results if result.winner is not None]
     if has_table and rows:
@@ -60,14 +65,28 @@ def _shortened(lines: Iterable[str]) -> Iterator[str]:
         yield f"{len(every) - _MOST} more candidates are excluded; --json lists them"
 
 
+def summed(calls: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Calls with what is said of each; one line for all of the same when there are many."""
+    found: dict[str, list[str]] = {}
+    for call, said in calls:
+        found.setdefault(said if len(calls) > _MOST_CALLS else f"{call}: {said}", []).append(call)
+    for said, some in found.items():
+        more = len(some) - 1
+        shown = f"{some[0]} and {more} more" if more else some[0]
+        yield f"{shown}: {said}" if len(calls) > _MOST_CALLS else said
+
+
+def _unmeasured(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    for result in results:
+        errors = [(one.case.label, out.error) for one, out in result.measured if out.error]
+        yield from errors
+        if result.winner is None and not errors:
+            yield result.job.case.label, "no candidate runs"
+
+
 def _doubts(results: Sequence[Result]) -> Iterator[str]:
     for result in results:
         job = result.job
-        errors = [(one.case.label, out.error) for one, out in result.measured if out.error]
-        for label, error in errors:
-            yield f"{label}: not measured: {error}"
-        if result.winner is None and not errors:
-            yield f"{job.case.label}: no candidate runs"
         wrong = sum(kind == "wrong" for kind, _, _ in result.excluded())
         if not _is_checked(result) and wrong > len(job.candidates) / 2:
             yield (

@@ -15,7 +15,7 @@ from typing import Any
 from kbuild.errors import UsageError
 from kbuild.languages.expression import ExpressionError, parse
 from kbuild.languages.spec.section import read_section
-from kbuild.languages.spec.values import Candidate, OpSpec
+from kbuild.languages.spec.values import Candidate, OpSpec, Proposal
 
 FILE = "aot.json"
 FORMAT = 1
@@ -36,6 +36,8 @@ class DescribedKernel:
     """Of each launch, all ops after another."""
     keys: tuple[tuple[str, ...], ...] = ()
     """Of each op: its key, which may be the kernel's own; that of the section when empty."""
+    proposals: tuple[tuple[str, tuple[Proposal, ...]], ...] = ()
+    """Op -> what its kernel says of the sizes that it is made for."""
 
     def ops(self) -> tuple[OpSpec, ...]:
         """The ops with their real candidates.
@@ -50,12 +52,13 @@ class DescribedKernel:
         count = sum(len(op.launches) for op in reading.ops)
         if count != len(self.candidates):
             raise ValueError(f"`kernel.{self.name}` has {count} launches")
-        rest = iter(self.candidates)
+        rest, proposals = iter(self.candidates), dict(self.proposals)
         keys = self.keys or tuple(tuple(map(str, op.key)) for op in reading.ops)
         return tuple(
             replace(
                 op,
                 key=tuple(map(parse, key)),
+                tune=replace(op.tune, proposals=proposals.get(op.name, ())),
                 launches=tuple(replace(launch, candidates=next(rest)) for launch in op.launches),
             )
             for op, key in zip(reading.ops, keys, strict=True)
@@ -89,6 +92,10 @@ class Description:
                         [_candidate_to_json(one) for one in launch] for launch in kernel.candidates
                     ],
                     "keys": [list(key) for key in kernel.keys],
+                    "proposals": {
+                        op: [_proposal_to_json(one) for one in some]
+                        for op, some in kernel.proposals
+                    },
                 }
                 for kernel in sorted(self.kernels, key=lambda kernel: kernel.name)
             ],
@@ -120,6 +127,7 @@ class Description:
             ops = kernel["section"].get("op", ())
             kept = [{name: op[name] for name in op if name != "tune"} for op in ops]
             kernel["section"] = {**kernel["section"], "op": kept}
+            del kernel["proposals"]
         return json.dumps({**data, "namespace": ""}, sort_keys=True)
 
     def text(self) -> str:
@@ -150,7 +158,18 @@ def _kernels(data: Sequence[Any]) -> Iterator[DescribedKernel]:
     for kernel in data:
         launches = tuple(tuple(map(_candidate_of, launch)) for launch in kernel["launches"])
         keys = tuple(tuple(map(str, key)) for key in kernel.get("keys", ()))
-        yield DescribedKernel(kernel["name"], kernel["section"], launches, keys)
+        proposals = tuple(
+            (op, tuple(map(_proposal_of, some))) for op, some in kernel.get("proposals", {}).items()
+        )
+        yield DescribedKernel(kernel["name"], kernel["section"], launches, keys, proposals)
+
+
+def _proposal_to_json(proposal: Proposal) -> dict[str, Any]:
+    return {"sizes": dict(proposal.sizes), "bounds": dict(proposal.bounds)}
+
+
+def _proposal_of(data: Mapping[str, Any]) -> Proposal:
+    return Proposal(tuple(data["sizes"].items()), tuple(data["bounds"].items()))
 
 
 def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:

@@ -129,6 +129,7 @@ def _description(plan: VariantPlan, sections: Sequence[Section], compiled: Image
             one.kernel.section,
             tuple(launch.launch.candidates for op in one.ops for launch in one.of(op)),
             tuple(tuple(map(str, op.key)) for op in one.ops),
+            tuple((op.name, op.tune.proposals) for op in one.ops if op.tune.proposals),
         )
         for one in sections
     ]

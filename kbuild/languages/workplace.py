@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,14 @@ class Workplace:
         return {**versions, **({"ptxas": self.assemblers[name][1]} if name else {})}
 
     def key(self, unit: Unit, request: Mapping[str, Any], sources: Snapshot) -> str:
-        """What the unit's image is kept under."""
+        """What the unit's image is kept under.
+
+        The request says what the kernel's arguments are. What the op calls them, and the dimensions
+        that they come from, is of no account.
+        """
         programs = {**self.compiler(unit.target), "request": digest(request)}
-        return unit.key(sources.digests, toolchain(self.pins, programs))
+        nameless = replace(unit, scalars=(), args=())
+        return nameless.key(sources.digests, toolchain(self.pins, programs))
 
     def description_key(self, sources: Snapshot) -> str:
         """What the description of the sources is kept under."""

@@ -12,8 +12,9 @@ from kbuild.languages.tables import Row
 from kbuild.tune.jobs import Job
 from kbuild.tune.journal import Outcome
 
-NOISE = 0.01
-"""The default stays where nothing is faster by more than this share."""
+WORTH = 0.03
+"""The default stays where nothing is faster by more than this share: a winner has images of its own
+to ship, and times differ by a hundredth from run to run."""
 Measured = tuple[Job, Outcome]
 
 
@@ -124,7 +125,7 @@ def _result(measured: Sequence[Measured]) -> Result:
 
 def _best(means: Mapping[int, float], default: int | None) -> int:
     best = min(means, key=lambda one: means[one])
-    if default is not None and means[default] <= means[best] * (1 + NOISE):
+    if default is not None and means[default] <= means[best] * (1 + WORTH):
         return default
     return best
 

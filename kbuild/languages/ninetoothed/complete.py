@@ -10,10 +10,11 @@ from kbuild.languages.expression import Expression, parse, parse_condition
 from kbuild.languages.ninetoothed.candidates import read_configs
 from kbuild.languages.ninetoothed.facts import Facts, Part
 from kbuild.languages.ninetoothed.mapping import read_sources
+from kbuild.languages.ninetoothed.proposals import proposals_of
 from kbuild.languages.ninetoothed.sizes import grid_of, wide_of
 from kbuild.languages.spec.keep import with_candidates
 from kbuild.languages.spec.place import Place
-from kbuild.languages.spec.values import Launch, OpSpec, Source
+from kbuild.languages.spec.values import Launch, OpSpec, Proposal, Source
 
 
 def complete(op: OpSpec, kernels: Mapping[str, Facts], place: Place) -> OpSpec | None:
@@ -36,15 +37,22 @@ def complete(op: OpSpec, kernels: Mapping[str, Facts], place: Place) -> OpSpec |
     if place.errors > errors:
         return None
     require = dict.fromkeys((*op.require, *(each for one in made for each in one.require)))
-    return replace(op, launches=tuple(one.launch for one in made), require=tuple(require))
+    proposals = dict.fromkeys(each for one in made for each in one.proposals)
+    return replace(
+        op,
+        launches=tuple(one.launch for one in made),
+        require=tuple(require),
+        tune=replace(op.tune, proposals=tuple(proposals)),
+    )
 
 
 @dataclass(frozen=True)
 class _Completed:
-    """A launch, and what every call of the op must meet for it."""
+    """A launch, what every call of the op must meet for it, and sizes to tune it with."""
 
     launch: Launch
     require: tuple[Expression, ...]
+    proposals: tuple[Proposal, ...]
 
 
 def _completed(
@@ -65,7 +73,8 @@ def _completed(
     if tuned is None or grid is None:
         return None
     ranks = () if launch.when is not None else (*_ranks(op, facts, sources), *configs.require)
-    return _Completed(replace(_settled(tuned, facts, sources), grid=(grid,)), tuple(ranks))
+    settled = replace(_settled(tuned, facts, sources), grid=(grid,))
+    return _Completed(settled, tuple(ranks), proposals_of(op, facts, sources))
 
 
 def _kernel(op: OpSpec, launch: Launch, kernels: Mapping[str, Facts], place: Place) -> Facts | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,9 +10,8 @@ from kbuild.languages.expression import Expression, ExpressionError, parse, pars
 from kbuild.languages.ninetoothed.facts import Facts
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import Constant, Source
+from kbuild.languages.worker.ninetoothed.wide import FAR
 
-_FAR = 2**31 - 2**20
-"""The first offset that a kernel may not reach with 32 bits: a block has at most 2**20 elements."""
 _WORD = re.compile(
     r"(?P<query>size|stride)\((?P<tensor>\w+), (?P<axis>\d+)\)|(?P<name>[A-Za-z_]\w*)"
 )
@@ -31,10 +31,14 @@ def wide_of(facts: Facts, sources: Mapping[str, Source]) -> Constant:
 def _far(tensor: str, shapes: Sequence[Sequence[int | None]]) -> Iterator[str]:
     axes = range(len(shapes[0]))
     steps = (f"(size({tensor}, {axis}) - 1) * stride({tensor}, {axis})" for axis in axes)
-    yield f"{' + '.join(steps)} >= {_FAR}"
-    if any(size is None for shape in shapes for size in shape):
+    yield f"{' + '.join(steps)} >= {FAR}"
+    if any(None in shape or math.prod(filter(None, shape)) >= FAR for shape in shapes):
         # An expanded tensor has more elements than memory; flattened, they are counted.
-        yield f"numel({tensor}) >= {_FAR}"
+        yield f"numel({tensor}) >= {FAR}"
+    if len(axes) > 1:  # an empty one may have more of everything else than 32 bits say
+        for axis in axes:
+            if any(shape[axis] is None for shape in shapes):
+                yield f"size({tensor}, {axis}) >= {FAR}"
 
 
 def grid_of(facts: Facts, sources: Mapping[str, Source], place: Place) -> Expression | None:

@@ -170,6 +170,16 @@ TuningCase: TypeAlias = "tuple[tuple[str, Extent], ...]"
 
 
 @dataclass(frozen=True)
+class Proposal:
+    """What a kernel says of the sizes that it is made for; the rest is up to whoever tunes it."""
+
+    sizes: tuple[tuple[str, int], ...] = ()
+    """Dimensions that are written into the kernel."""
+    bounds: tuple[tuple[str, int], ...] = ()
+    """The largest that others are meant to be."""
+
+
+@dataclass(frozen=True)
 class Tuning:
     """On what the candidates of an op are measured."""
 
@@ -181,6 +191,8 @@ class Tuning:
     """`module:function` that computes the expected results."""
     rtol: float | None = None
     atol: float | None = None
+    proposals: tuple[Proposal, ...] = ()
+    """The kernel's own words, for ordinary sizes."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import tomli
@@ -11,6 +12,7 @@ from sections import read, text_of
 from kbuild.errors import UsageError
 from kbuild.languages.description import FILE, DescribedKernel, Description, read_description
 from kbuild.languages.spec import Candidate
+from kbuild.languages.spec.values import Proposal
 
 TEXT = text_of(
     let='{ z = "numel(x)", y = "z + 1", a = "y + 1" }',
@@ -49,9 +51,17 @@ def test_candidates_of_the_kernel_itself():
     assert op.launches[0].candidates == own
 
 
-def test_what_times_depend_on():
-    from dataclasses import replace
+def test_proposed_sizes_come_along():
+    proposals = (Proposal((("N", 512),)), Proposal((), (("N", 1 << 20),)))
+    (kernel,) = described().kernels
+    one = Description("n", (replace(kernel, proposals=(("k", proposals),)),))
+    found = Description.from_json(json.loads(one.text()))
+    assert found == one
+    assert found.kernels[0].ops()[0].tune.proposals == proposals
+    assert found.measured() == replace(one, kernels=(kernel,)).measured()
 
+
+def test_what_times_depend_on():
     one = described()
     assert replace(one, namespace="_k_cuda_2").measured() == one.measured()
     assert described(TEXT.replace("[1, 2]", "[3]")).measured() == one.measured()

@@ -14,10 +14,12 @@ from kbuild.languages.ninetoothed.language import NineToothed
 from kbuild.languages.shipped import shipped
 from kbuild.languages.spec import KernelParameter, bind
 from kbuild.languages.spec.place import Place
+from kbuild.languages.spec.values import Proposal
 from kbuild.languages.target import Target
 
 BLOCKS = [config(block=block) for block in (64, 128)]
 SQUARE = {name: tensor(512, 512) for name in ("x", "y", "out")}
+SIZED = {name: tensor(512) for name in ("x", "y", "out")}
 MATRICES = '{ x = ["M", "K"], y = ["K", "N"], out = ["M", "N"] }'
 
 
@@ -89,6 +91,9 @@ def test_every_parameter_is_bound():
         ((1,), (2**40,), 0),
         ((2**31,), (1,), 1),
         ((2**31,), (0,), 1),
+        ((2**31 - 1,), (1,), 1),
+        ((2**31 - 2**20,), (1,), 1),
+        ((2**31 - 2**20 - 1,), (1,), 0),
     ],
     ids=str,
 )
@@ -110,6 +115,33 @@ def test_64_bits_count_the_elements_of_an_expanded_matrix():
         values |= {f"size({name}, {axis})": 2**16, f"stride({name}, {axis})": 0}
     assert constant.expression.evaluate(values) == 0
     assert constant.expression.evaluate({**values, "numel(x)": 2**32}) == 1
+    # One without elements still says how many columns it has.
+    empty = {"numel(x)": 0, "size(x, 0)": 0, "size(x, 1)": 2**32}
+    assert constant.expression.evaluate({**values, **empty}) == 1
+
+
+@pytest.mark.parametrize(("side", "asked"), [(2**15, False), (2**16, True)])
+def test_64_bits_count_elements_that_the_kernel_knows(side, asked):
+    square = {name: tensor(side, side) for name in ("x", "y", "out")}
+    (constant,) = completed(config(square), shapes=MATRICES)[0].launches[0].constants
+    assert ("numel(x)" in str(constant.expression)) == asked
+
+
+def test_sizes_in_configs_are_proposed_for_tuning():
+    sizes = {m: {name: tensor(m, m) for name in ("x", "y", "out")} for m in (256, 512)}
+    configs = [config(sizes[m], m=m, block=b) for m in (256, 512) for b in (1, 2)]
+    op, _ = completed(*configs, shapes=MATRICES)
+    assert op.tune.proposals == tuple(Proposal((("M", m), ("K", m), ("N", m))) for m in (256, 512))
+
+
+def test_bounds_are_proposed_for_tuning():
+    bounds = {"x": [1 << 20], "y": [1 << 24], "out": None}
+    bounded = {name: tensor(None, bounds=bound) for name, bound in bounds.items()}
+    op, _ = completed(config(bounded))
+    assert op.tune.proposals == (Proposal((), (("N", 1 << 20),)),)
+    op, _ = completed(config(bounded), config(SIZED, m=512))
+    assert op.tune.proposals == (Proposal((), (("N", 1 << 20),)), Proposal((("N", 512),)))
+    assert completed()[0].tune.proposals == ()
 
 
 @pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 1000])

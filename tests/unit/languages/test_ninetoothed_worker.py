@@ -124,7 +124,7 @@ def test_a_constant_tensor_is_written_into_the_call():
     tensors = {"out": tensor(None), "alpha": tensor(dtype="fp32", constant=True, value=2.5)}
     names, body = entry(merged(config(tensors)).text)
     assert "alpha" not in names
-    assert "2.5)" in body
+    assert "2.5, wide)" in body
 
 
 def test_text_that_depends_on_a_dtype_is_chosen_by_it():
@@ -185,3 +185,59 @@ def test_parameters_that_would_have_one_name():
 def test_bounds_are_kept_for_tuning():
     one = {"x": tensor(None, bounds=[1 << 20]), "out": tensor(None)}
     assert merged(config(one)).facts["tensors"]["x"]["bounds"] == [1 << 20]
+
+
+POSITIONS = """\
+pid = triton.language.program_id(0)
+    at = pid * 512 + triton.language.arange(0, 512)
+    for k in range(8):
+        value = triton.language.load(p_x + (pid * 512 + triton.language.arange(0, 512)[:,]), \
+mask=triton.language.arange(0, 512) < 5, other=triton.language.arange(0, 512))
+        triton.language.store(p_out + triton.language.arange(0, 512), \
+value + triton.language.arange(0, 512), mask=triton.language.arange(0, 512) < 5)
+"""
+ARANGE = "triton.language.arange(0, 512)"
+LONG = f"tl.cast({ARANGE}, tl.int64) if wide else {ARANGE}"
+
+
+def callee(*configs):
+    """The function of the first config."""
+    functions = ast.parse(merged(*configs).text).body
+    (found,) = (one for one in functions if isinstance(one, ast.FunctionDef) and one.name == "k_0")
+    return [arg.arg for arg in found.args.args], ast.unparse(found)
+
+
+def test_positions_have_64_bits_where_sizes_have():
+    names, body = callee(config(text=POSITIONS))
+    assert names[-1] == "wide"
+    number = "triton.language.program_id(0)"
+    assert f"pid = tl.cast({number}, tl.int64) if wide else {number}" in body
+    assert f"p_x + (pid * 512 + ({LONG})[:,])" in body
+    assert f"p_out + ({LONG})" in body
+    assert body.count(f"mask=({LONG}) < 5") == 2
+
+
+def test_the_applications_own_numbers_stay():
+    """Random numbers, for one, depend on how many bits their positions have."""
+    _, body = callee(config(text=POSITIONS))
+    assert f"at = pid * 512 + {ARANGE}" in body
+    assert f"other={ARANGE})" in body
+    assert f"value + {ARANGE}" in body
+    assert "for k in range(8):" in body
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_long"),
+    [((2**31,), True), ((2**16, 2**16), True), ((2**31 - 2**20,), True), ((2**30, None), False)],
+)
+def test_loops_over_sizes_that_32_bits_do_not_count(sizes, is_long):
+    text = "for k in range(2, 8, 3):\n        pass"
+    _, body = callee(config({"x": tensor(*sizes), "out": tensor(None)}, text=text))
+    assert ("in range(2, tl.cast(8, tl.int64) if wide else 8, 3):" in body) == is_long
+
+
+def test_the_constant_of_a_function_does_not_clash():
+    names, body = callee(config(text="wide = 1"))
+    assert names[-1] == "wide_"
+    _, body = entry(merged(config(text="wide = 1")).text)
+    assert "tl.cast(out_stride_0, tl.int32), wide)" in body

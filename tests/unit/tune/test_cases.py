@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sections import example, op_of, said, text_of
 
 from kbuild.languages.spec import Tuning
+from kbuild.languages.spec.values import Proposal
 from kbuild.tune.cases import NoCase, make_case
 from kbuild.tune.jobs import is_made_for
 from kbuild.tune.ordinary import MOST_BYTES, cases_of, ordinary
@@ -156,6 +159,33 @@ class TestOrdinary:
         cases, left_out = cases_of(op, DTYPES, {"sm_count()": 132})
         assert cases == []
         assert [reason for _, reason in left_out] == ["`N == 3` does not hold"]
+
+    @pytest.mark.parametrize(
+        ("proposal", "sizes"),
+        [
+            (Proposal((("N", 512),)), {512}),
+            (Proposal((), (("N", 1 << 10),)), {64, 256, 1024}),
+            (Proposal((), (("N", 100),)), {64}),
+            (Proposal((), (("N", 33),)), {32}),
+            (Proposal(), {64, 256, 1024, 4096, 16384}),
+        ],
+        ids=str,
+    )
+    def test_what_the_kernel_proposes(self, proposal, sizes):
+        op = op_of(text_of(key='["N"]'))
+        op = replace(op, tune=replace(op.tune, proposals=(proposal,)))
+        cases, left_out = cases_of(op, DTYPES, {"sm_count()": 132})
+        assert {found.key for found in cases} == {(n,) for n in sizes}
+        assert left_out == []
+
+    def test_sizes_that_are_all_proposed(self):
+        op = op_of(text_of(shapes='{ x = ["M", "N"], w = ["N"], b = ["N"], out = "x" }'))
+        op = replace(op, tune=Tuning(proposals=tuple(
+            Proposal((("M", m), ("N", 1 << 20))) for m in (512, 4096)
+        )))  # fmt: skip
+        assert list(ordinary(op)) == [(("M", m), ("N", 1 << 20)) for m in (512, 4096)]
+        cases, _ = cases_of(op, DTYPES, {"sm_count()": 132})
+        assert [dict(one.said)["M"] for one in cases] == [512]  # the least, though it is large
 
     def test_many_dimensions_are_all_equal(self):
         op = op_of(

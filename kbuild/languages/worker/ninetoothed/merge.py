@@ -2,7 +2,7 @@
 
 A config becomes a function of its own, as NineToothed's generator wrote it. One function with names
 that do not change calls them: `block_size == 512` is decided when it is compiled, and so is whether
-sizes and strides have 32 bits or 64. Needs nothing but Python.
+sizes, strides and positions have 32 bits or 64. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kbuild.languages.worker.ninetoothed.module import Entry, Variant, module, named
+from kbuild.languages.worker.ninetoothed.module import Entry, Variant, free, module, named
 from kbuild.languages.worker.protocol import RefusalError
 
 TRITON = {
@@ -48,8 +48,8 @@ def merge(name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) 
     _judge(name, configs)
     parameters = list(_parameters(configs))
     taken = {one["name"] for one in parameters} | set(configs[0]["tensors"]) | set(_OPTIONS)
-    constants = {one: _free(one, taken) for one in _constants(meta, configs)}
-    wide = _free(WIDE, taken)
+    constants = {one: free(one, taken) for one in _constants(meta, configs)}
+    wide = free(WIDE, taken)
     variants = _variants(name, constants, configs)
     names = [one["name"] for one in parameters]
     entry = Entry(name, names, list(constants.values()), wide, variants)
@@ -118,13 +118,6 @@ def _constants(meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> lis
         return any(type(one) is not type(values[0]) or one != values[0] for one in values)
 
     return [name for name in names if name in meta or differs(name)]
-
-
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def _variants(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kbuild.languages.worker.ninetoothed.wide import has_long_loops, widened
 from kbuild.languages.worker.protocol import RefusalError
 
 _HEAD = "import triton\nimport triton.language\nimport triton.language as tl\n"
@@ -56,7 +58,7 @@ def module(entry: Entry, configs: Sequence[Mapping[str, Any]]) -> str:
         RefusalError: two of these would have one name.
     """
     imports = dict.fromkeys(line for config in configs for line in config["imports"])
-    functions = {one.callee: _renamed(one.config, one.callee) for one in entry.variants}
+    functions = {one.callee: _function(one.config, one.callee) for one in entry.variants}
     helpers = _helpers({entry.name, *functions}, configs)
     parts = [
         _HEAD + "".join(f"{line}\n" for line in imports if line not in _HEAD),
@@ -76,9 +78,24 @@ def _helpers(taken: Collection[str], configs: Sequence[Mapping[str, Any]]) -> di
     return found
 
 
-def _renamed(config: Mapping[str, Any], callee: str) -> str:
-    before, _, behind = str(config["source"]).partition(f"def {config['function']}(")
-    return f"{before}def {callee}({behind}"
+def _function(config: Mapping[str, Any], callee: str) -> str:
+    """A config's own function, which is told as its last argument how many bits it needs."""
+    (function,) = ast.parse(config["source"]).body
+    if not isinstance(function, ast.FunctionDef):  # pragma: no cover - the generator wrote one
+        raise RefusalError(f"`{config['function']}` is no function")
+    function.name = callee
+    names = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}
+    wide = free("wide", names | {one.arg for one in function.args.args})
+    widened(function, wide, loops=has_long_loops(config))
+    return ast.unparse(function)
+
+
+def free(name: str, taken: set[str]) -> str:
+    """The name, or one like it that is not taken yet; it is taken afterwards."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def _passed(config: Mapping[str, Any], wide: str) -> Iterator[str]:
@@ -90,3 +107,4 @@ def _passed(config: Mapping[str, Any], wide: str) -> Iterator[str]:
             yield repr(config["tensors"][one["tensor"]]["value"])
         else:
             yield word
+    yield wide

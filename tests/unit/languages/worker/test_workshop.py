@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,16 @@ def test_ops_share_what_is_the_same(bench: Shop):
     made = bench.compile(unit(1, op="a"), unit(1, op="b"), unit(2, op="b"))
     assert [one.unit.op for one in made] == ["a", "b", "b"]
     assert sorted(bench.numbers()) == ["1", "2"]
+
+
+def test_names_of_dimensions_are_of_no_account(bench: Shop):
+    """The request has the types that follow from them."""
+    named = [
+        replace(unit(1), scalars=((n, "int"),), args=(("n", f"size({n})"),)) for n in ("M", "N")
+    ]
+    made = bench.compile(*named)
+    assert [one.unit for one in made] == named
+    assert bench.numbers() == ["1"]
 
 
 def test_the_switch_of_the_cache(tmp_path):

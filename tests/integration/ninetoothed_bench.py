@@ -1,0 +1,37 @@
+"""Kernels in NineToothed, compiled as a build compiles them, without a project around them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import tomli
+from triton_bench import Kernel, Shop
+
+from kbuild.languages.base import LANGUAGES
+from kbuild.languages.compiled import Compiled
+from kbuild.languages.spec import bind, read_section
+from kbuild.languages.spec.place import Place
+from kbuild.languages.target import Target
+
+PINS = ("ninetoothed==0.26.0", "triton==3.9.0")
+
+
+def compile_wide(shop: Shop, project: Path, name: str, target: str) -> tuple[Compiled, ...]:
+    """What a project's first op runs where 32 bits are too few: its first candidate's images."""
+    section = tomli.loads((project / "build.toml").read_text())["kernel"][name]
+    reading = read_section(name, section)
+    assert reading.issues == ()
+    kernel = Kernel(tuple(section["src"]), PINS, name=name, language="ninetoothed")
+    shop.write({path: (project / path).read_text() for path in section["src"]})
+    functions = shop.workshop.describe(kernel, shop.folder)
+    language, place = LANGUAGES.get("ninetoothed"), Place(())
+    op = language.complete(reading.ops[0], functions, place)
+    assert op is not None, place.issues
+    (launch,) = op.launches
+    bound = bind(op, launch, {name: functions[name].parameters}, place)
+    assert bound is not None, place.issues
+    first = replace(op, launches=(replace(launch, candidates=launch.candidates[:1]),))
+    units = language.expand(first, (Target.parse(target),))
+    wanted = [(unit, bound) for unit in units if dict(unit.constants)["wide"]]
+    return shop.workshop.compile(kernel, shop.folder, wanted, note=shop.notes.append)
