@@ -37,10 +37,10 @@ def test_the_fastest():
     assert found.gain == pytest.approx(1.0)
 
 
-def test_the_default_stays_within_the_noise():
-    assert result(Outcome({0: 10.09, 1: 10.0}, default=0)).winner == 0
-    assert result(Outcome({0: 10.2, 1: 10.0}, default=0)).winner == 1
-    assert result(Outcome({0: 10.0, 1: 10.09}, default=1)).winner == 1
+def test_the_default_stays_where_nothing_is_worth_its_images():
+    assert result(Outcome({0: 10.29, 1: 10.0}, default=0)).winner == 0
+    assert result(Outcome({0: 10.4, 1: 10.0}, default=0)).winner == 1
+    assert result(Outcome({0: 10.0, 1: 10.29}, default=1)).winner == 1
 
 
 def test_several_calls_with_one_key():
