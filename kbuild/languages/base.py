@@ -1,4 +1,4 @@
-"""What a language answers: for what it compiles, what its environment holds, what a unit asks for."""
+"""What a language answers: what it compiles for, what its environment holds, what a unit asks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Language:
 
     name: ClassVar[str]
     worker: ClassVar[str]
-    """The module in `kbuild.languages.worker` that compiles."""
+    """What compiles: a module of `kbuild.languages.worker`, or the path of a file `*.py`."""
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """Why this toolchain cannot be used; None when it can.

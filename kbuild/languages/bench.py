@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kbuild.build.budget import Run
 from kbuild.build.unit.ledger import Ledger
@@ -21,14 +21,15 @@ from kbuild.languages.releases import most_shared
 from kbuild.languages.unit import Unit
 from kbuild.languages.workplace import Workplace
 
+T = TypeVar("T")
 _ATTEMPTS = 2
 _PATIENCE = 600.0
 """Seconds that one unit may take."""
 _WEIGHT = 600
-"""MiB of a worker that has compiled nothing yet; what one was seen to hold counts when it is more."""
+"""MiB of a worker that has compiled nothing yet; what one was seen to hold counts if it is more."""
 _LAST_WORDS = 12
 """Lines of a dead worker's that are shown."""
-_LAUNCHED = ("profile_scratch",)
+_UNUSED = ("profile_scratch",)
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class Bench:
         self,
         asked: Asked,
         what: str,
-        read: Callable[[Mapping[str, Any], Conversation], Any],
-    ) -> Any:
+        read: Callable[[Mapping[str, Any], Conversation], T | Refusal],
+    ) -> T | Refusal:
         deaths: list[WorkerDiedError] = []
         while len(deaths) < _ATTEMPTS:
             try:
@@ -123,7 +124,7 @@ class Bench:
 
 def made_of(answer: Mapping[str, Any], code: bytes, place: Workplace, unit: Unit) -> Made | Refusal:
     """What a worker compiled, unless it is of no use."""
-    facts = {name: value for name, value in answer.items() if name not in _LAUNCHED}
+    facts = {name: value for name, value in answer.items() if name not in _UNUSED}
     if not code:
         return Refusal("the compiler made an empty image")
     if answer.get("profile_scratch"):

@@ -1,7 +1,7 @@
 """Images and descriptions that were made before.
 
-Images lie among the objects that compilers made (`kbuild.build.objectcache`), and are kept within the
-same bounds:
+Images lie among the objects that compilers made (`kbuild.build.objectcache`), and are kept within
+the same bounds:
 
     <cache>/objects/<kk>/<key>/image.d     the image's facts, and the digest of its code
                               image.o     the code

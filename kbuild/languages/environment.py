@@ -1,7 +1,7 @@
 """The environment of a DSL: its pinned wheels, unpacked once into kbuild's store.
 
-Nothing is resolved: a section pins what is installed, and nothing else is. The entry's name says pins
-and interpreter; the bytes are checked against the index's SHA-256 and each wheel's RECORD.
+Nothing is resolved: a section pins what is installed, and nothing else is. The entry's name says
+pins and interpreter; the bytes are checked against the index's SHA-256 and each wheel's RECORD.
 """
 
 from __future__ import annotations

@@ -91,9 +91,13 @@ def snapshot(kernel: Kernel, root: Path) -> Snapshot:
 
 def toolchain(pins: Sequence[str], programs: Mapping[str, str]) -> dict[str, str]:
     """Everything that compiles: distributions, assembler, interpreter, and kbuild's own worker."""
-    versions = {name: version for name, _, version in (pin.partition("==") for pin in pins)}
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return {**versions, **programs, "python": python, "worker": _worker()}
+    return {**versions_of(pins), **programs, "python": python, "worker": _worker()}
+
+
+def versions_of(pins: Sequence[str]) -> dict[str, str]:
+    """Distribution -> version."""
+    return {name: version for name, _, version in (pin.partition("==") for pin in pins)}
 
 
 def digest(value: Any) -> str:

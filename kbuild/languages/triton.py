@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.backends.capability import Capability
@@ -35,6 +35,12 @@ TYPES = {
     "uint64": "u64",
 }
 """Torch's names of dtypes -> Triton's."""
+_LANGUAGE = {dtype: dtype for dtype in TYPES} | {
+    "float8_e4m3fn": "float8e4nv",
+    "float8_e5m2": "float8e5",
+    "bool": "int1",
+}
+"""Torch's names of dtypes -> those of `triton.language`."""
 _PIN = re.compile(r"triton==(?P<version>\d+\.\d+(?:\.\d+)*)")
 _DEFAULT = {"cuda": ("8.0+PTX", "9.0", "10.0", "12.0"), "rocm": ("gfx90a", "gfx942", "gfx1100")}
 """Archs where the section says none. 8.6 and 8.9 run the code for 8.0, what is newer its PTX."""
@@ -89,19 +95,22 @@ class Triton(Language):
 
     def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
         """See `Language.request`."""
-        types = dict(_types(unit, bound))
-        known = set(bound.constants)
-        constants: dict[str, Any] = {name: v for name, v in unit.constants if name in known}
-        constants |= {name: None for name, type_ in types.items() if type_ == "none"}
-        pointers = [name for name, type_ in types.items() if type_.startswith("*")]
+        dtypes = {name: {"dtype": _LANGUAGE[dtype]} for name, dtype in unit.dtype_constants}
+        constants = {**dict(unit.constants), **dtypes}
+        types = {name: _type(name, source, unit) for name, source in bound.arguments}
+        pointers = [
+            name
+            for name, source in bound.flat()
+            if source.kind == "tensor" and source.name not in unit.absent
+        ]
         return {
             "function": bound.function,
-            "types": {name: type_ for name, type_ in types.items() if type_ != "none"},
-            "constants": constants,
+            "types": types,
+            "constants": {name: constants[name] for name in bound.constants if name in constants},
             "divisible": [*pointers, *unit.divisible] if unit.aligned else [],
             "ones": list(unit.ones),
             "options": dict(unit.options),
-            "target": worker_target(unit.target),
+            "target": _words(unit.target),
         }
 
 
@@ -111,7 +120,7 @@ def version_of(pins: Sequence[str]) -> str | None:
     return next((match["version"] for match in matches if match), None)
 
 
-def worker_target(target: Target) -> dict[str, Any]:
+def _words(target: Target) -> dict[str, Any]:
     """The target in Triton's words: backend, arch, warp size, and the kind of code."""
     capability = target.capability
     if capability is None:
@@ -124,14 +133,17 @@ def worker_target(target: Target) -> dict[str, Any]:
 
 def _resolve(arch: str, able: Sequence[str], release: Release) -> tuple[tuple[Target, ...], str]:
     """The targets of one arch, and what there is to say of it."""
-    if arch.startswith("gfx"):
-        if arch not in able:
-            return (), f"{arch}: {release} does not compile for it; left out"
-        return (Target.parse(arch),), ""
-    wanted = Capability.parse(arch)
-    number = f"{wanted.major}.{wanted.minor}"
+    is_amd = arch.startswith("gfx")
+    wanted = None if is_amd else Capability.parse(arch)
+    number = f"{wanted.major}.{wanted.minor}" if wanted else arch
     if number not in able:
         return (), f"{arch}: {release} does not compile for it here; left out"
+    if wanted is None:
+        return (Target.parse(arch),), ""
+    return _of_capability(arch, wanted, number)
+
+
+def _of_capability(arch: str, wanted: Capability, number: str) -> tuple[tuple[Target, ...], str]:
     plain = f"sm_{wanted.major}{wanted.minor}"
     if Version.parse(number) < _ONE_CHIP:
         code = Target(plain, "cubin")
@@ -145,17 +157,22 @@ def _resolve(arch: str, able: Sequence[str], release: Release) -> tuple[tuple[Ta
     return (code,), ""
 
 
-def _types(unit: Unit, bound: Bound) -> Iterator[tuple[str, str]]:
-    """Every argument that is no constant with its type; `none` for a tensor that is None."""
-    for name, source in bound.arguments:
-        if source.kind == "tensor":
-            absent = source.name in unit.absent
-            yield name, "none" if absent else "*" + TYPES[dict(unit.dtypes)[source.name]]
-        else:
-            yield name, _scalar(name, source, unit)
-
-
-def _scalar(name: str, source: Source, unit: Unit) -> str:
+def _type(name: str, source: Source, unit: Unit) -> str | list[str]:
+    """Triton's type of an argument; `none` for a tensor that is None, a list for a tuple."""
+    if source.kind == "tuple":
+        items = (_type(f"{name}.{index}", item, unit) for index, item in enumerate(source.items))
+        return [item for item in items if isinstance(item, str)]
+    if source.kind in {"tensor", "descriptor"}:
+        return _tensor(source, unit)
     if source.kind == "int":
         return "i64" if name in unit.int64 else "i32"
     return {"float": "fp32", "bool": "u1"}[source.kind]
+
+
+def _tensor(source: Source, unit: Unit) -> str:
+    if source.name in unit.absent:
+        return "none"
+    type_ = TYPES[dict(unit.dtypes)[source.name]]
+    if source.kind == "tensor":
+        return f"*{type_}"
+    return f"tensordesc<{type_}{list(source.block_shape(unit.constants))}>"

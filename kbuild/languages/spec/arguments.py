@@ -88,8 +88,7 @@ def bind(
     parameters = functions[name]
     plain = [one.name for one in parameters if not one.is_constant]
     constants = [one.name for one in parameters if one.is_constant]
-    needed = [one.name for one in parameters if one.is_constant and not one.has_value]
-    _judge_constants(launch, name, plain, constants, needed, place)
+    _judge_constants(launch, name, parameters, place)
     _judge_open(op, launch, name, constants, place)
     written = dict(launch.args)
     for other in written.keys() - set(plain):
@@ -143,13 +142,11 @@ def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
 
 
 def _judge_constants(
-    launch: Launch,
-    function: str,
-    plain: Sequence[str],
-    constants: Sequence[str],
-    needed: Sequence[str],
-    place: Place,
+    launch: Launch, function: str, parameters: Sequence[KernelParameter], place: Place
 ) -> None:
+    plain = [one.name for one in parameters if not one.is_constant]
+    constants = [one.name for one in parameters if one.is_constant]
+    needed = [one.name for one in parameters if one.is_constant and not one.has_value]
     own = {constant.name for constant in launch.constants}
     sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
     known = own.union(*sets)

@@ -1,9 +1,10 @@
-"""Started as a script: `__main__.py <language's module> <environment> <descriptor of the life line>`."""
+"""Started as a script with a language's module, an environment, and the life line's descriptor."""
 
 from __future__ import annotations
 
 import fcntl
 import importlib
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -22,8 +23,7 @@ def main() -> None:
     sys.path[0] = environment  # in place of this script's folder
     _name_packages()
     protocol = importlib.import_module("kbuild.languages.worker.protocol")
-    module = importlib.import_module(f"kbuild.languages.worker.{language}")
-    protocol.serve(module.Compiler(environment), requests, answers)
+    protocol.serve(_module(language).Compiler(), requests, answers)
 
 
 def _die_with(life: int) -> None:
@@ -38,6 +38,18 @@ def _die_with(life: int) -> None:
     except BlockingIOError:
         return
     sys.exit(0)  # it was gone before
+
+
+def _module(language: str) -> ModuleType:
+    """A module of this package, or the file of a distribution that brings a language."""
+    if not language.endswith(".py"):
+        return importlib.import_module(f"kbuild.languages.worker.{language}")
+    spec = importlib.util.spec_from_file_location("kbuild_language", language)
+    if spec is None or spec.loader is None:
+        raise ImportError(language)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _name_packages() -> None:

@@ -13,7 +13,7 @@ _UNSET: dict[str, Any] = {"num_ctas": 1, "maxnreg": None}
 """Options that say nothing with these values."""
 
 
-class Unknown(Exception):
+class UnknownError(Exception):
     """A function of the author's asks for what only a call knows."""
 
     def __init__(self, name: str) -> None:
@@ -25,12 +25,22 @@ class Known(dict[str, Any]):
     """Arguments as far as they are known when a function is compiled."""
 
     def __missing__(self, name: str) -> Any:
-        raise Unknown(name)
+        raise UnknownError(name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Refuse to guess, unlike a dictionary."""
         del default
         return self[name]
+
+
+class TensorStandin:
+    """A tensor where a call is not known: it is there, and that is all."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnknownError(f"{self._name}.{name}")
 
 
 class Kernel:
@@ -40,7 +50,7 @@ class Kernel:
         self.name = name
         self.tuners: list[Any] = []
         self.heuristics: list[Mapping[str, Any]] = []
-        while not _is_plain(outer):
+        while not is_plain(outer):
             if hasattr(outer, "configs"):
                 self.tuners.append(outer)
             elif hasattr(outer, "values"):
@@ -106,17 +116,18 @@ def kernels(module: ModuleType, owns: Any) -> dict[str, Kernel]:
 
 
 def _innermost(value: Any) -> Any:
-    while not _is_plain(value):
+    while not is_plain(value):
         value = value.fn
     return value
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Whether it is a function of `@triton.jit`, with nothing around it."""
     return type(value).__name__ == "JITFunction"
 
 
 def _is_kernel(value: Any) -> bool:
-    return _is_plain(value) or type(value).__name__ in {"Autotuner", "Heuristics"}
+    return is_plain(value) or type(value).__name__ in {"Autotuner", "Heuristics"}
 
 
 def _parameter(parameter: Any) -> dict[str, Any]:
@@ -139,7 +150,7 @@ def _pruned(tuner: Any) -> tuple[Sequence[Any], list[str]]:
         return tuner.configs, notes
     try:
         return list(prune(list(tuner.configs), Known())), notes
-    except Unknown as unknown:
+    except UnknownError as unknown:
         why = f"asks for `{unknown.name}`"
     except Exception as error:  # noqa: BLE001 - the author's code
         why = f"says {type(error).__name__}: {error}"

@@ -12,7 +12,7 @@ _IDLE = 60.0
 """Seconds without a request after which a worker gives its memory back."""
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """What was asked for cannot be made, in words for the author of the kernel."""
 
     def __init__(self, message: str, *, file: str = "", line: int = 0, hint: str = "") -> None:
@@ -60,5 +60,5 @@ def _answer(compiler: Answering, request: Mapping[str, Any]) -> Mapping[str, Any
     perform = {"describe": compiler.describe, "compile": compiler.compile}[request["ask"]]
     try:
         return {"id": request["id"], "answer": perform(request)}
-    except Refusal as refusal:
+    except RefusalError as refusal:
         return {"id": request["id"], "refusal": refusal.to_json()}

@@ -9,15 +9,16 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
-from kbuild.languages.worker.protocol import Refusal
+from kbuild.languages.worker.protocol import RefusalError
 
 
-class Sources:
+class Sources(Loader, MetaPathFinder):
     """One state of a project's sources, below a folder."""
 
     def __init__(self, folder: str, files: Sequence[str]) -> None:
@@ -47,29 +48,31 @@ class Sources:
         """The first source, imported.
 
         Raises:
-            Refusal: it cannot be.
+            RefusalError: it cannot be.
         """
         try:
             return importlib.import_module(self.first)
-        except Refusal:
+        except RefusalError:
             raise
         except SyntaxError as error:
             file = self.relative(error.filename or "")
-            raise Refusal(str(error.msg), file=file, line=error.lineno or 0) from error
+            raise RefusalError(str(error.msg), file=file, line=error.lineno or 0) from error
         except Exception as error:
             raise self.refusal(error) from error
 
-    def refusal(self, error: BaseException) -> Refusal:
+    def refusal(self, error: BaseException) -> RefusalError:
         """What went wrong while the author's code ran, at its last line that did."""
         own = [
             frame
             for frame in traceback.extract_tb(error.__traceback__)
             if frame.filename in self._files.values()
         ]
-        place = {"file": own[-1].filename, "line": own[-1].lineno or 0} if own else {}
+        refusal = RefusalError(f"{type(error).__name__}: {error}")
         if isinstance(error, ModuleNotFoundError):
-            return Refusal(str(error), hint=self._missing(error.name or ""), **place)
-        return Refusal(f"{type(error).__name__}: {error}", **place)
+            refusal = RefusalError(str(error), hint=self._missing(error.name or ""))
+        if own:
+            refusal.file, refusal.line = own[-1].filename, own[-1].lineno or 0
+        return refusal
 
     def relative(self, file: str) -> str:
         """A file's name in the project."""
@@ -111,7 +114,7 @@ def module_name(file: str) -> str:
     plain = [index for index, part in enumerate(parts) if not part.isidentifier()]
     parts = parts[plain[-1] + 1 :] if plain else parts
     if not parts:
-        raise Refusal(f"`{file}` cannot be imported by that name", hint="rename it")
+        raise RefusalError(f"`{file}` cannot be imported by that name", hint="rename it")
     if parts[0] in sys.stdlib_module_names or _is_installed(parts[0]):
         parts[0] += "_"
     return ".".join(parts)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from kbuild.languages.worker.protocol import Refusal
+from kbuild.languages.worker.protocol import RefusalError
 
 NAMES = ("torch", "numpy")
 _VERSIONS = {"torch": "2.9.0+none", "numpy": "2.0.0+none"}
@@ -82,7 +83,7 @@ class Name:
     def __getitem__(self, key: object) -> Any:
         return self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002, D102
         inner = self._path.partition(".")[2]
         if inner in _ABSENT:
             return _ABSENT[inner]
@@ -90,7 +91,7 @@ class Name:
             return _decorated(args)
         if self.__name__ in {"finfo", "iinfo"} and args:
             return _limits(args[0])
-        raise Refusal(
+        raise RefusalError(
             f"`{self._path}()` needs the real {self._path.partition('.')[0]}, "
             "which is not there when a kernel is compiled",
             hint="put it into a function that the kernels' module does not call when imported",
@@ -113,7 +114,7 @@ class _Module(ModuleType):
         return _attribute(f"{self.__name__}.{name}")
 
 
-class Standins:
+class Standins(Loader, MetaPathFinder):
     """Finds modules of what is not installed."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -172,7 +173,7 @@ def _limits(kind: Any) -> _Limits:
         return _Limits(max=largest, min=-largest, eps=eps, tiny=tiny, bits=bits)
     bits = DTYPES.get(name, 0) * 8
     if not bits or "int" not in name:
-        raise Refusal(f"the limits of `{kind}` are not known without the real module")
+        raise RefusalError(f"the limits of `{kind}` are not known without the real module")
     if name.startswith("u"):
         return _Limits(max=2**bits - 1, min=0, bits=bits)
     return _Limits(max=2 ** (bits - 1) - 1, min=-(2 ** (bits - 1)), bits=bits)

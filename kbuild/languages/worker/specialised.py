@@ -1,0 +1,189 @@
+"""One compilation of a Triton function: what is told to Triton, and what it makes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import triton  # type: ignore[import-not-found]
+import triton.language as tl  # type: ignore[import-not-found]
+from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
+from triton.compiler import ASTSource  # type: ignore[import-not-found]
+
+from kbuild.languages.worker import parameters
+from kbuild.languages.worker.functions import Kernel, Known, TensorStandin, UnknownError
+from kbuild.languages.worker.protocol import RefusalError
+
+_DIVISIBILITY = [["tt.divisibility", 16]]
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_SPILLS = re.compile(r"(\d+) bytes spill stores")
+_AMD_REGISTERS = re.compile(r"\.vgpr_count:\s+(\d+)")
+_AMD_SPILLS = re.compile(r"\.vgpr_spill_count:\s+(\d+)")
+_CONSTANT = "constexpr"
+
+
+class Specialised:
+    """A function with everything that is known of its calls."""
+
+    def __init__(self, kernel: Kernel, request: Mapping[str, Any]) -> None:
+        self._kernel, self._jit = kernel, kernel.jit
+        self._target = request["target"]
+        self._options = dict(request["options"])
+        if "ptx_version" in self._target:
+            self._options["ptx_version"] = self._target["ptx_version"]
+        self._types: Mapping[str, Any] = request["types"]
+        fixed = _names(self._jit.params, "do_not_specialize")
+        unaligned = fixed | _names(self._jit.params, "do_not_specialize_on_alignment")
+        self._ones = [name for name in request["ones"] if _argument(name) not in fixed]
+        self._divisible = [
+            name
+            for name in request["divisible"]
+            if _argument(name) not in unaligned and name not in self._ones
+        ]
+        self._constants = self._completed(request["constants"])
+
+    def compiled(self) -> Any:
+        """Run Triton's compiler."""
+        names = self._jit.arg_names
+        leaves = self._leaves()
+        values = {self._path(name): _value(value) for name, value in self._constants.items()}
+        values |= {self._path(name): 1 for name in self._ones}
+        values |= {self._path(name): None for name, type_ in leaves.items() if type_ == "none"}
+        signature = {name: self._signature(name, self._types.get(name)) for name in names}
+        attributes = {self._path(name): _DIVISIBILITY for name in self._divisible}
+        source = ASTSource(self._jit, signature, values, attributes)
+        target = GPUTarget(self._target["backend"], self._target["arch"], self._target["warp"])
+        return triton.compile(source, target=target, options=self._options)
+
+    def image(self, compiled: Any, said: str) -> tuple[bytes, dict[str, Any]]:
+        """The code, and what a launcher must know of it.
+
+        Args:
+            compiled: what `compiled` returned.
+            said: what Triton printed meanwhile.
+        """
+        facts = compiled.metadata._asdict()
+        code = compiled.asm[self._target["kind"]]
+        maps = facts.get("tensordesc_meta") or []
+        found = parameters.joined(self._passed(), bool(maps), self._actual(compiled))
+        described = [one["name"] for one in found if one["kind"] == "tensor_map"]
+        return code if isinstance(code, bytes) else code.encode(), {
+            "kind": self._target["kind"],
+            "entry": facts["name"],
+            "parameters": found,
+            "shared": facts["shared"],
+            "threads": facts["num_warps"] * self._target["warp"],
+            "cluster": [facts.get("num_ctas") or 1, 1, 1],
+            "scratch": facts.get("global_scratch_size") or 0,
+            "scratch_align": facts.get("global_scratch_align") or 1,
+            "profile_scratch": facts.get("profile_scratch_size") or 0,
+            "tensor_maps": [
+                parameters.tensor_map(*one) for one in zip(described, maps, strict=False)
+            ],
+            "pdl": bool(facts.get("launch_pdl")),
+            "cooperative": bool(facts.get("launch_cooperative_grid")),
+            **self._resources(compiled, said),
+            "constants": {name: _plain(value) for name, value in self._constants.items()},
+            "divisible": self._divisible,
+            "ones": self._ones,
+            "types": {name: type_ for name, type_ in self._leaves().items() if type_ != "none"},
+        }
+
+    def _leaves(self) -> dict[str, str]:
+        """Every argument with its type, tuples taken apart: `shape.0`."""
+        found: dict[str, str] = {}
+        for name in self._jit.arg_names:
+            type_ = self._types.get(name)
+            if isinstance(type_, list):
+                found.update({f"{name}.{index}": item for index, item in enumerate(type_)})
+            elif type_ is not None:
+                found[name] = type_
+        return found
+
+    def _passed(self) -> list[tuple[str, str]]:
+        """Arguments that the compiled function still has, in order."""
+        dropped = {"none", _CONSTANT}
+        leaves = self._leaves().items()
+        return [(n, type_) for n, type_ in leaves if type_ not in dropped and n not in self._ones]
+
+    def _signature(self, name: str, type_: Any) -> Any:
+        if isinstance(type_, list):
+            items = enumerate(type_)
+            return tuple(self._signature(f"{name}.{index}", item) for index, item in items)
+        return _CONSTANT if type_ in {None, "none"} or name in self._ones else type_
+
+    def _path(self, name: str) -> tuple[int, ...]:
+        argument, *items = name.split(".")
+        return (self._jit.arg_names.index(argument), *map(int, items))
+
+    def _actual(self, compiled: Any) -> list[int]:
+        if self._target["backend"] == "hip":
+            return parameters.of_amdgcn(compiled.asm["amdgcn"])
+        return parameters.of_ptx(compiled.asm["ptx"])
+
+    def _resources(self, compiled: Any, said: str) -> dict[str, int | None]:
+        if self._target["backend"] == "hip":
+            text, patterns = compiled.asm["amdgcn"], (_AMD_REGISTERS, _AMD_SPILLS)
+        else:
+            text, patterns = said, (_REGISTERS, _SPILLS)
+        if self._target["kind"] == "ptx":  # the driver decides
+            text = ""
+        numbers = [match and int(match[1]) for match in (one.search(text) for one in patterns)]
+        return {"registers": numbers[0], "spills": numbers[1]}
+
+    def _completed(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """With heuristics and defaults for what nobody said."""
+        constants = {name: _value(value) for name, value in given.items()}
+        known = {*constants, *self._types}
+        missing = [one for one in self._jit.params if one.name not in known]
+        constants |= self._computed({one.name for one in missing}, constants)
+        for one in missing:
+            if one.name not in constants and not one.has_default:
+                raise RefusalError(f"`{self._kernel.name}`: nothing says what `{one.name}` is")
+            constants.setdefault(one.name, one.default)
+        return constants
+
+    def _computed(self, missing: set[str], constants: Mapping[str, Any]) -> dict[str, Any]:
+        known = Known({**constants, **self._options, **dict.fromkeys(self._ones, 1)})
+        for name, type_ in self._leaves().items():
+            if type_ == "none":
+                known[name] = None
+            elif type_.startswith("*"):
+                known[name] = TensorStandin(name)
+        found: dict[str, Any] = {}
+        for values in self._kernel.heuristics:
+            for name, function in values.items():
+                if name in missing:
+                    found[name] = known[name] = self._evaluated(name, function, known)
+        return found
+
+    def _evaluated(self, name: str, function: Any, known: Known) -> Any:
+        try:
+            return function(known)
+        except UnknownError as unknown:
+            raise RefusalError(
+                f"`{name}` of `{self._kernel.name}` is computed by @triton.heuristics from "
+                f"`{unknown.name}`, which only a call knows",
+                hint=f'write it as an expression: `constants = {{ {name} = "..." }}`',
+            ) from None
+
+
+def _names(params: Any, mark: str) -> set[str]:
+    return {one.name for one in params if getattr(one, mark, False)}
+
+
+def _argument(name: str) -> str:
+    """The argument that a part belongs to."""
+    return name.partition(".")[0]
+
+
+def _value(value: Any) -> Any:
+    """A constant as Triton takes it."""
+    return getattr(tl, value["dtype"]) if isinstance(value, dict) else value
+
+
+def _plain(value: Any) -> Any:
+    """A constant as JSON; what is no number or text by its name."""
+    value = getattr(value, "value", value)
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
