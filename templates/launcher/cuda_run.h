@@ -52,6 +52,36 @@ void* kernel_of(const char* op, const Image& image, const Device& device) {
   return kernel != nullptr ? kernel : load(op, image, device);
 }
 
+[[noreturn]] KBUILD_COLD void wrong_map(const Launch& launch, const Tensor& tensor, const TensorMap& map,
+                                        CuResult result) {
+  const Int last = tensor.dim == map.rank && map.rank > 0 ? tensor.strides[map.rank - 1] : 1;
+  const std::string head = quoted(launch.function) + " copies a tensor of shape " + shape_words(tensor) + " by descriptor: ";
+  if (tensor.dim != map.rank) refuse(launch.op, head + "it must have " + std::to_string(map.rank) + " dimensions");
+  if (last != 1) refuse(launch.op, head + "its last stride must be 1, not " + std::to_string(last));
+  driver_failed(launch.op, "encode the descriptor of a tensor of shape " + shape_words(tensor) +
+                " (its address and its strides in bytes must be divisible by 16)", result);
+}
+
+// A CUtensorMap: dimensions are counted from the last one, strides are in bytes.
+void encode(const Launch& launch, const TensorMap& map, const Tensor& tensor, void* target) {
+  uint64_t sizes[kMostMapDims] = {}, strides[kMostMapDims] = {};
+  uint32_t box[kMostMapDims] = {}, steps[kMostMapDims] = {1, 1, 1, 1, 1};
+  if (driver().encode_tiled == nullptr) refuse(launch.op, "this CUDA driver has no tensor maps");
+  if (tensor.dim != map.rank || tensor.strides[map.rank - 1] != 1) wrong_map(launch, tensor, map, 0);
+  for (int i = 0; i < map.rank; ++i) {
+    const int from = map.rank - 1 - i;
+    sizes[i] = uint64_t(tensor.sizes[from]);
+    box[i] = map.block[from];
+    if (i > 0) strides[i - 1] = uint64_t(tensor.strides[from]) * uint64_t(map.element_size);
+  }
+  if (map.is_padded_fp4) sizes[0] *= 2;
+  constexpr int kNoInterleave = 0, kPromote128 = 2;
+  const CuResult result = driver().encode_tiled(target, map.element_type, uint32_t(map.rank), tensor.data,
+                                                sizes, strides, box, steps, kNoInterleave, map.swizzle,
+                                                kPromote128, map.fills_with_nan ? 1 : 0);
+  if (KBUILD_UNLIKELY(result != 0)) wrong_map(launch, tensor, map, result);
+}
+
 void run(const Launch& launch, const Image& image, const Device& device, const unsigned* grid,
          void** parameters, void* stream) {
   CuLaunchAttribute attributes[4];

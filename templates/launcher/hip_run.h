@@ -22,6 +22,10 @@ void* kernel_of(const char* op, const Image& image, const Device& device) {
   return kernel != nullptr ? kernel : load(op, image, device);
 }
 
+void encode(const Launch& launch, const TensorMap&, const Tensor&, void*) {
+  refuse(launch.op, "HIP has no tensor maps");
+}
+
 void run(const Launch& launch, const Image& image, const Device& device, const unsigned* grid,
          void** parameters, void* stream) {
   void* kernel = kernel_of(launch.op, image, device);

@@ -31,12 +31,28 @@ struct Image {
   bool fast;  // among the images with assumptions
   uint64_t divisible;  // bits of the values that it assumes to be divisible by 16
   uint64_t ones;       // those that it assumes to be 1
+  uint32_t first_map;  // index into `tensor_maps`
+  uint32_t map_count;
+};
+
+constexpr int kMostMapDims = 5;
+
+struct TensorMap {  // a parameter that describes a tensor to the device's copy engine
+  int value;        // whose tensor it is
+  int rank;
+  int element_size;
+  int element_type;
+  int swizzle;
+  bool is_padded_fp4;
+  bool fills_with_nan;
+  uint32_t block[kMostMapDims];
 };
 
 struct Layout {  // which value each parameter of an image gets
   const uint8_t* values;
   int count;
 };
+constexpr uint8_t kMaps = 128;  // numbers from here on are tensor maps
 constexpr uint8_t kScratch = 254;
 constexpr uint8_t kProfile = 255;
 

@@ -7,7 +7,7 @@
 
 // Launch an image unless the grid is empty.
 void start(const Launch& launch, const Image& image, const Device& device, const Int (&wanted)[3],
-           Value* values) {
+           Value* values, const Tensor* const* described) {
   unsigned grid[3];
   Int blocks = 1;
   for (int axis = 0; axis < 3; ++axis) {
@@ -33,12 +33,19 @@ void start(const Launch& launch, const Image& image, const Device& device, const
     memory[0].p = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(data) + align - 1) & ~(align - 1));
   }
   void* parameters[kMostParameters];
+  alignas(64) char maps[kMostMaps][128];
   const Layout& layout = layouts[image.layout];
   for (int i = 0; i < layout.count; ++i) {
     const uint8_t value = layout.values[i];
-    parameters[i] = value < kScratch ? &values[value] : &memory[value - kScratch];
+    parameters[i] = value < kMaps      ? static_cast<void*>(&values[value])
+                    : value < kScratch ? static_cast<void*>(maps[value - kMaps])
+                                       : &memory[value - kScratch];
   }
   const OnDevice here(launch.op, device);
+  for (uint32_t i = 0; i < image.map_count; ++i) {
+    const TensorMap& map = tensor_maps[image.first_map + i];
+    encode(launch, map, *described[map.value], maps[i]);
+  }
   run(launch, image, device, grid, parameters, current_stream(launch.op, device.index));
 }
 

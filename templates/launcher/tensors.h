@@ -56,6 +56,7 @@ struct Tensor {
     if (handle != nullptr) aoti_torch_delete_tensor_object(handle);
   }
   Int itemsize() const { return dtypes[dtype].itemsize; }
+  Int address() const { return Int(reinterpret_cast<intptr_t>(data)); }
 };
 
 // An argument that may be None: a box that holds the tensor, or nothing.

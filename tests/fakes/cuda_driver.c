@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_DEVICES 4
+#define MOST_DEVICES 20
 #define MOST_PLACES 64
 
 struct Device {
@@ -17,8 +17,13 @@ struct Device {
   int major, minor, shared, multiprocessors;
 };
 static struct Device devices[MOST_DEVICES] = {
-    {"Fake 0", 9, 0, 232448, 132}, {"Fake 1", 8, 0, 166912, 108}, {"Fake 2", 8, 6, 101376, 84},
-    {"Fake 3", 12, 0, 101376, 170}};
+    [0] = {"Fake 90", 9, 0, 232448, 132},     [1] = {"Fake 80", 8, 0, 166912, 108},
+    [2] = {"Fake 86", 8, 6, 101376, 84},      [3] = {"Fake 89", 8, 9, 101376, 142},
+    [4] = {"Fake 100", 10, 0, 232448, 148},   [5] = {"Fake 103", 10, 3, 232448, 148},
+    [6] = {"Fake 120", 12, 0, 101376, 170},   [7] = {"Fake 75", 7, 5, 65536, 40},
+    [8] = {"Fake other", 9, 0, 232448, 132},  [9] = {"Fake small", 9, 0, 101376, 132},
+    [10] = {"Fake 121", 12, 1, 101376, 48},   [17] = {"Fake far", 9, 0, 232448, 132},
+};
 static char contexts[MOST_DEVICES];
 static __thread void *current[16];
 static __thread int depth;
@@ -153,6 +158,20 @@ int cuLibraryGetKernel(void **kernel, void *library, const char *name) {
 int cuKernelGetFunction(void **function, void *kernel) {
   if (!depth) return 201;
   *function = kernel;
+  return 0;
+}
+int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *data, const uint64_t *sizes,
+                           const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                           int interleave, int swizzle, int promotion, int fill) {
+  if ((uintptr_t)data % 16 != 0) return 1;
+  char line[512];
+  int at = snprintf(line, sizeof(line), "map type=%d steps=%u interleave=%d swizzle=%d promotion=%d fill=%d", type,
+                    steps[0], interleave, swizzle, promotion, fill);
+  for (uint32_t i = 0; i < rank; i++)
+    at += snprintf(line + at, sizeof(line) - (size_t)at, " %lu/%lu/%u", (unsigned long)sizes[i],
+                   i + 1 < rank ? (unsigned long)strides[i] : 0, box[i]);
+  record("%s\n", line);
+  memset(map, 0x5a, 128);
   return 0;
 }
 int cuKernelSetAttribute(int attribute, int value, void *kernel, int device) {

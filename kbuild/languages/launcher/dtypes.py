@@ -36,6 +36,7 @@ def _group(op: OpSpec, base: DtypeRule) -> Iterator[str]:
     inputs = always + [name for name in inputs if name not in always]
     if inputs:
         yield f"static const char* const supported_{base.tensor}[] = {{{_choices(base)}}};"
+    if len(inputs) > 1:
         yield f"const Tensor* base_{base.tensor} = nullptr;"
     for name in inputs:
         yield from _member(op, base, name, len(always))
@@ -52,7 +53,7 @@ def _member(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterator[str
         f"d = place_of_{base.tensor}(t_{name}.dtype);",
         f"if (KBUILD_UNLIKELY(d < 0)) wrong_dtype(op, {literal(name)}, t_{name}, "
         f"supported_{base.tensor}, {len(base.choices)});",
-        f"{first} = &t_{name};",
+        *([f"{first} = &t_{name};"] if len(names) > 1 else []),
     ]
     same = (
         f"if (KBUILD_UNLIKELY({first}->dtype != t_{name}.dtype)) "
@@ -62,6 +63,8 @@ def _member(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterator[str
         yield from own if name == owner else [same]
     elif always:
         yield f"if (t_{name}.handle != nullptr) {{ {same} }}"
+    elif len(names) == 1:
+        yield f"if (t_{name}.handle != nullptr) {{ {' '.join(own)} }}"
     else:
         yield f"if (t_{name}.handle != nullptr && {first} != nullptr) {{ {same} }}"
         yield f"if (t_{name}.handle != nullptr && {first} == nullptr) {{ {' '.join(own)} }}"

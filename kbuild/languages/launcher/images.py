@@ -9,12 +9,15 @@ from typing import TypeVar
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.image import Image, Parameter
 from kbuild.languages.launcher.text import array, literal
+from kbuild.languages.spec import Bound
 from kbuild.languages.target import Target
 
 _Item = TypeVar("_Item")
 ALIGNMENT = 16
 """Bytes; what the driver wants of an image in memory."""
 _KINDS = {"cubin": "kCubin", "ptx": "kPtx", "hsaco": "kHsaco"}
+_MAPS = 128
+"""Numbers of tensor maps in parameter lists; those of scratch memory follow, see `images.h`."""
 _SCRATCH = {"global_scratch": 254, "profile_scratch": 255}
 
 
@@ -29,7 +32,7 @@ class Slot:
 
 def slot_of(parameter: Parameter) -> Slot:
     """The value that a parameter takes."""
-    if parameter.kind == "pointer":
+    if parameter.kind in ("pointer", "tensor_map"):
         return Slot(parameter.name, "p")
     if parameter.kind == "float":
         return Slot(parameter.name, parameter.type.replace("fp", "f"))
@@ -46,14 +49,21 @@ class Images:
     """Offset, size, shared memory, entry."""
     layouts: list[tuple[int, ...]] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
+    maps: list[str] = field(default_factory=list)
+    """All tensor maps, those of an image together."""
+    most_maps: int = 1
+    """Of one image."""
     _places: dict[bytes, int] = field(default_factory=dict)
 
-    def add(self, compiled: Compiled, slots: Sequence[Slot], *, fast: bool) -> int:
+    def add(
+        self, compiled: Compiled, slots: Sequence[Slot], bound: Bound, *, fast: bool
+    ) -> int:
         """The index of an image.
 
         Args:
             compiled: the image.
             slots: the values of its launch, in their order.
+            bound: where they come from.
             fast: whether it assumes anything.
         """
         image = compiled.image
@@ -67,8 +77,26 @@ class Images:
             "{" + ", ".join(map(str, image.cluster)) + "}",
             *("true" if flag else "false" for flag in (image.pdl, image.cooperative, fast)),
             *(f"UINT64_C({_bits(names, slots):#x})" for names in (image.divisible, image.ones)),
+            str(self._maps(compiled, slots, bound)),
+            str(len(image.tensor_maps)),
         )
         return _index(self.images, "{" + ", ".join(fields) + "}")
+
+    def _maps(self, compiled: Compiled, slots: Sequence[Slot], bound: Bound) -> int:
+        """The place of the first of an image's tensor maps."""
+        own = []
+        for one in compiled.image.tensor_maps:
+            at = slots.index(Slot(one.parameter, "p"))
+            block = "{" + ", ".join(map(str, one.block)) + "}"
+            nan = bound.source(one.parameter).padding == "nan"
+            numbers = (at, len(one.block), one.element_size, one.element_type, one.swizzle)
+            flags = (str(flag).lower() for flag in (one.fp4_padded, nan))
+            own.append("{" + ", ".join((*map(str, numbers), *flags, block)) + "}")
+        if not own:
+            return 0
+        self.most_maps = max(self.most_maps, len(own))
+        self.maps += own
+        return len(self.maps) - len(own)
 
     def _place(self, compiled: Compiled) -> tuple[int, int]:
         end = b"\0" if compiled.image.kind == "ptx" and compiled.code[-1:] != b"\0" else b""
@@ -96,6 +124,8 @@ class Images:
                 *lists,
                 array("Layout", "layouts", layouts),
                 f"constexpr int kMostParameters = {max(1, *map(len, self.layouts))};\n\n",
+                f"constexpr int kMostMaps = {self.most_maps};\n\n",
+                array("TensorMap", "tensor_maps", self.maps),
                 array("Image", "all_images", self.images),
             )
         )
@@ -125,10 +155,14 @@ def _arch(target: Target) -> str:
 
 
 def _layout(image: Image, slots: Sequence[Slot]) -> tuple[int, ...]:
-    return tuple(
-        _SCRATCH[one.kind] if one.kind in _SCRATCH else slots.index(slot_of(one))
-        for one in image.parameters
-    )
+    maps = [one.parameter for one in image.tensor_maps]
+
+    def place(parameter: Parameter) -> int:
+        if parameter.kind == "tensor_map":
+            return _MAPS + maps.index(parameter.name)
+        return _SCRATCH.get(parameter.kind) or slots.index(slot_of(parameter))
+
+    return tuple(place(parameter) for parameter in image.parameters)
 
 
 def _bits(names: frozenset[str], slots: Sequence[Slot]) -> int:

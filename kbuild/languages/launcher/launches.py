@@ -88,7 +88,7 @@ class LaunchCode:
         yield 'Arithmetic checked{""};'
         yield "Fate fate;"
         yield "(void)checked;"
-        when = getattr(self.variants.launched.launch, "when", None)
+        when = self.variants.launched.launch.when
         if when is not None:
             yield "Int wanted = 0;"
             yield from self._evaluated(when, "wanted", "when: ")
@@ -142,7 +142,8 @@ class LaunchCode:
         yield "Int grid[3] = {1, 1, 1};"
         for at, expression in enumerate(self.variants.launched.launch.grid):
             yield from self._evaluated(expression, f"grid[{at}]", "grid: ")
-        yield "start(launch, *image, device, grid, values);"
+        yield from self._described()
+        yield "start(launch, *image, device, grid, values, described);"
         yield "return;"
 
     def _conditions(self) -> Iterator[str]:
@@ -166,11 +167,11 @@ class LaunchCode:
 
     def _values(self) -> Iterator[str]:
         slots = self.variants.slots
-        sources = dict(self.variants.launched.bound.arguments)
+        bound = self.variants.launched.bound
         yield f"Value values[{max(1, len(slots))}];"
         yield "uint64_t divisible = 0, ones = 0;"
         for at, slot in enumerate(slots):
-            yield from self._value(at, slot, sources[slot.argument])
+            yield from self._value(at, slot, bound.source(slot.argument))
         images = [one.image for one in self.variants.launched.compiled]
         for at, slot in enumerate(slots):
             if any(slot.argument in image.divisible for image in images):
@@ -178,9 +179,18 @@ class LaunchCode:
             if any(slot.argument in image.ones for image in images):
                 yield f"ones |= uint64_t(values[{at}].i == 1) << {at};"
 
+    def _described(self) -> Iterator[str]:
+        """The tensors of descriptors, by the place of their value."""
+        if not any(one.image.tensor_maps for one in self.variants.launched.compiled):
+            yield "const Tensor* const* described = nullptr;"
+            return
+        sources = [self.variants.launched.bound.source(one.argument) for one in self.variants.slots]
+        tensors = (f"&call.t_{s.name}" if s.kind == "descriptor" else "nullptr" for s in sources)
+        yield f"const Tensor* const described[] = {{{', '.join(tensors)}}};"
+
     def _value(self, at: int, slot: Slot, source: Source) -> Iterator[str]:
         target = f"values[{at}]"
-        if source.kind == "tensor":
+        if source.kind in ("tensor", "descriptor"):
             yield f"{target}.p = call.t_{source.name}.data;"
         elif source.kind == "float":
             given = f"call.a_{source.name}" if source.literal is None else repr(source.literal)

@@ -16,14 +16,14 @@ def measured_on(tables: Sequence[Table]) -> str:
 
 
 def rows_of(variants: Variants, launch: int, tables: Sequence[Table]) -> list[tuple[int, ...]]:
-    """Table, dtypes, candidate and then the key of every row whose candidate has images."""
+    """Table, dtypes, candidate and then the key of every row; -1 for candidates without images."""
     op = variants.op
     found = []
     for index, table in enumerate(tables):
         for row in table.of(op.kernel, op.name, launch):
             at = candidate_of(variants.launched.launch.candidates, row.constants, row.options)
-            if at in variants.candidates and len(row.key) == len(op.key):
-                place = variants.candidates.index(at)
+            place = variants.candidates.index(at) if at in variants.candidates else -1
+            if len(row.key) == len(op.key):
                 found += [(index, dtypes, place, *row.key) for dtypes in _sets(variants, row)]
     return found
 

@@ -25,9 +25,9 @@ class LaunchTable:
         indices: list[int] = []
         spans = []
         for variant in self.variants.all:
-            slots = self.variants.slots
+            slots, bound = self.variants.slots, self.variants.launched.bound
             own = [
-                images.add(one, slots, fast=bool(one.image.divisible or one.image.ones))
+                images.add(one, slots, bound, fast=bool(one.image.divisible or one.image.ones))
                 for one in variant.compiled
             ]
             spans.append(f"{{{len(indices)}, {len(own)}}}")

@@ -39,6 +39,9 @@ def array(kind: str, name: str, items: Iterable[str], *, per_line: int = 1) -> s
     return f"const {kind} {name}[] = {{\n{body}}};\n"
 
 
+_MEMBERS = {"numel": "numel", "dim": "dim", "itemsize": "itemsize()", "address": "address()"}
+
+
 @dataclass(frozen=True)
 class Names:
     """What the values of an op are called in C++."""
@@ -74,14 +77,15 @@ class Names:
         return self.constants[leaf.name]
 
     def _question(self, query: Query) -> str:
-        if query.function == "sm_count":
-            return f"{self.call}device->multiprocessors"
+        if not query.tensor:
+            member = {"sm_count": "multiprocessors", "capability": "number"}[query.function]
+            return f"Int({self.call}device->{member})"
         tensor = self.tensor(query.tensor)
         optional = query.tensor in self.op.optional
         if query.function == "has":
             return f"Int({tensor}.handle != nullptr)"
-        if query.function in ("numel", "dim", "itemsize"):
-            member = {"numel": "numel", "dim": "dim", "itemsize": "itemsize()"}[query.function]
+        if query.function in _MEMBERS:
+            member = _MEMBERS[query.function]
             if optional:
                 tensor = f"there({literal(self.op.name)}, {literal(query.key)}, {tensor})"
             return f"{tensor}.{member}"

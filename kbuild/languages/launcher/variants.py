@@ -47,12 +47,15 @@ class Variants:
             image = one.image
             found |= {slot_of(p): None for p in image.parameters if p.name}
             found |= {Slot(name, "i"): None for name in sorted(image.ones)}
-        order = [name for name, _ in self.launched.bound.arguments]
-        unknown = sorted({slot.argument for slot in found} - set(order))
-        if unknown:
-            name = self.launched.bound.function
-            raise ValueError(f"images of `{name}` take `{unknown[0]}`, which nothing gives")
-        return tuple(sorted(found, key=lambda slot: (order.index(slot.argument), slot.form)))
+        bound = self.launched.bound
+        order = [name for name, _ in bound.arguments]
+        try:
+            _ = [bound.source(slot.argument) for slot in found]
+        except KeyError as error:
+            message = f"images of `{bound.function}` take `{error.args[0]}`, which nothing gives"
+            raise ValueError(message) from error
+        key = {slot: (order.index(slot.argument.partition(".")[0]), slot.argument) for slot in found}
+        return tuple(sorted(found, key=lambda slot: (*key[slot], slot.form)))
 
     @cached_property
     def candidates(self) -> tuple[int, ...]:
@@ -97,9 +100,12 @@ class Variants:
         return tuple(int(values[constant.name]) for constant in self.decided)
 
     def _combinations(self, unit: Unit) -> Iterator[int]:
+        """What a tensor that is None would be does not count."""
         mask = sum(1 << at for at, name in enumerate(self.op.optional) if name in unit.absent)
-        sets = [dict(one) for one in self.op.dtype_sets()]
-        yield sets.index(dict(unit.dtypes)) * (1 << len(self.op.optional)) + mask
+        there = {name: dtype for name, dtype in unit.dtypes if name not in unit.absent}
+        for index, dtypes in enumerate(self.op.dtype_sets()):
+            if there.items() <= dtypes.items():
+                yield (index << len(self.op.optional)) + mask
 
 
 def _key(item: tuple[tuple[int, int, tuple[int, ...]], list[Compiled]]) -> tuple[object, ...]:
