@@ -26,6 +26,9 @@ class Dialect:
     """True when a kernel may bring its candidates: `configs = "autotune"`."""
     structured: bool = False
     """True when kernels take tuples and tensor descriptors."""
+    shaped: bool = False
+    """True when kernels take whole tensors, whose sizes and strides can be assumed things of; tuples
+    as well."""
 
 
 DIALECTS = {
@@ -35,7 +38,7 @@ DIALECTS = {
         Dialect(
             "ninetoothed", "ninetoothed", ("num_warps", "num_stages"), False, own_candidates=True
         ),
-        Dialect("cute", "nvidia-cutlass-dsl", needs_grid=False),
+        Dialect("cute", "nvidia-cutlass-dsl", needs_grid=False, shaped=True),
         Dialect("tilelang", "tilelang", needs_grid=False),
     )
 }
