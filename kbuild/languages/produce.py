@@ -13,7 +13,7 @@ from kbuild.errors import ConfigError
 from kbuild.fileset import FileSet
 from kbuild.languages.base import LANGUAGES, Function
 from kbuild.languages.compiled import Compiled
-from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher
+from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher, linked_file
 from kbuild.languages.package import FOLDER, package_files
 from kbuild.languages.shipped import shipped
 from kbuild.languages.spec import Bound, Launch, OpSpec, bind, read_section
@@ -80,7 +80,7 @@ def produce(plan: VariantPlan, root: Path, workshop: Workshop, tell: Tell) -> Pr
         launched = tuple(_launched(op, launches, made) for op in ops)
         module = position == 0 and not has_module
         text = launcher(kernel.name, launched, tables, module=module, control=kernel.keep_all)
-        files = files.merge(text)
+        files = files.merge(text).merge(_libraries(kernel, made, workshop))
         compiled.append((kernel, made))
     specs = [(op, _functions(op, launches)) for _, ops, launches in joined for op in ops]
     files = files.merge(package_files(specs, root))
@@ -184,7 +184,19 @@ def _compiled(
     tell: Tell,
     wanted: Iterator[tuple[Unit, Bound]],
 ) -> tuple[Compiled, ...]:
-    return workshop.compile(kernel, root, tuple(wanted), tell)
+    made = workshop.compile(kernel, root, tuple(wanted), tell)
+    for one in made:
+        LANGUAGES.get(kernel.language).judge(one.image, kernel.toolchain)
+    return made
+
+
+def _libraries(kernel: AotKernel, made: Sequence[Compiled], workshop: Workshop) -> FileSet:
+    """What the kernel's objects are linked with, as CMake reads it."""
+    if not any(one.image.kind == "object" for one in made):
+        return FileSet()
+    place = workshop.prepare(kernel)
+    linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
+    return linked_file(kernel.name, linked)
 
 
 def _launched(

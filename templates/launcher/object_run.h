@@ -9,7 +9,7 @@ void encode(const Launch& launch, const TensorMap&, const Tensor&, void*) {
 }
 
 [[noreturn]] KBUILD_COLD void object_failed(const Launch& launch, const char* text) {
-  refuse(launch.op, quoted(launch.function) + ": " + text);
+  refuse(launch.op, quoted(launch.function) + ": " + text + " (compiled by " + compiled_by + ")");
 }
 
 void run(const Launch& launch, const Image& image, const Device& device, const unsigned*,

@@ -86,8 +86,9 @@ def _size(dim: str, name: str, axis: int, unit: Unit) -> Any:
     if dim.isdecimal():
         return int(dim)
     part = f"{name}.shape.{axis}"
-    if part in unit.ones or dim in unit.ones:
-        return 1
+    assumed = {part, dim} & set(unit.ones)
+    if assumed:
+        return {"one": min(assumed)}
     divisor = DIVISOR if {part, dim} & set(unit.divisible) else 1
     bits = 64 if {part, dim} & set(unit.int64) else 32
     return {"size": dim, "bits": bits, "divisor": divisor}
@@ -97,4 +98,4 @@ def _strides(name: str, facts: TensorFacts, unit: Unit) -> Iterator[Any]:
     for axis in range(len(facts.dims or ())):
         part = f"{name}.stride.{axis}"
         divisor = DIVISOR if part in unit.divisible else 1
-        yield 1 if part in unit.ones else {"bits": 64, "divisor": divisor}
+        yield {"one": part} if part in unit.ones else {"bits": 64, "divisor": divisor}

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbuild.fileset import FileSet
+from kbuild.languages.base import Linked
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.image import Image, Parameter
 from kbuild.languages.launcher.text import array
@@ -39,8 +40,7 @@ def object_calls(objects: Sequence[Compiled]) -> str:
         + "using ObjectCall = const char* (*)(const Value* const*, const Device&, void*);\n\n"
         + f"{calls}\n"
         + array("ObjectCall", "objects", (f"&call_{at}" for at in range(len(images))))
-        + '__attribute__((used, section(".kbuild_objects"))) '
-        + f'const char compiled_by[] = "kbuild objects: {", ".join(words)}";\n'
+        + f'const char* const compiled_by = "{", ".join(words)}";\n'
     )
 
 
@@ -50,6 +50,16 @@ def object_files(folder: str, kernel: str, objects: Sequence[Compiled]) -> FileS
     names = "".join(f"\n    {kernel}/{one.image.entry}.o" for one in objects)
     text = f"# Written by kbuild: the objects of the launcher {kernel}.cpp.\nset(objects{names})\n"
     return FileSet({**files, f"{folder}/{kernel}.cmake": text})
+
+
+def linked_file(kernel: str, linked: Linked) -> FileSet:
+    """`aot/<kernel>.libraries.cmake`: what the objects are linked with, on this machine."""
+    archives = "".join(f"\n    [==[{path}]==]" for path in linked.archives)
+    text = (
+        f"# Written by kbuild: what the objects of {kernel}.cpp are linked with.\n"
+        f'set(archives{archives})\nset(cudart "{linked.cudart}")\n'
+    )
+    return FileSet({f"aot/{kernel}.libraries.cmake": text})
 
 
 def _declaration(image: Image) -> str:

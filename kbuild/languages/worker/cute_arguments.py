@@ -123,12 +123,17 @@ class Arguments:
             return runtime.make_fake_compact_tensor(
                 dtype, shape, stride_order=order, assumed_align=align
             )
-        strides = tuple(self._stride(one, f"{name}.stride.{at}", leaf) for at, one in enumerate(leaf["strides"]))
+        strides = tuple(
+            self._stride(one, f"{name}.stride.{at}") for at, one in enumerate(leaf["strides"])
+        )
         return runtime.make_fake_tensor(dtype, shape, strides, assumed_align=align)
 
     def _dim(self, size: Any, part: str) -> Any:
         if isinstance(size, int):
             return size
+        if "one" in size:
+            self.ones.add(size["one"])
+            return 1
         name = size.get("size", part)
         if size["divisor"] > 1:
             self.divisible.add(name if name.isidentifier() else part)
@@ -137,11 +142,12 @@ class Arguments:
             self._sizes[name] = make(divisibility=size["divisor"])
         return self._sizes[name]
 
-    def _stride(self, stride: Any, part: str, leaf: Mapping[str, Any]) -> Any:
+    def _stride(self, stride: Any, part: str) -> Any:
         if isinstance(stride, int):
-            if leaf["kind"] == "tensor":
-                self.ones.add(part)
             return stride
+        if "one" in stride:
+            self.ones.add(stride["one"])
+            return 1
         if stride["divisor"] > 1:
             self.divisible.add(part)
         return cute.sym_int64(divisibility=stride["divisor"])

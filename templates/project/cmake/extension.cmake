@@ -43,15 +43,17 @@ function(kbuild_link target)
   elseif(WIN32 AND KBUILD_PYTHON_INCLUDE_DIR)
     target_link_directories(${target} PRIVATE "${KBUILD_PYTHON_INCLUDE_DIR}/../libs")
   endif()
-  target_link_libraries(${target} PRIVATE ${frameworks} ${others})
+  get_property(linked GLOBAL PROPERTY KBUILD_LINKED)
+  target_link_libraries(${target} PRIVATE ${linked} ${frameworks} ${others})
   kbuild_link_flags(${target})
 endfunction()
 
 # C++ stays inside: what templates of Torch's headers compile to is the same in every kernel, and
-# would bind to the first one. C names, PyInit_ among them, are offered as their source says.
+# would bind to the first one. C names, PyInit_ among them, are offered as their source says; those of
+# linked objects are not.
 function(kbuild_hide target)
   set(exports "${CMAKE_CURRENT_BINARY_DIR}/exports.map")
-  file(CONFIGURE OUTPUT "${exports}" CONTENT "{ global: *; local: _Z*; };\n" NEWLINE_STYLE LF)
+  file(CONFIGURE OUTPUT "${exports}" CONTENT "{ global: *; local: _Z*; *kbuild_aot_*; };\n" NEWLINE_STYLE LF)
   target_link_options(${target} PRIVATE "LINKER:--version-script=${exports}")
 endfunction()
 
