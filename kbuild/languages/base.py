@@ -115,6 +115,14 @@ class Language:
         del root, pins, flavour
         return Linked()
 
+    def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
+        """Others' code that objects of this language are linked with: licence -> what, in words.
+
+        The names are those of `kbuild.licences`.
+        """
+        del pins
+        return {}
+
     def judge(self, image: Image, pins: Sequence[str]) -> None:
         """Raise a `BuildError` when an image cannot be of these pins."""
         del image, pins

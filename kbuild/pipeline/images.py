@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kbuild.licences import entry_of
 from kbuild.plan import VariantPlan
 
 if TYPE_CHECKING:
@@ -34,8 +35,19 @@ def with_compilers(made: VariantPlan, images: Images) -> VariantPlan:
     }
     if made.toolchain is None or not found:
         return made
-    versions = (*made.toolchain.versions, *sorted(found.items()))
+    versions = (*made.toolchain.versions, *sorted(found.items()), *_licences(images))
     return made.with_toolchain(replace(made.toolchain, versions=versions))
+
+
+def _licences(images: Images) -> Iterator[tuple[str, str]]:
+    """Others' code that is linked into the variant."""
+    from kbuild.languages.base import LANGUAGES
+
+    found: dict[str, str] = {}
+    for kernel, compiled in images:
+        if any(one.image.kind == "object" for one in compiled):
+            found |= LANGUAGES.get(kernel.language).licences(kernel.toolchain)
+    yield from ((entry_of(name), what) for name, what in sorted(found.items()))
 
 
 def _row(kernel: str, op: str, target: str, group: Sequence[Compiled]) -> ImageRow:

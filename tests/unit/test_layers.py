@@ -44,6 +44,7 @@ LAYERS = (
         "project",
         "languages.base",
         "languages.expand",
+        "languages.image",
         "languages.unit",
         "languages.target",
     ),
@@ -65,6 +66,7 @@ LAYERS = (
         "frozen",
         "redact",
         "sharing",
+        "licences",
     ),
     ("ui", "terminal", "progress", "__init__"),
 )

@@ -81,6 +81,10 @@ class Cute(Language):
             raise ToolchainError(f"{DISTRIBUTION} brings no static runtime at {archive}")
         return Linked((archive,), cudart=flavour.removeprefix("cuda"))
 
+    def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
+        """See `Language.licences`."""
+        return {DISTRIBUTION: f"the static runtime of {DISTRIBUTION} {version_of(pins)}"}
+
     def judge(self, image: Image, pins: Sequence[str]) -> None:
         """See `Language.judge`."""
         made, wanted = image.compiler.get(DISTRIBUTION), version_of(pins)
