@@ -49,10 +49,10 @@ def _member(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterator[str
     first = f"base_{base.tensor}"
     names = [one for one in op.inputs if base_of(op, one) is base]
     owner = next((one for one in names if one not in op.optional), name)
+    wrong = f"{literal(name)}, t_{name}, supported_{base.tensor}, {len(base.choices)}"
     own = [
         f"d = place_of_{base.tensor}(t_{name}.dtype);",
-        f"if (KBUILD_UNLIKELY(d < 0)) wrong_dtype(op, {literal(name)}, t_{name}, "
-        f"supported_{base.tensor}, {len(base.choices)});",
+        f"if (KBUILD_UNLIKELY(d < 0)) wrong_dtype(op, {wrong});",
         *([f"{first} = &t_{name};"] if len(names) > 1 else []),
     ]
     same = (

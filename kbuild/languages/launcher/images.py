@@ -75,9 +75,7 @@ class Images:
     """Of one image."""
     _places: dict[bytes, int] = field(default_factory=dict)
 
-    def add(
-        self, compiled: Compiled, slots: Sequence[Slot], bound: Bound, *, fast: bool
-    ) -> int:
+    def add(self, compiled: Compiled, slots: Sequence[Slot], bound: Bound, *, fast: bool) -> int:
         """The index of an image.
 
         Args:

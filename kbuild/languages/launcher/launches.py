@@ -14,7 +14,10 @@ from kbuild.languages.spec import Source
 _RANGES = {
     "i1": ("0", "1"),
     "u1": ("0", "1"),
-    **{f"i{bits}": (f"-INT64_C({2 ** (bits - 1)})", str(2 ** (bits - 1) - 1)) for bits in (8, 16, 32)},
+    **{
+        f"i{bits}": (f"-INT64_C({2 ** (bits - 1)})", str(2 ** (bits - 1) - 1))
+        for bits in (8, 16, 32)
+    },
     **{f"u{bits}": ("0", f"INT64_C({2**bits - 1})") for bits in (8, 16, 32)},
 }
 _HALVES = {"f16": "half_of", "bf16": "bfloat_of"}
@@ -35,6 +38,12 @@ class LaunchCode:
     @property
     def _what(self) -> str:
         return f"`{self.variants.op.name}`"
+
+    @property
+    def _is_split(self) -> bool:
+        """Whether some candidate is for some archs, and older PTX of it must not come first."""
+        every = self.variants.launched.launch.candidates
+        return any(every[at].archs for at in self.variants.candidates)
 
     def function(self) -> str:
         """`void launch_NAME(Call_OP& call)`."""
@@ -97,6 +106,9 @@ class LaunchCode:
         if self.control:
             yield "const int forced = launch.forced->load(std::memory_order_relaxed);"
         start = "-1" if self.is_tuned else "0"
+        if self._is_split:
+            yield "// First what has machine code for the device, then PTX."
+            yield "for (int pass = 0; pass < 2; ++pass)"
         yield f"for (int step = {start}; step < {count}; ++step) {{"
         yield from (f"  {line}" for line in self._candidate())
         yield "}"
@@ -139,6 +151,8 @@ class LaunchCode:
         yield from self._values()
         yield "const Image* image = choose_image(best, divisible, ones);"
         yield "if (KBUILD_UNLIKELY(image == nullptr)) continue;"
+        if self._is_split:
+            yield "if (pass == 0 && archs[image->arch].kind == kPtx) continue;"
         yield "Int grid[3] = {1, 1, 1};"
         for at, expression in enumerate(self.variants.launched.launch.grid):
             yield from self._evaluated(expression, f"grid[{at}]", "grid: ")
@@ -148,9 +162,7 @@ class LaunchCode:
 
     def _conditions(self) -> Iterator[str]:
         every = self.variants.launched.launch.candidates
-        conditions = {
-            at: every[index].when for at, index in enumerate(self.variants.candidates)
-        }
+        conditions = {at: every[index].when for at, index in enumerate(self.variants.candidates)}
         if not any(when is not None for when in conditions.values()):
             return
         yield "Int fits = 1;"

@@ -32,7 +32,7 @@ def identifier(name: str) -> str:
 
 
 def array(kind: str, name: str, items: Iterable[str], *, per_line: int = 1) -> str:
-    """A constant array; one without items gets a single empty one, since C++ has no empty arrays."""
+    """A constant array; one empty item where there is none, since C++ has no empty arrays."""
     rows = list(items)
     lines = [", ".join(rows[at : at + per_line]) for at in range(0, len(rows), per_line)]
     body = "".join(f"    {line},\n" for line in lines) or "    {},\n"

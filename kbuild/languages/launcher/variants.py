@@ -81,7 +81,9 @@ class Variants:
                 constants = self._constants(compiled.unit)
                 for combination in self._combinations(compiled.unit):
                     found.setdefault((combination, index, constants), []).append(compiled)
-        return tuple(Variant(*key, tuple(images)) for key, images in sorted(found.items(), key=_key))
+        return tuple(
+            Variant(*key, tuple(images)) for key, images in sorted(found.items(), key=_key)
+        )
 
     def spans(self) -> list[int]:
         """(kind of call, candidate) -> its first variant, and the end."""
@@ -129,9 +131,7 @@ def is_of(candidate: Candidate, unit: Unit) -> bool:
     return not candidate.archs or unit.target.is_one_of(candidate.archs)
 
 
-def candidate_of(
-    candidates: Sequence[Candidate], constants: Pairs, options: Pairs
-) -> int | None:
+def candidate_of(candidates: Sequence[Candidate], constants: Pairs, options: Pairs) -> int | None:
     """The index of the candidate with these constants and options, in any order."""
     wanted = _named(constants, options)
     return next(

@@ -198,6 +198,11 @@ class Record:
         return int.from_bytes(self.parameters[index], sys.byteorder, signed=True)
 
 
+def only_line(driver: Driver) -> str:
+    (record,) = driver.launches()
+    return record.line
+
+
 def files_of(
     kernel: str, ops: Sequence[LaunchedOp], tables: Sequence[Table] = (), **more: bool
 ) -> FileSet:

@@ -1,0 +1,154 @@
+"""A launcher on a real GPU: streams, graphs, threads, several devices.
+
+Images come from `KBUILD_TEST_IMAGES=FOLDER` (see `launcher_images.py`) or from nvcc, and a built
+extension from `KBUILD_TEST_LAUNCHER=FILE.so` where there is no C++ compiler either.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launcher_images import ARCHS, make
+from launcher_section import NAME, files
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+
+
+@pytest.fixture(scope="module")
+def ops(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The ops, built here unless they were built elsewhere."""
+    built = os.environ.get("KBUILD_TEST_LAUNCHER")
+    path = Path(built) if built else _build(tmp_path_factory.mktemp("launcher"))
+    torch.ops.load_library(str(path))
+    return getattr(torch.ops, NAME)
+
+
+def _build(folder: Path) -> Path:
+    given = os.environ.get("KBUILD_TEST_IMAGES")
+    images = Path(given) if given else folder / "images"
+    if not given:
+        if shutil.which("nvcc") is None:
+            pytest.skip("neither nvcc nor KBUILD_TEST_IMAGES")
+        make(images, ARCHS)
+    if shutil.which("g++") is None:
+        pytest.skip("no g++; build elsewhere and set KBUILD_TEST_LAUNCHER")
+    from launcher_section import command
+
+    files(images).write(folder, manifest=False)
+    subprocess.run(command(folder, Path(torch.__file__).parent), check=True)  # noqa: TID251
+    return folder / f"{NAME}.so"
+
+
+@pytest.fixture(params=range(2))
+def device(request: pytest.FixtureRequest) -> Any:
+    if request.param >= torch.cuda.device_count():
+        pytest.skip(f"no device {request.param}")
+    return torch.device("cuda", request.param)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 1000, 1024, 1025, 4096, 2**20, 2**20 + 3])
+@pytest.mark.parametrize("offset", [0, 1, 4])
+def test_add(ops: Any, device: Any, size: int, offset: int) -> None:
+    x, y = (torch.randn(size + offset, device=device)[offset:] for _ in range(2))
+    assert torch.equal(ops.add(x, y), x + y)
+
+
+@pytest.mark.parametrize("negate", [False, True])
+def test_scale(ops: Any, device: Any, negate: bool) -> None:
+    """80 KiB of shared memory and scratch memory."""
+    x = torch.randn(1000, device=device)
+    expected = x * (-2.5 if negate else 2.5)
+    ops.scale_(x, 2.5, negate)
+    assert torch.equal(x, expected)
+
+
+def test_sum(ops: Any, device: Any) -> None:
+    x = torch.randn(100_000, device=device)
+    torch.testing.assert_close(ops.total(x)[0], x.sum(), rtol=1e-3, atol=1e-2)
+
+
+def test_another_device_is_current(ops: Any) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU")
+    x = torch.randn(100, device="cuda:1")
+    with torch.cuda.device(0):
+        assert torch.equal(ops.add(x, x), x * 2)
+        assert torch.cuda.current_device() == 0
+    with pytest.raises(RuntimeError, match="`y` is on device 0, `x` on device 1"):
+        ops.add(x, x.to("cuda:0"))
+
+
+def test_a_side_stream(ops: Any, device: Any) -> None:
+    """It waits for what the stream does before, and nothing else."""
+    stream = torch.cuda.Stream(device)
+    x = torch.zeros(1 << 20, device=device)
+    torch.cuda.synchronize(device)
+    with torch.cuda.device(device), torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        x += 1
+        y = ops.add(x, x)
+    stream.synchronize()
+    assert torch.equal(y, torch.full_like(y, 2))
+
+
+def test_a_graph(ops: Any, device: Any) -> None:
+    with torch.cuda.device(device):
+        ops._kbuild_preload()
+        x = torch.randn(5000, device=device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = ops.add(x, x)
+            ops.scale_(y, 0.5, False)
+            total = ops.total(y)
+        for _ in range(3):
+            x.normal_()
+            graph.replay()
+            torch.cuda.synchronize()
+            torch.testing.assert_close(y, x)
+            torch.testing.assert_close(total[0], x.sum(), rtol=1e-3, atol=1e-2)
+
+
+def test_threads(ops: Any) -> None:
+    x = torch.randn(4096, device="cuda")
+    wrong: list[int] = []
+
+    def work() -> None:
+        wrong.extend(at for at in range(200) if not torch.equal(ops.add(x, x), x * 2))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_what_is_refused(ops: Any) -> None:
+    x = torch.randn(8, device="cuda")
+    with pytest.raises(RuntimeError, match="`y` is on the CPU; the op takes CUDA tensors"):
+        ops.add(x, x.cpu())
+    with pytest.raises(RuntimeError, match="`x` is float64; it takes float32"):
+        ops.add(x.double(), x.double())
+
+
+def test_the_time_of_a_call(ops: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside Torch's own op; no more than a fifth above it."""
+    import timeit
+
+    x = torch.randn(4096, device="cuda")
+    out = {}
+    for name, call in (("launcher", lambda: ops.add(x, x)), ("torch", lambda: torch.add(x, x))):
+        call()
+        torch.cuda.synchronize()
+        out[name] = min(timeit.repeat(call, number=2000, repeat=15)) / 2000 * 1e6
+        torch.cuda.synchronize()
+    with capsys.disabled():
+        print(f"\nlauncher {out['launcher']:.2f} us, torch.add {out['torch']:.2f} us")
+    assert out["launcher"] < 1.2 * out["torch"] + 2
