@@ -38,6 +38,8 @@ class Scaffold:
     """In name order."""
     compiled: tuple[str, ...]
     """Those of the backends that get compiled sources; empty for a Python-only kernel."""
+    language: str = ""
+    """The Python DSL that the kernel is written in; empty for C++ and the like."""
 
     @property
     def python_name(self) -> str:
@@ -57,6 +59,8 @@ class Scaffold:
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders of `templates/init/` that the project is made of."""
+        if self.language:
+            return ("common", self.language)
         sources = sorted({_SOURCES_OF.get(backend, backend) for backend in self.compiled})
         return ("common", "noarch" if self.noarch else "torch", *sources)
 

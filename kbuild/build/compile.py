@@ -88,7 +88,7 @@ class Compilation:
         )
 
     def _produce(self) -> Produced | None:
-        """Have the kernels in DSLs compiled, with the variant's own token and those that are free."""
+        """Have the kernels in DSLs compiled, by the variant's own token and those that are free."""
         if not self.plan.aot or self.workshop is None:
             return None
         from kbuild.languages.produce import produce

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kbuild.scaffold import Scaffold
 
 ALL = "all"
+LANGUAGES = ("triton",)
+"""Python DSLs that there are templates for."""
 _DEFAULT = ("cpu", "metal") if sys.platform == "darwin" else ("cpu", "cuda")
 
 
@@ -30,11 +32,15 @@ def configure(parser: ArgumentParser) -> None:
         "--backends",
         nargs="+",
         metavar="NAME",
-        default=list(_DEFAULT),
         help="backends, or `all` compiled ones (default: cpu cuda; on macOS: cpu metal)",
     )
     parser.add_argument(
         "--noarch", action="store_true", help="a Python-only kernel, also where there is a compiler"
+    )
+    parser.add_argument(
+        "--language",
+        choices=LANGUAGES,
+        help="a kernel in this Python DSL, for cuda and rocm (default: C++ and the like)",
     )
     parser.add_argument("--license", default="Apache-2.0", metavar="SPDX", help="its licence")
     parser.add_argument(
@@ -77,9 +83,27 @@ def _resolve(args: Namespace, ctx: Context) -> tuple[Scaffold, Path]:
     target = ctx.cwd / name if args.name and not args.path else place
     if target.exists() and not target.is_dir():
         raise UsageError(f"`{target}` is a file", hint="give another folder")
-    backends, compiled = _backends(args.backends, noarch=args.noarch)
-    license_ = check_license(args.license)
-    return Scaffold(name, owner, f"{owner}/{repository}", license_, backends, compiled), target
+    backends, compiled = _chosen(args)
+    license_, language = check_license(args.license), args.language or ""
+    repo_id = f"{owner}/{repository}"
+    return Scaffold(name, owner, repo_id, license_, backends, compiled, language), target
+
+
+def _chosen(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The backends, and those that get compiled sources; a DSL compiles for some of them."""
+    if args.language is None:
+        return _backends(args.backends or _DEFAULT, noarch=args.noarch)
+    if args.noarch:
+        raise UsageError("--noarch compiles nothing", hint="leave out --language or --noarch")
+    from kbuild.project import catalog
+
+    able = catalog().language_backends
+    backends, compiled = _backends(args.backends or able, noarch=False)
+    unable = sorted(set(backends) - set(able))
+    if unable:
+        what = f"{args.language} kernels are not compiled for {', '.join(unable)}"
+        raise UsageError(what, hint=f"choose from {', '.join(able)}")
+    return backends, compiled
 
 
 def _backends(given: Sequence[str], *, noarch: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

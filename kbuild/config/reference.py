@@ -76,6 +76,25 @@ def _kernels(schema: Mapping[str, Any], catalog: Catalog) -> Iterator[str]:
         if own["properties"]:
             own["description"] = f'Further keys with `backend = "{backend}"`:'
             yield _table(f"### `{backend}` kernels", own, ("kernel", "<name>"))
+    yield from _foreign(definitions)
+
+
+def _foreign(definitions: Mapping[str, Any]) -> Iterator[str]:
+    """What sections in Python DSLs say, with the tables inside of them."""
+    section = definitions["LanguageSection"]
+    about = {"description": section["properties"]["backend"]["description"]}
+    kernel = {
+        **section,
+        "properties": {**section["properties"], "backend": {"type": "string or list", **about}},
+        "description": "One kernel that is compiled ahead of time; "
+        "[how it is written](../explanation/languages.md). Its keys:",
+    }
+    yield _table("### Kernels in Python DSLs", kernel, ("kernel", "<name>"))
+    op, launch = definitions["OpSection"], definitions["LaunchSection"]
+    yield _table("#### `[[kernel.<name>.op]]`", op, ("kernel", "<name>", "op"))
+    listed_keys = ", ".join(f"`{key}`" for key in sorted(launch["properties"]))
+    text = "One launch of an op that launches several functions in turn. It has these keys of "
+    yield f"#### `[[kernel.<name>.op.launch]]`\n\n{text}an op for itself: {listed_keys}.\n"
 
 
 def _only(definition: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
@@ -119,18 +138,21 @@ def _ordered(
 
 
 def _type(entry: Mapping[str, Any]) -> str:
-    if "anyOf" in entry:
-        return " or ".join(_type(part) for part in entry["anyOf"])
-    if "$ref" in entry:
-        return "table"
+    if "anyOf" in entry or "$ref" in entry:
+        return " or ".join(_type(part) for part in entry.get("anyOf", ())) or "table"
     if "const" in entry:
         return f"`{entry['const']}`"
     if entry.get("type") == "array":
-        return f"list of {_type(entry['items'])}s"
-    if "additionalProperties" in entry:
-        return f"table of {_type(entry['additionalProperties'])}s by backend"
-    is_version = str(entry.get("pattern", "")).startswith(r"^\d+")
-    return "version string" if is_version else str(entry.get("type", "value"))
+        items = entry.get("items")
+        return f"list of {_type(items)}s" if items and "anyOf" not in items else "list"
+    if entry.get("type") == "object":
+        values = entry.get("additionalProperties", {})
+        return f"table of {_type(values)}s by backend" if _is_version(values) else "table"
+    return "version string" if _is_version(entry) else str(entry.get("type", "value"))
+
+
+def _is_version(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and str(entry.get("pattern", "")).startswith(r"^\d+")
 
 
 def _default(entry: Mapping[str, Any]) -> str:

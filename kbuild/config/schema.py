@@ -15,7 +15,7 @@ from kbuild.config.assemble import build_file_type
 from kbuild.config.curated import EVERY_BACKEND, libraries, python_packages
 from kbuild.config.descriptions import descriptions
 from kbuild.config.document import NAME
-from kbuild.config.model import EDITION, BuildFile, Catalog, kebab
+from kbuild.config.model import CXX, EDITION, BuildFile, Catalog, kebab
 from kbuild.config.rules.general import GIT_URL, REPO_ID
 from kbuild.config.rules.kernels import KERNEL_NAME
 
@@ -85,10 +85,22 @@ def _constrain(schema: dict[str, Any], definitions: dict[str, Any], catalog: Cat
         properties = definitions[section.__name__]["properties"]
         properties["depends"]["items"]["enum"] = sorted(libraries())
         properties["src"] |= {"minItems": 1, "uniqueItems": True}
+    _constrain_foreign(definitions, catalog)
     for scope, table in catalog.general_sections.items():
         _constrain_packages(definitions[table.__name__], scope)
     for definition in definitions.values():
         _constrain_versions(definition["properties"])
+
+
+def _constrain_foreign(definitions: dict[str, Any], catalog: Catalog) -> None:
+    """Sections in Python DSLs: of one or several of the backends that have such kernels."""
+    properties = definitions["LanguageSection"]["properties"]
+    names = {"enum": list(catalog.language_backends)}
+    several = {"type": "array", "items": names, "minItems": 1, "uniqueItems": True}
+    text = properties["backend"]["description"]
+    properties["backend"] = {"anyOf": [names, several], "description": text}
+    properties["language"] |= {"not": {"const": CXX}}
+    properties["src"] |= {"minItems": 1, "uniqueItems": True}
 
 
 def _constrain_general(general: dict[str, Any], catalog: Catalog) -> None:

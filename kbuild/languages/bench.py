@@ -23,7 +23,7 @@ from kbuild.languages.workplace import Workplace
 
 T = TypeVar("T")
 _ATTEMPTS = 2
-_PATIENCE = 600.0
+PATIENCE = 600.0
 """Seconds that one unit may take."""
 _WEIGHT = 600
 """MiB of a worker that has compiled nothing yet; what one was seen to hold counts if it is more."""
@@ -46,7 +46,7 @@ class Asked:
 class Bench:
     """Talks to workers."""
 
-    def __init__(self, run: Run, pool: Pool, patience: float = _PATIENCE) -> None:
+    def __init__(self, run: Run, pool: Pool, patience: float = PATIENCE) -> None:
         self._run, self._pool, self._patience = run, pool, patience
         self._heaviest = _WEIGHT
         self._lock = threading.Lock()

@@ -130,6 +130,7 @@ class _Maker:
     def _assemblers(self, root: Path) -> Iterator[tuple[str, dict[str, str]]]:
         for name in _ASSEMBLERS:
             for path in sorted(root.glob(f"triton/backends/nvidia/bin/{name}")):
+                path.chmod(0o755)  # not every wheel says so
                 done = self.installer.runner.run((str(path), "--version"))
                 found = _VERSION.search(done.output)
                 if found is None:

@@ -65,7 +65,10 @@ def jit_source(op: OpSpec, launches: Joined) -> str:
     names = [argument.name for argument in op.schema.arguments]
     lines = [
         f"_results = _fake_{op.name}({', '.join(names)})",
-        *([f"{', '.join(op.results)}{',' * (len(op.results) == 1)} = {_listed(op)}"] * bool(op.results)),
+        *(
+            [f"{', '.join(op.results)}{',' * (len(op.results) == 1)} = {_listed(op)}"]
+            * bool(op.results)
+        ),
         *sizes_source(op),
         *(f"_{name} = {_python(op, value)}" for name, value in op.let),
         *(f"{name} = {empty_source(op, name)}" for name in op.temporaries),
@@ -128,9 +131,12 @@ def _candidates(op: OpSpec, candidates: Sequence[Candidate]) -> Iterator[str]:
         if candidate.when is None and word == "if":
             yield f"_candidate = {values!r}"
             return
+        if candidate.when is None:
+            yield "else:"
+            yield f"    _candidate = {values!r}"
+            return
         own = {name: repr(value) for name, value in candidate.constants}
-        condition = "True" if candidate.when is None else _python(op, candidate.when, own)
-        yield f"{word} {condition}:"
+        yield f"{word} {_python(op, candidate.when, own)}:"
         yield f"    _candidate = {values!r}"
         word = "elif"
     yield "else:"
@@ -144,9 +150,11 @@ def _constant(op: OpSpec, constant: Constant) -> str:
     if constant.expression is None:
         return repr(constant.value)
     value = _python(op, constant.expression)
-    return f"bool({value})" if constant.choices[:1] in ((False,), (True,)) and isinstance(
-        constant.choices[0], bool
-    ) else f"int({value})"
+    return (
+        f"bool({value})"
+        if constant.choices[:1] in ((False,), (True,)) and isinstance(constant.choices[0], bool)
+        else f"int({value})"
+    )
 
 
 def _value(op: OpSpec, source: Source) -> str:

@@ -1,4 +1,4 @@
-"""From the kernels of a plan that are written in DSLs to generated sources: launchers with images."""
+"""From the kernels of a plan that are written in DSLs to sources: launchers with images."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def produce(plan: VariantPlan, root: Path, workshop: Workshop, tell: Tell) -> Pr
         BuildError: a unit did not compile.
         IncompleteError: the time was over before everything was compiled.
     """
-    joined = [(kernel, *_joined(kernel, root, workshop)) for kernel in plan.aot]
+    issues: list[Issue] = []
+    joined = [(kernel, *_joined(kernel, root, workshop, issues)) for kernel in plan.aot]
+    _refuse(issues, root)
     files, compiled = FileSet(), []
     has_module = any(source for part in plan.components for source in part.compiled)
     for position, (kernel, ops, launches) in enumerate(joined):
@@ -95,20 +97,18 @@ def _functions(
 
 
 def _joined(
-    kernel: AotKernel, root: Path, workshop: Workshop
+    kernel: AotKernel, root: Path, workshop: Workshop, issues: list[Issue]
 ) -> tuple[tuple[OpSpec, ...], Mapping[tuple[str, int], _Joined]]:
-    """The section's ops, and by op and index every launch with its function."""
+    """The section's ops, and by op and index every launch with its function; errors in `issues`."""
     reading = read_section(kernel.name, kernel.section)
-    issues = [issue for issue in reading.issues if issue.severity == "error"]
-    _refuse(issues, root)
+    issues += reading.issues
     functions = workshop.describe(kernel, root)
-    place, found = Place(("kernel", kernel.name)), {}
+    place, found = Place(("kernel", kernel.name), issues), {}
     for op in reading.ops:
         for index, launch in enumerate(op.launches):
             one = _join(op, launch, functions, place)
             if one is not None:
                 found[op.name, index] = one
-    _refuse(place.issues, root)
     return reading.ops, found
 
 
@@ -205,8 +205,6 @@ def _launched(
     found = []
     for index in range(len(op.launches)):
         one = launches[op.name, index]
-        own = tuple(
-            each for each in made if (each.unit.op, each.unit.launch) == (op.name, index)
-        )
+        own = tuple(each for each in made if (each.unit.op, each.unit.launch) == (op.name, index))
         found.append(LaunchedLaunch(one.launch, one.bound, own))
     return LaunchedOp(op, tuple(found))

@@ -36,11 +36,11 @@ class Shift(Generic[T]):
         try:
             while self._do_next():
                 pass
-        finally:
-            if self._jobs:
-                self._stopped.set()
-            for thread in threads:
-                thread.join()
+        except BaseException:
+            self._stopped.set()  # nobody waits for what others are at: it may never come
+            raise
+        for thread in threads:
+            thread.join()
         if self._failure is not None:
             raise self._failure
 

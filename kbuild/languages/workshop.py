@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from kbuild.build.budget import Run
 from kbuild.errors import BuildError, IncompleteError
 from kbuild.languages.base import LANGUAGES, Function, Language
-from kbuild.languages.bench import Asked, Bench
+from kbuild.languages.bench import PATIENCE, Asked, Bench
 from kbuild.languages.cache import ImageCache, Made
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.described import functions_of
@@ -30,7 +30,6 @@ from kbuild.languages.shift import Shift
 from kbuild.languages.spec.arguments import Bound
 from kbuild.languages.unit import Unit
 from kbuild.languages.workplace import Workplace, workplace
-from kbuild.registry import Registry
 
 Tell = Callable[[int, int, str], None]
 """Told how many units are done, of how many, and what was done last."""
@@ -54,14 +53,25 @@ class Workshop:
     """Compiles for the variants of one run. Safe to use from several threads."""
 
     def __init__(
-        self, run: Run, environments: Environments, languages: Registry[Language] = LANGUAGES
+        self,
+        run: Run,
+        environments: Environments,
+        language: Callable[[str], Language] = LANGUAGES.get,
+        patience: float = PATIENCE,
     ) -> None:
-        """Nothing is started or installed before it is needed."""
-        self._run, self._environments, self._languages = run, environments, languages
+        """Nothing is started or installed before it is needed.
+
+        Args:
+            run: the budget, and where things are kept.
+            environments: where compilers come from.
+            language: finds a language by its name.
+            patience: seconds that one unit may take.
+        """
+        self._run, self._environments, self._language = run, environments, language
         self._cache = ImageCache(run.cache if run.keeps else None)
         self._folder = run.folder / "languages"
         self._pool = Pool(run.budget.jobs, self._folder / "workers")
-        self._bench = Bench(run, self._pool)
+        self._bench = Bench(run, self._pool, patience)
         self._lock = threading.Lock()
         self._places: dict[tuple[str, tuple[str, ...], str], Workplace] = {}
         self._made: dict[str, Future[Made | Refusal]] = {}
@@ -79,8 +89,7 @@ class Workshop:
         with self._lock:
             known = self._places.get(key)
         if known is None:
-            language = self._languages.get(kernel.language)
-            known = workplace(kernel, language, self._environments)
+            known = workplace(kernel, self._language(kernel.language), self._environments)
             with self._lock:
                 self._places[key] = known
         return known

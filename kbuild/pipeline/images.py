@@ -27,15 +27,15 @@ def image_rows(images: Images) -> tuple[ImageRow, ...]:
 
 def with_compilers(made: VariantPlan, images: Images) -> VariantPlan:
     """The plan whose toolchain says as well what compiled the images."""
-    found = {
-        name: version
-        for _, compiled in images
-        for one in compiled
-        for name, version in one.image.compiler.items()
-    }
+    found: dict[str, set[str]] = {}
+    for _, compiled in images:
+        for one in compiled:
+            for name, version in one.image.compiler.items():
+                found.setdefault(name, set()).add(version)
     if made.toolchain is None or not found:
         return made
-    versions = (*made.toolchain.versions, *sorted(found.items()), *_licences(images))
+    listed = ((name, ", ".join(sorted(versions))) for name, versions in sorted(found.items()))
+    versions = (*made.toolchain.versions, *listed, *_licences(images))
     return made.with_toolchain(replace(made.toolchain, versions=versions))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kbuild.build.state import read_state, record
 from kbuild.build.workspace import Workspace
-from kbuild.errors import BuildError, CheckError, ConfigError, IncompleteError, ToolchainError
+from kbuild.errors import BuildError, CheckError, IncompleteError, ToolchainError
 from kbuild.metadata import Builder
 from kbuild.package import finish, place, recover
 from kbuild.pipeline.bindings import binding_findings
@@ -95,7 +95,7 @@ def attempt(
         result = build_variant(site, made, run=run, tell=tell, workshop=workshop)
     except IncompleteError as error:
         result = Built(made.variant, "incomplete", error.message, error=error)
-    except (BuildError, CheckError, ConfigError, ToolchainError) as error:
+    except (BuildError, CheckError, ToolchainError) as error:
         if run.stopped.is_set():
             raise
         site.doors.ui.error(error)
@@ -110,6 +110,7 @@ def build_variant(
 
     Raises:
         BuildError: a process failed; the variant directory is as it was.
+        ConfigError: `build.toml` does not fit the kernel functions that it names.
         CheckError: the result breaks a promise; the variant directory is as it was.
         IncompleteError: the run's time was over; the next run continues.
     """

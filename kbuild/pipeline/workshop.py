@@ -15,9 +15,7 @@ if TYPE_CHECKING:  # what only projects with such kernels need
 
 
 @contextmanager
-def workshop_for(
-    plans: Sequence[VariantPlan], run: Run, doors: Doors
-) -> Iterator[Workshop | None]:
+def workshop_for(plans: Sequence[VariantPlan], run: Run, doors: Doors) -> Iterator[Workshop | None]:
     """Opened when a plan needs one, closed at the end; no worker starts before it has work."""
     if not any(made.aot for made in plans):
         yield None

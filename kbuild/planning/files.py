@@ -20,7 +20,10 @@ _PYTHON_SUFFIXES = ("py", "pyi")
 def content(project: Project, tree: SourceTree) -> tuple[str, ...]:
     """The project's own sources: what names the build when git does not."""
     file = project.file
-    sections = [*project.kernels.values(), *(t for t in (file.torch, file.tvm_ffi) if t is not None)]
+    sections = [
+        *project.kernels.values(),
+        *(t for t in (file.torch, file.tvm_ffi) if t is not None),
+    ]
     foreign = project.dsl_kernels.values()
     listed = [path for section in (*sections, *foreign) for path in section.src]
     folders = [folder for section in sections for folder in section.include]

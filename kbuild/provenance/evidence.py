@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256 as hashed
 from pathlib import Path
@@ -23,7 +23,7 @@ from kbuild.provenance.programs import Programs
 from kbuild.provenance.statement import Facts, statement_text
 from kbuild.provenance.variantfiles import bom_of, digests, signature_of, statement_of
 from kbuild.run import Runner
-from kbuild.store import store_of
+from kbuild.store import Entry, Store, store_of
 from kbuild.toolchains import Toolchain
 from kbuild.toolchains.facts import FactCache
 
@@ -90,10 +90,27 @@ class Evidence:
         store = store_of(cache)
         found = [
             *(part for e in entries_used(self.toolchain, store) for part in ingredients_of(e)),
+            *(part for e in self._environments(store, runner) for part in ingredients_of(e)),
             *headers_on_this_machine(self.toolchain, store.root),
             *Programs(runner, FactCache(cache)).of(self.toolchain, store.root),
         ]
         return tuple(sorted(map(licensed, _distinct(found))))
+
+
+    def _environments(self, store: Store, runner: Runner) -> Iterator[Entry]:
+        """Where kernels in Python DSLs were compiled."""
+        if not self.plan.aot:
+            return
+        from kbuild.languages.base import LANGUAGES
+        from kbuild.languages.environment import Environments
+        from kbuild.toolchains.wheels.installer import Installer
+
+        known = Environments(Installer(runner, store))
+        for kernel in self.plan.aot:
+            pins = LANGUAGES.get(kernel.language).requirements(kernel.toolchain)
+            entry = store.find(known.recipe(kernel.language, pins))
+            if entry is not None:
+                yield entry
 
 
 def _distinct(found: Iterable[Ingredient]) -> list[Ingredient]:

@@ -119,6 +119,16 @@ class TestEvaluation:
         assert "rocm compiler" in unsupported["torch213-cxx11-rocm71-x86_64-linux"]
         assert "CUDA 12.6" in unsupported["torch213-cxx11-cu126-x86_64-linux"]
 
+    def test_kernels_in_python_dsls_have_a_reason(self, sandbox, tmp_path) -> None:
+        project = stable_abi(sandbox, tmp_path)
+        build = project / "build.toml"
+        section = '[kernel.dsl]\nbackend = ["cuda"]\nlanguage = "triton"\nsrc = ["dsl.py"]\n'
+        build.write_text(f"{build.read_text()}\n{section}")
+        (project / "dsl.py").write_text("")
+        unsupported = sandbox.eval(project, "unsupported")
+        assert "kernels in triton are compiled by its wheels" in unsupported[STABLE_CUDA]
+        assert STABLE_CUDA.replace("cu130", "cpu") not in unsupported
+
     def test_another_system_has_reasons_instead_of_variants(self, sandbox, relu) -> None:
         place = "legacyPackages.aarch64-linux"
         assert sandbox.eval(relu, f"{place}.variants") == []

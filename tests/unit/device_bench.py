@@ -34,9 +34,9 @@ def older(arch: str) -> bytes:
     return _with_section(b"code", 7, flags, 190)
 
 
-def code_object(target: str) -> bytes:
-    """An hsaco: its notes name `gfx942` or `gfx942:xnack-`."""
-    return _with_section(f"amdgcn-amd-amdhsa--{target}\0".encode(), 4, 0x4C, 224)
+def code_object(target: str, prefix: str = "amdgcn-amd-amdhsa-") -> bytes:
+    """An hsaco: its notes name `gfx942` or `gfx942:xnack-`, behind LLVM's triple."""
+    return _with_section(f"{prefix}-{target}\0".encode(), 4, 0x4C, 224)
 
 
 def _with_section(content: bytes, abi: int, flags: int, machine: int) -> bytes:

@@ -1,10 +1,10 @@
 """Device images without a container: cubins, code objects and PTX in the section `.kbuild_images`.
 
-kbuild's launchers of kernels in Python DSLs hold them so, one after the other with zeros between. An
-image says itself what it is for: machine code of CUDA 12's assembler in the flags of its header,
-that of CUDA 13's in the note with its command line, as flags tell no features there (found by giving
-ptxas 12.9, 13.0 and 13.4 all targets); AMD's in a note, as LLVM's "User Guide for AMDGPU Backend"
-says; PTX in its `.target`.
+kbuild's launchers of kernels in Python DSLs hold them so, one after the other with zeros between.
+An image says itself what it is for: machine code of CUDA 12's assembler in the flags of its header,
+that of CUDA 13's in the note with its command line, as flags tell no features there (found by
+giving ptxas 12.9, 13.0 and 13.4 all targets); AMD's in a note, as LLVM's "User Guide for AMDGPU
+Backend" says; PTX in its `.target`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kbuild.checks.readers.padding import skip_padding
 SECTION = ".kbuild_images"
 _ELF = b"\x7fELF"
 _HEADER = struct.Struct("<8xB9xH12xQQI2xHHHH")
-"""ABI version, machine, offsets of the headers of segments and of sections, flags, then for both the
-size and the number of these headers."""
+"""ABI version, machine, offsets of the headers of segments and of sections, flags, then for both
+the size and the number of these headers."""
 _SECTION = struct.Struct("<4xI16xQQ")
 """Type, offset and size of a section."""
 _NO_BITS = 8
@@ -30,7 +30,10 @@ _FIRST_NOTED_ABI = 8
 _FEATURE = 0x800
 """Of CUDA 12's flags: `a` code."""
 _COMMAND = re.compile(rb"-arch sm_(\d+)(\d)([af]?)[ \0]")
-_AMD_TARGET = re.compile(rb"amdgcn-amd-amdhsa--(gfx[0-9a-f]+)((?::[a-z]+[+-])*)")
+_AMD_TARGET = re.compile(
+    rb"amd(?:gcn|gpu[0-9.]*)-amd-amdhsa-[a-z]*-(gfx[0-9a-f]+)((?::[a-z]+[+-])*)"
+)
+"""Older releases of LLVM write `amdgcn`, newer ones `amdgpu9.42`."""
 _PATH = re.compile(rb"(?<![\w./-])/(?:[\w.+-]+/){2,}[\w.+-]+\.py\b")
 _PTX_TARGET = re.compile(rb"^\.target\s+sm_(\d+)(\d)([af]?)\b", re.MULTILINE)
 
@@ -66,7 +69,7 @@ def _end_of_elf(data: mmap, at: int, stop: int) -> int:
             ends.append(begin + length if kind != _NO_BITS else 0)
     except struct.error:
         return stop + 1
-    return at + max(ends)
+    return at + int(max(ends))
 
 
 def _end_of_text(data: mmap, at: int) -> int:

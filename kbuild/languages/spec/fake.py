@@ -67,6 +67,7 @@ def _ranks(op: OpSpec) -> Iterator[str]:
 
 
 def sizes_source(op: OpSpec) -> Iterator[str]:
+    """Lines that give every dimension's name its value, and `...` its shape."""
     for size in op.sizes:
         yield f"{_local(size.name)} = {size.tensor}.size({size.axis})"
     batch = _batch_owner(op)
@@ -138,6 +139,7 @@ def _result(op: OpSpec) -> str:
 
 
 def empty_source(op: OpSpec, name: str) -> str:
+    """A result's or a temporary's memory; it needs the lines of `sizes_source`, and `let`."""
     rule = next(rule for rule in op.shapes if rule.tensor == name)
     shape = f"{rule.like}.shape" if rule.like else _shape(op, rule)
     device = next(name for name in op.inputs if name not in op.optional)

@@ -14,6 +14,7 @@ _AROUND = 3
 """Lines of the source that are shown before the one in question."""
 _MOST = 2000
 """Characters of a message."""
+_MOST_LINES = 12
 
 
 def explained(error: BaseException, kernel: Kernel, sources: Sources) -> RefusalError:
@@ -22,8 +23,9 @@ def explained(error: BaseException, kernel: Kernel, sources: Sources) -> Refusal
     placed = [one for one in chain if getattr(one, "node", None) is not None]
     if placed:
         return _at_node(placed[-1], chain[-1], sources)
-    words = "".join(traceback.format_exception_only(type(error), error)).strip()
-    refusal = RefusalError(words[:_MOST])
+    lines = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
+    refusal = RefusalError(lines[0])
+    refusal.excerpt = tuple(line for line in lines[1:_MOST_LINES] if line)
     refusal.file = sources.relative(kernel.jit.fn.__code__.co_filename)
     refusal.line = _first_line(kernel.jit)
     return refusal

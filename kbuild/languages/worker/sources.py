@@ -52,8 +52,6 @@ class Sources(Loader, MetaPathFinder):
         """
         try:
             return importlib.import_module(self.first)
-        except RefusalError:
-            raise
         except SyntaxError as error:
             file = self.relative(error.filename or "")
             raise RefusalError(str(error.msg), file=file, line=error.lineno or 0) from error
@@ -67,10 +65,13 @@ class Sources(Loader, MetaPathFinder):
             for frame in traceback.extract_tb(error.__traceback__)
             if frame.filename in self._files.values()
         ]
-        refusal = RefusalError(f"{type(error).__name__}: {error}")
-        if isinstance(error, ModuleNotFoundError):
+        if isinstance(error, RefusalError):
+            refusal = error
+        elif isinstance(error, ModuleNotFoundError):
             refusal = RefusalError(str(error), hint=self._missing(error.name or ""))
-        if own:
+        else:
+            refusal = RefusalError(f"{type(error).__name__}: {error}")
+        if own and not refusal.file:
             refusal.file, refusal.line = own[-1].filename, own[-1].lineno or 0
         return refusal
 

@@ -20,6 +20,9 @@ from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.sources import Shelf
 from kbuild.languages.worker.specialised import Specialised
 
+_CACHE = "TRITON_CACHE_DIR"
+"""Where Triton keeps every step of a compilation; kbuild wants the last one alone."""
+
 
 class Compiler:
     """See `protocol.Answering`."""
@@ -52,7 +55,7 @@ class Compiler:
         except Exception as error:
             raise explained(error, kernel, sources) from error
         finally:
-            shutil.rmtree(os.environ["TRITON_CACHE_DIR"], ignore_errors=True)
+            shutil.rmtree(os.environ[_CACHE], ignore_errors=True)
         code, facts = specialised.image(compiled, said.getvalue())
         Path(request["output"]).write_bytes(code)
         return facts

@@ -18,6 +18,7 @@ EXPECTED = (
     "binary",
     "clash",
     "depends",
+    "images",
     "imports",
     "layout",
     "load",

@@ -38,6 +38,11 @@ def test_amd():
     assert {image.backend for image in found} == {"rocm"}
 
 
+def test_amd_of_newer_llvm():
+    (image,) = read(code_object("gfx1100", "amdgpu11.00-amd-amdhsa-unknown"))
+    assert image.target == "gfx1100"
+
+
 def test_sizes_are_of_the_code():
     code = noted("90a")
     (image,) = read(code)

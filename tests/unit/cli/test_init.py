@@ -63,6 +63,30 @@ def test_noarch_for_a_compiled_backend(kbuild, here):
     assert open_project(here / "demo").file.framework_key == "torch-noarch"
 
 
+@pytest.mark.parametrize("backends", [(), ("cuda",)])
+def test_a_kernel_in_triton(kbuild, here, backends):
+    chosen = ("--backends", *backends) if backends else ()
+    assert kbuild("init", "demo", "--no-git", "--language", "triton", *chosen).code == 0
+    project = open_project(here / "demo")
+    expected = backends or ("cuda", "rocm")
+    assert project.dsl_kernels["demo"].backends == project.file.general.backends == expected
+    assert project.kernels == {}
+    assert project.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--backends", "cpu", "cuda"), "triton kernels are not compiled for cpu"),
+        (("--noarch",), "--noarch compiles nothing"),
+    ],
+)
+def test_what_triton_is_not_for(kbuild, options, words):
+    answer = kbuild("init", "demo", "--language", "triton", *options)
+    assert answer.code == 2
+    assert words in answer.err
+
+
 def test_compiled_and_python_only_backends_mix(kbuild, here):
     assert kbuild("init", "demo", "--backends", "cpu", "tpu").code == 0
     text = (here / "demo" / "build.toml").read_text()

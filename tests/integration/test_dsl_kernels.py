@@ -1,0 +1,206 @@
+"""Kernels in Triton from `build.toml` to a loaded op, without a GPU. Fetches 286 MB."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from dsl_bench import CUDA_ARCHS, KERNEL, VARIANT, loaded, own_store, write_adder
+from elftools.elf.elffile import ELFFile
+from integration_bench import Bench
+
+from kbuild.checks.readers.devicecode import read_device_code
+from kbuild.errors import ToolchainError
+from kbuild.run import LocalRunner
+from kbuild.toolchains.wheels.index import Index
+from kbuild.toolchains.wheels.settings import pip_settings
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.compile,
+    pytest.mark.torch,
+    pytest.mark.usefixtures("need_torch"),
+]
+BUILD = ("--variant", VARIANT)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Triton is installed, once for all tests."""
+    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
+        pytest.skip("Triton compiles on x86_64 Linux")
+    found = own_store()
+    if found is not None:
+        return found
+    try:
+        with Index(pip_settings(LocalRunner())) as index:
+            index.files("triton")
+    except ToolchainError as error:
+        pytest.skip(f"the package index is out of reach: {error.message}")
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def place(store: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Makes a bench with a cache of its own, but for the store."""
+
+    def make(name: str) -> Bench:
+        folder = tmp_path_factory.mktemp(name)
+        (folder / "project").mkdir()
+        (folder / "cache").mkdir()
+        (folder / "cache" / "store").symlink_to(store)
+        return Bench(folder / "project", folder / "cache")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def adder(place) -> Bench:
+    bench = write_adder(place("adder"))
+    bench.built(*BUILD)
+    return bench
+
+
+def extension(bench: Bench, variant: str = VARIANT) -> Path:
+    (found,) = (bench.root / "build" / variant).glob("*.abi3.so")
+    return found
+
+
+def test_what_is_in_the_variant(adder: Bench) -> None:
+    folder = adder.root / "build" / VARIANT
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert metadata["backend"] == {"type": "cuda", "archs": ["8.0+PTX"]}
+    versions = metadata["provenance"]["kernel-builder"]["toolchain"]["versions"]
+    assert versions["triton"] == "3.9.0"
+    assert re.match(r"1[23]\.\d+\.\d+", versions["ptxas"])
+    images = read_device_code(extension(adder)).images
+    assert {(image.arch, image.kind) for image in images} == {("8.0", "machine"), ("8.0", "ptx")}
+    with extension(adder).open("rb") as file:
+        tags = ELFFile(file).get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+        needed = {tag.needed for tag in tags}
+    assert not any("cuda" in name or "cudart" in name for name in needed), needed
+
+
+def test_no_paths_and_no_dsl_inside(adder: Bench) -> None:
+    data = extension(adder).read_bytes()
+    for word in (str(adder.root), str(adder.cache), "site-packages", str(Path.home())):
+        assert word.encode() not in data, word
+
+
+def test_it_loads_without_triton(adder: Bench) -> None:
+    code = """
+x = torch.empty(4, 5, device="meta", dtype=torch.float16)
+assert kernel.add(x, x).shape == (4, 5)
+compiled = torch.compile(lambda a: kernel.add(a, a) + 1, fullgraph=True, backend="aot_eager")
+assert compiled(x).dtype == torch.float16
+again = load("adder_5678")
+assert again.add(x, x).shape == (4, 5)
+try:
+    kernel.add(x, torch.empty(3, device="meta", dtype=torch.float16))
+except RuntimeError as error:
+    print(error)
+y = torch.empty(3, device="meta", requires_grad=True)
+kernel.add(y, y).sum().backward()
+assert y.grad.shape == (3,)
+assert "triton" not in sys.modules
+try:
+    kernel.add(torch.zeros(3), torch.zeros(3))
+except NotImplementedError as error:
+    print("CPU" in str(error))
+"""
+    said = adder.python(loaded(str(adder.root / "build" / VARIANT), code))
+    assert "add: y must have the shape of x" in said
+    assert "True" in said
+
+
+def test_a_second_build_does_nothing(adder: Bench) -> None:
+    assert adder.built(*BUILD)["status"] == "up-to-date"
+    images = adder.cache / "objects"
+    before = {path: path.stat().st_mtime_ns for path in images.rglob("image.o")}
+    shutil.rmtree(adder.root / ".kbuild")
+    shutil.rmtree(adder.root / "build")
+    built = adder.built(*BUILD)
+    assert built["status"] == "built"
+    assert all(row["cached"] == row["images"] for row in built["images"])
+    assert {path: path.stat().st_mtime_ns for path in images.rglob("image.o")} == before
+
+
+def test_an_edited_section_compiles_what_is_new(place) -> None:
+    bench = write_adder(place("edited"))
+    bench.built(*BUILD)
+    text = (bench.root / "build.toml").read_text()
+    (bench.root / "build.toml").write_text(text.replace("n < 100", "n < 200"))
+    rows = bench.built(*BUILD)["images"]
+    assert all(row["cached"] == row["images"] for row in rows)
+    (bench.root / "build.toml").write_text(text.replace("BLOCK = 64", "BLOCK = 128"))
+    rows = bench.built(*BUILD)["images"]
+    assert all(row["cached"] * 2 == row["images"] for row in rows)
+    (bench.root / "dsl/add.py").write_text(KERNEL.replace("x + y", "x + y + x"))
+    rows = bench.built(*BUILD)["images"]
+    assert all(row["cached"] == 0 for row in rows)
+    shutil.rmtree(bench.root / "build")
+    assert bench.built(*BUILD)["status"] == "built"
+
+
+def test_mistakes_are_told_with_the_authors_lines(place) -> None:
+    bench = write_adder(place("mistakes"))
+    source = bench.root / "dsl/add.py"
+    source.write_text(KERNEL.replace("x + y", "x + z"))
+    said = bench.kbuild("build", *BUILD, expect=5).stderr
+    assert "kernel.add: dsl/add.py:10: NameError('z is not defined')" in said
+    assert "add sm_80 float16" in said
+    source.write_text(KERNEL.replace("n, BLOCK", "n, m, BLOCK"))
+    done = bench.kbuild("build", *BUILD, expect=3)
+    said = done.stdout + done.stderr
+    line = 1 + (bench.root / "build.toml").read_text().splitlines().index("[[kernel.add.op]]")
+    assert f"build.toml:{line}: kernel.add.op[0].args: nothing says what `add_kernel`" in said
+    assert said.count("nothing says what") == 1
+
+
+def test_other_variants(place) -> None:
+    """Full ABI, an older CUDA, ROCm: no toolkit is needed for any of them."""
+    bench = write_adder(
+        place("others"),
+        backends='"cuda", "rocm"',
+        torch="",
+        archs=f'{CUDA_ARCHS}\nrocm-archs = ["gfx942"]',
+    )
+    names = ("torch213-cxx11-cu126-x86_64-linux", "torch213-cxx11-rocm72-x86_64-linux")
+    options = [part for name in names for part in ("--variant", name)]
+    environment = {"KBUILD_TOOLCHAIN": "auto", "PATH": "/usr/bin:/bin"}
+    done = bench.kbuild("build", "--json", *options, env=environment)
+    found = {one["variant"]: one for one in json.loads(done.stdout)["variants"]}
+    assert {name: found[name]["status"] for name in names} == dict.fromkeys(names, "built")
+    images = read_device_code(extension(bench, names[1])).images
+    assert {(image.backend, image.arch) for image in images} == {("rocm", "gfx942")}
+
+
+def test_the_fallback_runs_the_dsl(place, store: Path) -> None:
+    bench = write_adder(place("fallback"), more='fallback = "jit"')
+    bench.built(*BUILD)
+    code = """
+x, y = torch.randn(3, 50), torch.randn(3, 50)
+assert torch.equal(kernel.ops._add_jit(x, y), x + y)
+assert torch.equal(kernel.ops._add_jit(x[0], y[0]), x[0] + y[0])
+assert "triton" in sys.modules
+"""
+    program = loaded(str(bench.root / "build" / VARIANT), code)
+    (environment,) = store.glob("triton-3.9.0-*")
+    paths = {"PYTHONPATH": str(environment / "root"), "TRITON_INTERPRET": "1"}
+    bench.python(program, paths)
+    without = "assert not hasattr(kernel.ops, '_add_jit') and 'triton' not in sys.modules"
+    bench.python(loaded(str(bench.root / "build" / VARIANT), without))
+
+
+def test_what_went_in_is_told(place) -> None:
+    bench = write_adder(place("provenance"))
+    built = bench.built(*BUILD, "--provenance")
+    document = json.loads(Path(next(p for p in built["provenance"] if "cdx" in p)).read_text())
+    (part,) = [one for one in document["components"] if one["name"] == "triton"]
+    assert (part["version"], part["scope"]) == ("3.9.0", "required")
+    report = (bench.root / ".kbuild/report/build.html").read_text()
+    assert "Device images of kernels in Python DSLs" in report

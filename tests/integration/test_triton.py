@@ -1,0 +1,395 @@
+"""Triton compiles: parameters, launch facts, dtypes, errors in words. Fetches 290 MB."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from triton_bench import VERSION, Shop, shop
+
+from kbuild.errors import BuildError, ToolchainError
+from kbuild.languages.compiled import Compiled
+from kbuild.run import LocalRunner
+from kbuild.store import store_of
+from kbuild.toolchains.wheels.index import Index
+from kbuild.toolchains.wheels.settings import pip_settings
+
+pytestmark = pytest.mark.network
+IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n\n"
+ADD = (
+    IMPORTS
+    + """
+@triton.jit
+def k(x_ptr, out_ptr, n, alpha, flag, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = i < n
+    x = tl.load(x_ptr + i, m)
+    tl.store(out_ptr + i, tl.where(flag, x * alpha, x), m)
+"""
+)
+ADD_OP = """
+[[kernel.k.op]]
+schema = "k(Tensor x, float alpha, bool flag) -> Tensor"
+shapes = { x = ["..."], out = "x" }
+dtypes = ["float16", "float32"]
+let = { n = "numel(x)" }
+configs = [{ BLOCK = 512, num_warps = 4 }]
+grid = ["cdiv(n, BLOCK)"]
+"""
+DOT = (
+    IMPORTS
+    + """
+@triton.autotune(
+    configs=[
+        triton.Config({"BM": 64, "BN": 64, "BK": 32}, num_warps=4, num_stages=3),
+        triton.Config({"BM": 128, "BN": 128, "BK": 64}, num_warps=8, num_stages=16),
+    ],
+    key=["M"],
+)
+@triton.heuristics({"EVEN": lambda args: args["BK"] % 32 == 0})
+@triton.jit
+def k(a_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak,
+      BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr,
+      WIDE: tl.constexpr = True):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        a = tl.load(a_ptr + rm[:, None] * stride_am + (k + rk)[None, :] * stride_ak)
+        b = tl.load(b_ptr + (k + rk)[:, None] * N + rn[None, :])
+        total = tl.dot(a, b, total)
+    if EVEN:
+        tl.store(out_ptr + rm[:, None] * N + rn[None, :], total.to(out_ptr.dtype.element_ty))
+"""
+)
+DOT_OP = """
+[[kernel.k.op]]
+schema = "k(Tensor a, Tensor b) -> Tensor"
+shapes = { a = ["M", "K"], b = ["K", "N"], out = ["M", "N"] }
+dtypes = ["float16"]
+ones = ["stride_ak"]
+divisible = ["N", "K"]
+configs = "autotune"
+grid = ["cdiv(M, BM)", "cdiv(N, BN)"]
+"""
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with Triton, for all tests in whatever process."""
+    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
+        pytest.skip("Triton's wheels are for x86_64 Linux")
+    try:
+        with Index(pip_settings(LocalRunner())) as index:
+            found = index.files("triton")
+    except ToolchainError as error:
+        pytest.skip(f"the package index is out of reach: {error.message}")
+    if not any(str(one.version) == VERSION for one in found):
+        pytest.skip(f"the package index has no triton {VERSION}")
+    root = tmp_path_factory.getbasetemp()
+    return (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "triton-cache"
+
+
+@pytest.fixture
+def bench(cache: Path, tmp_path: Path) -> Iterator[Shop]:
+    with shop(cache, tmp_path) as found:
+        yield found
+
+
+def kinds(compiled: Compiled) -> list[tuple[str, str, str]]:
+    return [(one.name, one.kind, one.type) for one in compiled.image.parameters]
+
+
+SCRATCH = [("", "global_scratch", "*i8"), ("", "profile_scratch", "*i8")]
+
+
+def test_an_elementwise_kernel_for_everything(bench: Shop) -> None:
+    targets = ("sm_75", "sm_80", "compute_80", "sm_90a", "sm_100a", "sm_120a")
+    made = bench.compile(ADD_OP, {"k.py": ADD}, *targets)
+    made += bench.compile(ADD_OP, {"k.py": ADD}, "gfx942", "gfx1100", flavour="rocm")
+    assert len(made) == 8 * 2 * 2
+    for one in made:
+        type_ = {"float16": "*fp16", "float32": "*fp32"}[dict(one.unit.dtypes)["x"]]
+        assert kinds(one) == [
+            ("x_ptr", "pointer", type_),
+            ("out_ptr", "pointer", type_),
+            ("n", "int", "i32"),
+            ("alpha", "float", "fp32"),
+            ("flag", "int", "u1"),
+            *SCRATCH,
+        ]
+        assert one.image.divisible == ({"x_ptr", "out_ptr"} if one.unit.aligned else set())
+        assert one.image.threads == (256 if one.unit.target.arch == "gfx942" else 128)
+        assert one.image.constants == {"BLOCK": 512}
+        start = {"cubin": b"\x7fELF", "hsaco": b"\x7fELF", "ptx": b"//"}[one.unit.target.kind]
+        assert one.code.lstrip().startswith(start)
+        has_registers = one.unit.target.kind != "ptx"
+        assert (one.image.registers is not None) == has_registers
+    ptx = next(one for one in made if one.unit.target.kind == "ptx").code.decode()
+    assert re.search(r"^\.version 8\.0\n\.target sm_80$", ptx, re.MULTILINE)
+    ages = {str(one.unit.target): one.image.compiler.get("ptxas", "") for one in made}
+    assert ages["sm_80"].startswith("12.")
+    assert ages["sm_90a"].startswith("13.")
+    assert ages["gfx942"] == ""
+
+
+def test_code_for_cuda_12_is_from_a_ptxas_of_cuda_12(bench: Shop) -> None:
+    """Code that a ptxas 13 made says so in its ELF header, and needs a driver for CUDA 13."""
+    for flavour, major in (("cuda12", "12."), ("cuda13", "13.")):
+        one = bench.compile(ADD_OP, {"k.py": ADD}, "sm_90a", flavour=flavour)[0]
+        assert one.image.compiler["ptxas"].startswith(major)
+        header = (one.code[7], one.code[8])
+        assert header == {"12.": (0x33, 7), "13.": (0x41, 8)}[major]
+
+
+def test_autotune_heuristics_defaults_and_ones(bench: Shop) -> None:
+    described = bench.describe({"k.py": DOT})["k"]
+    assert [dict(one.constants) for one in described.candidates] == [
+        {"BM": 64, "BN": 64, "BK": 32},
+        {"BM": 128, "BN": 128, "BK": 64},
+    ]
+    assert [dict(one.options)["num_stages"] for one in described.candidates] == [3, 16]
+    assert described.key == ("M",)
+    assert described.computed == ("EVEN",)
+    made = bench.compile(DOT_OP, {"k.py": DOT}, "sm_90a")
+    small = [one for one in made if dict(one.unit.constants)["BM"] == 64]
+    aligned = next(one for one in small if one.unit.aligned)
+    assert "stride_ak" not in [name for name, _, _ in kinds(aligned)]
+    assert aligned.image.ones == {"stride_ak"}
+    assert aligned.image.divisible == {"a_ptr", "b_ptr", "out_ptr", "N", "K"}
+    assert aligned.image.constants == {"BM": 64, "BN": 64, "BK": 32, "EVEN": True, "WIDE": True}
+    plain = next(one for one in small if not one.unit.aligned)
+    assert "stride_ak" in [name for name, _, _ in kinds(plain)]
+
+
+def test_a_candidate_that_does_not_fit_is_left_out(bench: Shop) -> None:
+    """16 stages are more than the 227 KiB of 9.0; what is not aligned is loaded without stages."""
+    made = bench.compile(DOT_OP, {"k.py": DOT}, "sm_90a")
+    assert {dict(one.unit.constants)["BM"] for one in made if one.unit.aligned} == {64}
+    (note,) = bench.notes
+    assert re.search(r"BM=128 .*: left out, it needs \d+ bytes of shared memory, 232448 are", note)
+
+
+DESCRIPTOR = (
+    IMPORTS
+    + """
+@triton.jit
+def k(x_desc, pair, out_ptr, B: tl.constexpr, KIND: tl.constexpr):
+    x = x_desc.load([0, 0]) + tl.load(pair[0]) + pair[1]
+    i = tl.arange(0, B)
+    tl.store(out_ptr + i[:, None] * B + i[None, :], x.to(KIND))
+"""
+)
+DESCRIPTOR_OP = """
+[[kernel.k.op]]
+schema = "k(Tensor x, Tensor w) -> Tensor"
+shapes = { x = ["M", "N"], w = ["N"], out = ["M", "N"] }
+dtypes = ["float16"]
+args = { x_desc = { tensor = "x", block = ["B", "B"] }, pair = ["w", "M"] }
+configs = [{ B = 64 }]
+constants = { KIND = { dtype = "x" } }
+grid = [1]
+"""
+
+
+def test_descriptors_tuples_and_dtypes(bench: Shop) -> None:
+    made = bench.compile(DESCRIPTOR_OP, {"k.py": DESCRIPTOR}, "sm_80", "sm_90a")
+    shape = [("x_desc.shape.0", "int", "i32"), ("x_desc.shape.1", "int", "i32")]
+    strides = [("x_desc.stride.0", "int", "i64"), ("x_desc.stride.1", "int", "i64")]
+    tail = [
+        ("pair.0", "pointer", "*fp16"),
+        ("pair.1", "int", "i32"),
+        ("out_ptr", "pointer", "*fp16"),
+    ]
+    for one in made:
+        names = kinds(one)
+        if one.unit.target.arch == "sm_90a":
+            assert names == [
+                ("x_desc", "tensor_map", "tensor_map"), *shape, *strides, *tail, *SCRATCH,
+            ]  # fmt: skip
+            (map_,) = one.image.tensor_maps
+            assert (map_.parameter, map_.block, map_.element_size) == ("x_desc", (64, 64), 2)
+            assert map_.element_type == 6  # CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+        else:
+            assert names[0] == ("x_desc", "pointer", "*fp16")
+            assert names[-len(tail) - 2 :] == [*tail, *SCRATCH]
+            assert one.image.tensor_maps == ()
+
+
+def test_an_optional_tensor(bench: Shop) -> None:
+    source = ADD.replace("flag, BLOCK", "b_ptr, BLOCK").replace(
+        "tl.where(flag, x * alpha, x)", "x if b_ptr is None else x + tl.load(b_ptr + i, m)"
+    )
+    text = ADD_OP.replace("float alpha, bool flag", "float alpha, Tensor? b").replace(
+        '"x" }', '"x", b = "x" }'
+    )
+    made = bench.compile(text, {"k.py": source}, "sm_90a")
+    assert {"b_ptr" in [n for n, _, _ in kinds(one)] for one in made} == {True, False}
+    for one in made:
+        assert ("b_ptr" in one.image.types) == (one.unit.absent == ())
+
+
+def test_sources_that_import_each_other(bench: Shop) -> None:
+    main = ADD.replace("import torch\n", "import torch\nfrom .inner.half import half\n")
+    main = main.replace("x * alpha", "half(x) * alpha")
+    half = IMPORTS + "from ..consts import TWO\n@triton.jit\ndef half(x):\n    return x / TWO\n"
+    sources = {
+        "torch-ext/my_k/k.py": main,
+        "torch-ext/my_k/inner/half.py": half,
+        "torch-ext/my_k/consts.py": "import triton.language as tl\nTWO = tl.constexpr(2)\n",
+    }
+    first = bench.compile(ADD_OP, sources, "sm_90a")
+    sources["torch-ext/my_k/consts.py"] = "import triton.language as tl\nTWO = tl.constexpr(4)\n"
+    second = bench.compile(ADD_OP, sources, "sm_90a")
+    assert [one.code for one in first] != [one.code for one in second]
+
+
+def test_torch_that_is_not_there(bench: Shop) -> None:
+    source = (
+        """
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.library import custom_op
+import numpy as np
+
+LIMIT = tuple([torch.finfo(torch.float16).max, torch.iinfo(torch.int8).min])
+KINDS = {torch.float16: 1, torch.bfloat16: 2}
+HAS = torch.cuda.is_available()
+
+class Module(nn.Module):
+    @torch.no_grad()
+    def forward(self, x: Tensor | None) -> torch.Tensor:
+        return F.relu(x)
+
+@custom_op("my::op", mutates_args=())
+def op(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+@op.register_fake
+def _(x):
+    return x
+"""
+        + ADD
+    )
+    assert set(bench.describe({"k.py": source})) == {"k"}
+    assert bench.compile(ADD_OP, {"k.py": source}, "sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("SIZE = torch.empty(3)", r"k\.py:5: `torch\.empty\(\)` needs the real torch"),
+        ("SIZE = torch.cuda.get_device_capability()", r"k\.py:5: .*get_device_capability"),
+        ("import einops", r"k\.py:5: No module named 'einops'\n(.*\n)*  hint: .*pin it"),
+        ("from .other import x", r"k\.py:5: .*"),
+        ("raise ValueError('no')", r"k\.py:5: ValueError: no"),
+        ("def f(:", r"k\.py:5: invalid syntax"),
+        ("N = triton.runtime.driver.active.utils", r"k\.py:5: .*there is no GPU at build"),
+    ],
+)
+def test_a_source_that_cannot_be_imported(bench: Shop, line: str, said: str) -> None:
+    lines = ADD.splitlines()
+    lines[4:4] = [line]
+    with pytest.raises(BuildError) as caught:
+        bench.describe({"k.py": "\n".join(lines)})
+    assert re.match(r"kernel\.k: " + said, str(caught.value)), str(caught.value)
+
+
+def test_an_error_at_its_line(bench: Shop) -> None:
+    source = ADD.replace("m = i < n", "m = i < missing")
+    with pytest.raises(BuildError) as caught:
+        bench.compile(ADD_OP, {"my/k.py": source}, "sm_80", "sm_90a")
+    line = source.splitlines().index("    m = i < missing") + 1
+    text = str(caught.value)
+    assert f"kernel.k: my/k.py:{line}: " in text
+    assert "missing is not defined" in text
+    assert "(8 of 8 units)" in text
+    assert any("m = i < missing" in one for one in caught.value.excerpt)
+    assert any("^" in one for one in caught.value.excerpt)
+
+
+def test_an_error_in_a_called_function_is_shown_there(bench: Shop) -> None:
+    other = IMPORTS + "@triton.jit\ndef half(x):\n    y = x + unknown\n    return y\n"
+    main = ADD.replace("import torch\n", "from .other import half\n").replace(
+        "x * alpha", "half(x)"
+    )
+    with pytest.raises(BuildError, match=r"kernel\.k: my/other\.py:7: .*unknown is not defined"):
+        bench.compile(ADD_OP, {"my/k.py": main, "my/other.py": other}, "sm_80")
+
+
+def test_a_heuristic_that_needs_a_call(bench: Shop) -> None:
+    source = DOT.replace('args["BK"] % 32', 'args["K"] % args["BK"]')
+    with pytest.raises(BuildError, match=r"from `K`, which only a call knows") as caught:
+        bench.compile(DOT_OP, {"k.py": source}, "sm_90a")
+    assert 'constants = { EVEN = "..." }' in caught.value.hint
+    text = DOT_OP + 'constants = { EVEN = "K % BK == 0" }\n'
+    assert bench.compile(text, {"k.py": source}, "sm_90a")
+
+
+def test_prints_do_not_disturb(bench: Shop) -> None:
+    source = "import os\nprint('{}')\nos.system('echo hello')\n" + ADD
+    assert bench.compile(ADD_OP, {"k.py": source}, "sm_90a")
+
+
+def test_what_ends_the_worker(bench: Shop) -> None:
+    """LLVM ends the process; the other units are compiled."""
+    kernel, wanted = bench.wanted(ADD_OP, {"k.py": ADD}, ["sm_110a", "sm_90a"])
+    broken = [  # 11.0 needs PTX 9.0
+        (dataclasses.replace(unit, options=(("ptx_version", 80),)), bound)
+        for unit, bound in wanted[:1]
+    ]
+    with pytest.raises(BuildError, match="the compiler ended with 1, 2 times") as caught:
+        bench.workshop.compile(kernel, bench.folder, [*wanted[1:], *broken])
+    assert any("PTX" in line for line in caught.value.excerpt)
+    assert "(1 of 8 units)" in str(caught.value)
+    assert len(bench.workshop.compile(kernel, bench.folder, wanted)) == 8
+
+
+def test_the_same_bytes_in_another_folder(cache: Path, tmp_path: Path) -> None:
+    """Line tables and assertions would name the place."""
+    source = ADD.replace("    m = i < n\n", "    m = i < n\n    tl.device_assert(n > 0, 'empty')\n")
+    codes = []
+    for name in ("one", "a/longer/place"):
+        with shop(cache, tmp_path / name, keeps=False, jobs=1) as found:
+            made = found.compile(ADD_OP, {"my/k.py": source}, "sm_80", "sm_90a", "compute_80")
+            made += found.compile(ADD_OP, {"my/k.py": source}, "gfx942", flavour="rocm")
+            codes.append([(one.image, one.code) for one in made])
+    assert codes[0] == codes[1]
+
+
+def test_an_unchanged_project_starts_nothing(cache: Path, tmp_path: Path) -> None:
+    with shop(cache, tmp_path) as found:
+        first = found.compile(ADD_OP, {"k.py": ADD}, "sm_90a")
+    with shop(cache, tmp_path) as found:
+        began = time.perf_counter()
+        assert found.compile(ADD_OP, {"k.py": ADD}, "sm_90a") == first
+        assert time.perf_counter() - began < 0.5
+        assert found.workshop._pool.count == 0
+
+
+def test_the_environment_is_whole(cache: Path, bench: Shop) -> None:
+    bench.describe({"k.py": ADD})
+    entry = next(one for one in store_of(cache).entries() if one.name.startswith("triton-"))
+    assert entry.differences() == ()
+    assert entry.version == VERSION
+    with (entry.root / entry.facts["assemblers"]["ptxas"]["path"]).open("rb") as file:
+        assert ELFFile(file).header["e_machine"] == "EM_X86_64"
+
+
+def test_workers_end_with_kbuild(bench: Shop) -> None:
+    """Also when it is killed: see the test of `conversation`; here, that they do at `close`."""
+    bench.describe({"k.py": "V = 1\n" + ADD})
+    worker = bench.workshop._pool._idle[0][1]
+    bench.workshop.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker.pid, signal.SIGCONT)

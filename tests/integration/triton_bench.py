@@ -1,0 +1,117 @@
+"""Kernels in Triton, compiled as a build compiles them, without a project around them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import tomli
+
+from kbuild.build.budget import Budget, opened
+from kbuild.languages.base import Function
+from kbuild.languages.compiled import Compiled
+from kbuild.languages.environment import Environments
+from kbuild.languages.expand import expand
+from kbuild.languages.spec import Bound, OpSpec, bind, read_section
+from kbuild.languages.spec.place import Place
+from kbuild.languages.target import Target
+from kbuild.languages.unit import Unit
+from kbuild.languages.workshop import Workshop
+from kbuild.run import LocalRunner
+from kbuild.store import store_of
+from kbuild.toolchains.wheels.installer import Installer
+
+# 3.9 has no wheels for Python 3.10.
+VERSION = "3.9.0" if sys.version_info >= (3, 11) else "3.6.0"
+MEMORY = 4096
+HEAD = """\
+[kernel.k]
+language = "triton"
+toolchain = "triton=={version}"
+src = {sources}
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a plan says of a kernel."""
+
+    sources: tuple[str, ...]
+    toolchain: tuple[str, ...] = (f"triton=={VERSION}",)
+    flavour: str = "cuda13"
+    name: str = "k"
+    language: str = "triton"
+
+
+@dataclass
+class Shop:
+    """A workshop, and projects for it."""
+
+    workshop: Workshop
+    folder: Path
+    version: str = VERSION
+    notes: list[str] = field(default_factory=list)
+
+    def write(self, sources: Mapping[str, str]) -> None:
+        for path, text in sources.items():
+            file = self.folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+
+    def kernel(self, sources: Mapping[str, str], flavour: str = "cuda13") -> Kernel:
+        self.write(sources)
+        return Kernel(tuple(sources), (f"triton=={self.version}",), flavour)
+
+    def describe(self, sources: Mapping[str, str]) -> Mapping[str, Function]:
+        return self.workshop.describe(self.kernel(sources), self.folder)
+
+    def op(self, text: str, sources: Sequence[str]) -> OpSpec:
+        head = HEAD.format(version=self.version, sources=list(sources))
+        reading = read_section("k", tomli.loads(head + text)["kernel"]["k"])
+        assert reading.issues == ()
+        return reading.ops[0]
+
+    def wanted(
+        self, text: str, sources: Mapping[str, str], targets: Sequence[str], flavour: str = "cuda13"
+    ) -> tuple[Kernel, list[tuple[Unit, Bound]]]:
+        kernel = self.kernel(sources, flavour)
+        functions = self.workshop.describe(kernel, self.folder)
+        op = self.op(text, list(sources))
+        own = {
+            index: functions[launch.functions[0]].candidates
+            for index, launch in enumerate(op.launches)
+            if launch.autotune
+        }
+        place = Place(())
+        signatures = {name: one.parameters for name, one in functions.items()}
+        launches = [
+            replace(launch, candidates=own.get(index, launch.candidates))
+            for index, launch in enumerate(op.launches)
+        ]
+        bounds = [bind(op, launch, signatures, place) for launch in launches]
+        assert not place.issues, place.issues
+        units = expand(op, [Target.parse(target) for target in targets], own)
+        return kernel, [(unit, found) for unit in units if (found := bounds[unit.launch])]
+
+    def compile(
+        self, text: str, sources: Mapping[str, str], *targets: str, flavour: str = "cuda13"
+    ) -> tuple[Compiled, ...]:
+        kernel, wanted = self.wanted(text, sources, targets, flavour)
+        return self.workshop.compile(kernel, self.folder, wanted, note=self.notes.append)
+
+
+@contextmanager
+def shop(
+    cache: Path, folder: Path, *, jobs: int = 2, version: str = VERSION, keeps: bool = True
+) -> Iterator[Shop]:
+    """A workshop with a run of its own."""
+    installer = Installer(LocalRunner(), store_of(cache))
+    with opened(Budget(jobs, MEMORY), cache, {}, keeps=keeps) as run:
+        workshop = Workshop(run, Environments(installer))
+        try:
+            yield Shop(workshop, folder, version)
+        finally:
+            workshop.close()

@@ -1,0 +1,297 @@
+"""The worker's own modules, without Triton: sources, stand-ins, parameters, functions."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from kbuild.languages.worker import functions, parameters, standin
+from kbuild.languages.worker.protocol import RefusalError
+from kbuild.languages.worker.sources import Shelf, module_name
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("k.py", "k"),
+        ("my_k/ops.py", "my_k.ops"),
+        ("torch-ext/my_k/ops.py", "my_k.ops"),
+        ("torch-ext/my_k/__init__.py", "my_k"),
+        ("json/ops.py", "json_.ops"),
+        ("pytest/k.py", "pytest_.k"),
+    ],
+)
+def test_names_of_modules(file, name):
+    assert module_name(file) == name
+
+
+def test_a_name_that_cannot_be_imported():
+    with pytest.raises(RefusalError, match=r"`a/my-kernel\.py` cannot be imported"):
+        module_name("a/my-kernel.py")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Write files; the import system is as before afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    before = dict(sys.modules)
+
+    def write(name: str, **files: str):
+        for file, text in files.items():
+            path = tmp_path / name / f"{file.replace('__', '/')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        sources = [f"{file.replace('__', '/')}.py" for file in files]
+        return {"root": str(tmp_path / name), "sources": sources}
+
+    yield write
+    sys.modules.clear()
+    sys.modules.update(before)
+
+
+def test_two_states_of_the_same_names(project):
+    """A worker that lives on meets a later project, and then the first again."""
+    shelf = Shelf()
+    one = project("one", pkg__k="from .c import C\nVALUE = C", pkg__c="C = 1")
+    two = project("two", pkg__k="from .c import C\nVALUE = C", pkg__c="C = 2")
+    first = shelf.get(one).main()
+    assert first.VALUE == 1
+    assert shelf.get(two).main().VALUE == 2
+    assert importlib.import_module("pkg.c").C == 2
+    assert shelf.get(one).main() is first
+    assert importlib.import_module("pkg.c").C == 1
+
+
+def test_only_what_is_listed(project, tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "beside.py").write_text("X = 1")
+    request = project("one", pkg__k="import beside")
+    with pytest.raises(RefusalError, match="No module named 'beside'") as caught:
+        Shelf().get(request).main()
+    assert (caught.value.file, caught.value.line) == ("pkg/k.py", 1)
+    request = project("two", pkg__k="x = 1\nfrom . import other")
+    with pytest.raises(RefusalError) as caught:
+        Shelf().get(request).main()
+    assert (caught.value.file, caught.value.line) == ("pkg/k.py", 2)
+
+
+def test_a_source_beside_that_is_not_listed_is_named(project):
+    with pytest.raises(RefusalError) as caught:
+        Shelf().get(project("one", pkg__k="from pkg.other import x")).main()
+    assert caught.value.hint == "add the file to `src`"
+
+
+def test_inspect_finds_the_text(project):
+    """Triton reads functions with it; the path is the project's own, not the machine's."""
+    module = Shelf().get(project("one", pkg__k="def f():\n    return 3\n")).main()
+    assert inspect.getsource(module.f) == "def f():\n    return 3\n"
+    assert module.f.__code__.co_filename == "pkg/k.py"
+
+
+@pytest.fixture
+def torch(project):
+    """The stand-in, whether Torch is installed or not."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, standin.Standins(["torch"]))
+    return importlib.import_module("torch")
+
+
+def test_dtypes(torch):
+    assert torch.float16 is torch.half
+    assert {torch.float16: 1}[torch.half] == 1
+    assert torch.float16 != torch.bfloat16
+    assert (torch.bfloat16.itemsize, repr(torch.float8_e5m2)) == (2, "torch.float8_e5m2")
+    assert isinstance(torch.int8, torch.dtype)
+    assert torch.finfo(torch.float32).max == pytest.approx(3.4028235e38)
+    assert torch.finfo(torch.float16).eps == 2.0**-10
+    assert (torch.iinfo(torch.uint8).max, torch.iinfo(torch.int32).min) == (255, -(2**31))
+
+
+def test_what_is_around_kernels(torch):
+    namespace: dict[str, object] = {}
+    source = """
+from __future__ import annotations
+import torch
+import torch.nn.functional as F
+from torch import nn, Tensor
+from torch.utils._pytree import tree_map
+from typing import Optional, Union
+Either = Optional[Union[Tensor, torch.Size]]
+Other = Tensor | None
+class Function(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cuda")
+    def forward(ctx, x): return F.relu(x)
+@torch.compile
+@torch.no_grad()
+def wrapper(x: torch.Tensor) -> tuple[torch.Tensor, int]: return x
+@torch.library.custom_op("a::b", mutates_args=())
+def op(x: Tensor) -> Tensor: return x
+@op.register_fake
+def fake(x): return x
+AVAILABLE = torch.cuda.is_available() and torch.version.hip is None
+"""
+    exec(source, namespace)  # noqa: S102
+    assert namespace["wrapper"](3) == 3
+    assert namespace["op"](4) == 4
+    assert namespace["AVAILABLE"] is False
+
+
+@pytest.mark.parametrize("call", ["torch.empty(3)", "torch.ops.x.y(1)", "torch.Tensor()"])
+def test_what_needs_the_real_one(torch, call):
+    with pytest.raises(RefusalError, match=r"needs the real torch") as caught:
+        eval(call, {"torch": torch})  # noqa: S307
+    assert "does not call when imported" in caught.value.hint
+
+
+PTX = """
+.visible .entry k(
+	.param .align 64 .b8 k_param_0[128],
+	.param .u32 k_param_1, .param .u64 k_param_2,
+	.param .u64 .ptr .global .align 16 k_param_3,
+	.param .f32 k_param_4,
+	.param .u8 k_param_5,
+	.param .u64 .ptr .global .align 1 k_param_6
+)
+.reqntid 128
+"""
+
+
+def test_parameters_of_ptx():
+    assert parameters.of_ptx(PTX) == [128, 4, 8, 8, 4, 1, 8]
+    with pytest.raises(RefusalError, match="has no entry"):
+        parameters.of_ptx("")
+
+
+AMD = """\
+	.amdgpu_metadata
+---
+amdhsa.kernels:
+  - .agpr_count:     0
+    .args:
+      - .address_space:  global
+        .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .offset:         8
+        .size:           4
+        .value_kind:     by_value
+      - .offset:         16
+        .size:           8
+        .value_kind:     hidden_global_offset_x
+    .group_segment_fixed_size: 0
+"""
+
+
+def test_parameters_of_amdgcn():
+    assert parameters.of_amdgcn(AMD) == [8, 4]
+    with pytest.raises(RefusalError, match="has no metadata"):
+        parameters.of_amdgcn("")
+
+
+def test_scratch_memory_by_release():
+    passed = [("x", "*fp16"), ("n", "i32"), ("f", "u1"), ("e", "fp32"), ("l", "i64")]
+    own = [8, 4, 1, 4, 8]
+    for extra, kinds in ((0, []), (1, ["global_scratch"]), (2, list(parameters.SCRATCH))):
+        found = parameters.joined(passed, mapped=False, actual=[*own, *[8] * extra])
+        assert [one["kind"] for one in found] == ["pointer", "int", "int", "float", "int", *kinds]
+
+
+@pytest.mark.parametrize("actual", [[8], [8, 8], [4, 4], [8, 4, 4], [8, 4, 8, 8, 8], []])
+def test_parameters_that_were_not_expected(actual):
+    with pytest.raises(RefusalError, match="has parameters of") as caught:
+        parameters.joined([("x", "*fp16"), ("n", "i32")], mapped=False, actual=actual)
+    assert "report" in caught.value.hint
+
+
+@pytest.mark.parametrize("flags", [0, 1, 2])
+def test_a_descriptor_without_a_tensor_map(flags):
+    """Releases 3.4, 3.5 and later ones differ in the flags."""
+    actual = [8, 8, 8, 8, 8, *[1] * flags, 4, 4, 8, 8]
+    found = parameters.joined([("d", "tensordesc<fp16[64, 32]>")], mapped=False, actual=actual)
+    assert found[0] == {"kind": "pointer", "type": "*fp16", "name": "d"}
+    assert [one["name"] for one in found[5 : 5 + flags]] == ["d.nan", "d.tf32"][:flags]
+    assert found[-1] == {"kind": "int", "type": "i64", "name": "d.stride.1"}
+
+
+def test_an_im2col_descriptor():
+    meta = {"block_size": [8], "elem_size": 2, "elem_type": 6, "swizzle": 0, "is_im2col": True}
+    with pytest.raises(RefusalError, match="im2col"):
+        parameters.tensor_map("d", meta)
+    found = parameters.tensor_map("d", {**meta, "is_im2col": False, "elem_type": 8})
+    assert found["element_type"] == 10  # bfloat16 on the host
+
+
+class JITFunction:
+    """Has the name of Triton's, by which it is known."""
+
+    def __init__(self, *names: str) -> None:
+        self.arg_names = names
+        self.__name__ = "k"
+        self.params = [
+            SimpleNamespace(name=name, is_constexpr=name.isupper(), default=inspect.Parameter.empty)
+            for name in names
+        ]
+
+
+def config(pre_hook: object = None, **kwargs: object) -> SimpleNamespace:
+    return SimpleNamespace(
+        kwargs=kwargs, num_warps=4, num_stages=3, num_ctas=1, maxnreg=None, pre_hook=pre_hook
+    )
+
+
+def tuned(configs, prune=None, model=None):
+    jit = JITFunction("x", "n", "B")
+    return SimpleNamespace(
+        configs=configs, keys=["n"], fn=jit, base_fn=jit, early_config_prune=prune, perf_model=model
+    )
+
+
+def described(tuner):
+    return functions.Kernel("k", tuner).describe()
+
+
+def test_candidates_of_the_kernel():
+    found = described(tuned([config(B=64), config(B=64), config(B=128, waves_per_eu=2)]))
+    assert found["candidates"] == [
+        {"constants": {"B": 64}, "options": {"num_warps": 4, "num_stages": 3}},
+        {"constants": {"B": 128}, "options": {"waves_per_eu": 2, "num_warps": 4, "num_stages": 3}},
+    ]
+    assert (found["key"], found["notes"]) == (["n"], [])
+
+
+def test_pruning_that_needs_no_call():
+    found = described(tuned([config(B=64), config(B=128)], lambda configs, named, **_: configs[1:]))
+    assert [one["constants"]["B"] for one in found["candidates"]] == [128]
+
+
+@pytest.mark.parametrize(
+    ("prune", "why"),
+    [
+        (lambda configs, named, **_: [c for c in configs if c.kwargs["B"] <= named["n"]], "`n`"),
+        (lambda configs, named, **_: configs[: named.get("n", 0)], "asks for `n`"),
+        (lambda configs, named, **_: configs[7], "says IndexError"),
+    ],
+)
+def test_pruning_that_needs_a_call(prune, why):
+    found = described(tuned([config(B=64), config(B=128)], prune))
+    assert len(found["candidates"]) == 2
+    (note,) = found["notes"]
+    assert why in note
+    assert note.endswith("all its candidates are kept")
+
+
+def test_what_is_not_followed_is_said():
+    configs = [config(B=64, pre_hook=print), config(B=(1, 2))]
+    found = described(tuned(configs, model=lambda **_: 1.0))
+    assert [note.partition("`k` ")[2] or note for note in found["notes"]] == [
+        "the `perf_model` of `k` needs a call: all its candidates are kept".partition("`k` ")[2],
+        "has candidates with a `pre_hook`, which is not run",
+        "has a candidate with B = (1, 2): left out",
+    ]
