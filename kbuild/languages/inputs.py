@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -52,7 +52,7 @@ class Snapshot:
 
     texts: tuple[tuple[str, bytes], ...]
 
-    @property
+    @cached_property
     def digests(self) -> Mapping[str, str]:
         """Path -> SHA-256."""
         return {path: hashlib.sha256(text).hexdigest() for path, text in self.texts}

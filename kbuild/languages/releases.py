@@ -42,6 +42,7 @@ class Release:
         return names[capability.base >= _NEW]
 
 
+@cache
 def release_of(version: str) -> Release:
     """The facts that hold for a version `3.9.0`: those of the newest release up to it."""
     wanted = Version.parse(version)
