@@ -1,0 +1,209 @@
+"""CuTe DSL compiles without a GPU: objects, what they assume, errors in words. Fetches 110 MB."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cute_bench import VERSION, Shop, shop
+
+from kbuild.checks.readers.devicecode import read_device_code
+from kbuild.errors import BuildError, ToolchainError
+from kbuild.languages.compiled import Compiled
+from kbuild.run import LocalRunner
+from kbuild.toolchains.wheels.index import Index
+from kbuild.toolchains.wheels.settings import pip_settings
+
+pytestmark = pytest.mark.network
+OLD = "KBUILD_TEST_OLD_CUTE"
+SOURCE = """\
+import cutlass
+from cuda.bindings.driver import CUstream
+from cutlass import Float32, Int32, cute
+
+
+@cute.kernel
+def kernel(x, extra, out, factor, shape, flag, wide: cutlass.Constexpr, threads: cutlass.Constexpr):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    i = block * threads + thread
+    if i < shape[0] * shape[1]:
+        value = x[i].to(wide) * factor
+        if cutlass.const_expr(extra is not None):
+            value += extra[i].to(wide)
+        if flag:
+            value += 1.0
+        out[i] = value.to(out.element_type)
+
+
+@cute.jit
+def add(
+    x: cute.Tensor, extra, out: cute.Tensor, factor: Float32, shape, flag: cutlass.Boolean,
+    wide: cutlass.Constexpr, threads: cutlass.Constexpr, stream: CUstream,
+):
+    blocks = cute.ceil_div(shape[0] * shape[1], threads)
+    kernel(x, extra, out, factor, shape, flag, wide, threads).launch(
+        grid=(blocks, 1, 1), block=(threads, 1, 1), stream=stream
+    )
+
+
+def helper(x):
+    return x
+"""
+OP = """
+[[kernel.k.op]]
+schema = "add(Tensor x, Tensor? extra, float factor, bool flag) -> Tensor out"
+shapes = { x = ["..."], extra = "x", out = "x" }
+dtypes = ["float16"]
+contiguous = true
+args = { shape = ["numel(x)", 1] }
+constants = { wide = { dtype = "float32" } }
+configs = [{ threads = 128 }]
+"""
+STRIDED = """\
+from cuda.bindings.driver import CUstream
+from cutlass import cute
+
+
+@cute.kernel
+def kernel(x, out):
+    row, _, _ = cute.arch.block_idx()
+    column, _, _ = cute.arch.thread_idx()
+    out[row, column] = x[row, column]
+
+
+@cute.jit
+def copy(x: cute.Tensor, out: cute.Tensor, stream: CUstream):
+    kernel(x, out).launch(grid=(x.shape[0], 1, 1), block=(x.shape[1], 1, 1), stream=stream)
+"""
+STRIDED_OP = """
+[[kernel.k.op]]
+schema = "copy(Tensor x, Tensor(a!) out) -> ()"
+shapes = { x = ["M", 64], out = ["M", 64] }
+dtypes = ["bfloat16"]
+divisible = ["M", "x.stride.0"]
+ones = ["x.stride.1"]
+"""
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with CuTe DSL, for all tests in whatever process."""
+    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
+        pytest.skip("CuTe DSL's wheels are for x86_64 Linux")
+    try:
+        with Index(pip_settings(LocalRunner())) as index:
+            found = index.files("nvidia-cutlass-dsl")
+    except ToolchainError as error:
+        pytest.skip(f"the package index is out of reach: {error.message}")
+    if not any(str(one.version) == VERSION for one in found):
+        pytest.skip(f"the package index has no nvidia-cutlass-dsl {VERSION}")
+    root = tmp_path_factory.getbasetemp()
+    return (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "cute-cache"
+
+
+@pytest.fixture
+def bench(cache: Path, tmp_path: Path) -> Iterator[Shop]:
+    with shop(cache, tmp_path / "project", keeps=False) as opened:
+        yield opened
+
+
+def facts(one: Compiled) -> tuple[str, str, str, list[tuple[str, str, str]]]:
+    image = one.image
+    passed = [(p.kind, p.type, p.name) for p in image.parameters]
+    return image.arch, image.kind, image.convention, passed
+
+
+def archs_of(code: bytes, folder: Path) -> list[str]:
+    """What the machine code in an object is for."""
+    file = folder / "object.o"
+    file.write_bytes(code)
+    return [image.arch for image in read_device_code(file).images]
+
+
+def test_objects_for_every_arch(bench: Shop, tmp_path: Path) -> None:
+    targets = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
+    made = bench.compile(OP, SOURCE, *targets)
+    assert len(made) == 2 * 2 * len(targets)  # with and without `extra`, aligned and plain
+    tail = [("float", "fp64", "factor"), ("int", "i32", "shape.0"), ("int", "i32", "shape.1"),
+            ("int", "u1", "flag")]  # fmt: skip
+    tensors = {
+        (): [("flat", "*fp16", name) for name in ("x", "extra", "out")],
+        ("extra",): [("flat", "*fp16", name) for name in ("x", "out")],
+    }
+    for one in made:
+        expected = [*tensors[one.unit.absent], *tail]
+        assert facts(one) == (one.unit.target.arch, "object", "tvm-ffi", expected)
+        names = {name for _, _, name in tensors[one.unit.absent]}
+        assert one.image.divisible == (names if one.unit.aligned else frozenset())
+        wanted = one.unit.target.arch.removeprefix("sm_")
+        digits = wanted.rstrip("a")
+        assert archs_of(one.code, tmp_path) == [f"{digits[:-1]}.{digits[-1]}{wanted[len(digits):]}"]
+    assert len({one.image.entry for one in made}) == len(made)
+    assert {one.image.compiler["nvidia-cutlass-dsl"] for one in made} == {VERSION}
+
+
+def test_sizes_and_strides(bench: Shop) -> None:
+    made = bench.compile(STRIDED_OP, STRIDED, "sm_80")
+    fast, plain = sorted(made, key=lambda one: not one.unit.aligned)
+    assert fast.image.divisible == {"x", "out", "M", "x.stride.0"}
+    assert fast.image.ones == {"x.stride.1"}
+    assert (plain.image.divisible, plain.image.ones) == (frozenset(), frozenset())
+
+
+def test_the_same_bytes_in_another_folder(cache: Path, tmp_path: Path) -> None:
+    codes = []
+    for place in ("here", "there/deeper"):
+        with shop(cache, tmp_path / place, keeps=False) as opened:
+            made = opened.compile(OP, SOURCE, "sm_90a", "sm_80")
+            codes.append([(one.image.entry, one.code) for one in made])
+    assert codes[0] == codes[1]
+
+
+def test_objects_say_nothing_of_the_machine(bench: Shop, tmp_path: Path) -> None:
+    for one in bench.compile(OP, SOURCE, "sm_90a"):
+        assert str(tmp_path).encode() not in one.code
+        assert b"/tmp/" not in one.code
+
+
+@pytest.mark.skipif(OLD not in os.environ, reason=f"fetches 110 MB more: {OLD}")
+def test_both_kinds_of_machine_code(bench: Shop) -> None:
+    twelve = bench.compile(OP, SOURCE, "sm_90a", flavour="cuda12")
+    thirteen = bench.compile(OP, SOURCE, "sm_90a", flavour="cuda13")
+    # The ABI version in the header of the machine code: drivers for CUDA 12 know none above 7.
+    abis = [{code[code.index(b"\x7fELF", 4) + 8] for code in (one.code for one in made)}
+            for made in (twelve, thirteen)]  # fmt: skip
+    assert abis == [{7}, {8}]
+
+
+def test_functions_are_described(bench: Shop) -> None:
+    bench.wanted(OP, SOURCE, ["sm_80"])
+    (function,) = bench.workshop.describe(bench.kernel(), bench.folder).values()
+    assert function.name == "add"
+    assert [(one.name, one.is_constant) for one in function.parameters] == [
+        *((name, False) for name in ("x", "extra", "out", "factor", "shape", "flag")),
+        ("wide", True),
+        ("threads", True),
+    ]
+
+
+def test_an_error_names_the_authors_line(bench: Shop) -> None:
+    broken = SOURCE.replace("value += 1.0", "value += undefined_name")
+    line = broken.splitlines().index("            value += undefined_name") + 1
+    with pytest.raises(BuildError, match="undefined_name") as raised:
+        bench.compile(OP, broken, "sm_80")
+    assert f"add.py:{line}: " in str(raised.value)
+
+
+@pytest.mark.skipif(OLD not in os.environ, reason=f"fetches 90 MB more: {OLD}")
+def test_an_older_release_beside(cache: Path, tmp_path: Path) -> None:
+    found = {}
+    for version in ("4.5.3", VERSION):
+        with shop(cache, tmp_path / version, version=version, keeps=False) as opened:
+            made = opened.compile(OP, SOURCE, "sm_90a", flavour="cuda12")
+            found[version] = {one.image.compiler["nvidia-cutlass-dsl"] for one in made}
+            assert all(one.image.convention == "tvm-ffi" for one in made)
+    assert found == {version: {version} for version in found}
