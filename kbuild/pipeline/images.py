@@ -43,11 +43,13 @@ def _licences(images: Images) -> Iterator[tuple[str, str]]:
     """Others' code that is linked into the variant."""
     from kbuild.languages.base import LANGUAGES
 
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for kernel, compiled in images:
         if any(one.image.kind == "object" for one in compiled):
-            found |= LANGUAGES.get(kernel.language).licences(kernel.toolchain)
-    yield from ((entry_of(name), what) for name, what in sorted(found.items()))
+            for name, what in LANGUAGES.get(kernel.language).licences(kernel.toolchain).items():
+                found.setdefault(name, []).append(what)
+    for name, parts in sorted(found.items()):
+        yield entry_of(name), " and ".join(sorted(set(parts)))
 
 
 def _row(kernel: str, op: str, target: str, group: Sequence[Compiled]) -> ImageRow:

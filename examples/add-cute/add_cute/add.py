@@ -21,8 +21,10 @@ def add_kernel(x, y, out, alpha: Float32, vector: cutlass.Constexpr, threads: cu
         total = xs.load().to(Float32) + alpha * ys.load().to(Float32)
         outs.store(total.to(out.element_type))
     else:
-        for i in range(first, size):
-            out[i] = (x[i].to(Float32) + alpha * y[i].to(Float32)).to(out.element_type)
+        for behind in cutlass.range_constexpr(vector):
+            i = first + behind
+            if i < size:
+                out[i] = (x[i].to(Float32) + alpha * y[i].to(Float32)).to(out.element_type)
 
 
 @cute.jit
@@ -58,9 +60,11 @@ def add_strided_kernel(
             total = xs.load().to(Float32) + alpha * ys.load().to(Float32)
             outs.store(total.to(out.element_type))
         else:
-            for i in range(first, columns):
-                total = x[row, i].to(Float32) + alpha * y[row, i].to(Float32)
-                out[row, i] = total.to(out.element_type)
+            for behind in cutlass.range_constexpr(vector):
+                i = first + behind
+                if i < columns:
+                    total = x[row, i].to(Float32) + alpha * y[row, i].to(Float32)
+                    out[row, i] = total.to(out.element_type)
 
 
 @cute.jit

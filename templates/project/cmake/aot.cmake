@@ -19,7 +19,8 @@ function(kbuild_aot component)
 endfunction()
 
 # The objects that a launcher calls, and what these need: `<component>.cmake` sets `objects`,
-# `<component>.libraries.cmake` sets `archives` and `cudart`.
+# `<component>.libraries.cmake` sets `archives` and `cudart`. They become one object, in which each
+# kernel has its own copy of its archives: kernels of two releases do not share one.
 function(kbuild_aot_objects component)
   set(folder "${KBUILD_GENERATED_DIR}/aot")
   if(NOT EXISTS "${folder}/${component}.cmake")
@@ -28,11 +29,13 @@ function(kbuild_aot_objects component)
   include("${folder}/${component}.cmake")
   include("${folder}/${component}.libraries.cmake" OPTIONAL)
   list(TRANSFORM objects PREPEND "${folder}/")
-  set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED ${objects})
-  foreach(archive IN LISTS archives)
-    cmake_path(GET archive FILENAME name)
-    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED "${archive}" "-Wl,--exclude-libs,${name}")
-  endforeach()
+  set(joined "${CMAKE_CURRENT_BINARY_DIR}/aot-${component}.o")
+  add_custom_command(OUTPUT "${joined}"
+    COMMAND "${CMAKE_LINKER}" -r -o "${joined}.all" ${objects} ${archives}
+    COMMAND "${CMAKE_OBJCOPY}" --wildcard "--keep-global-symbol=*kbuild_aot_*" "${joined}.all" "${joined}"
+    DEPENDS ${objects} ${archives} COMMENT "Joining aot/${component}" VERBATIM)
+  add_custom_target(kbuild-aot-${component} DEPENDS "${joined}")
+  set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_OBJECTS "${joined}")
   if(cudart)
     kbuild_cudart(${cudart})
   endif()
@@ -43,7 +46,7 @@ endfunction()
 # that it is needed.
 function(kbuild_cudart major)
   if(TARGET CUDA::cudart)
-    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED CUDA::cudart)
+    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_LIBRARIES CUDA::cudart)
   elseif(NOT TARGET kbuild-cudart)
     set(source "${CMAKE_CURRENT_BINARY_DIR}/cudart.cpp")
     file(CONFIGURE OUTPUT "${source}" NEWLINE_STYLE LF
@@ -51,6 +54,6 @@ function(kbuild_cudart major)
     add_library(kbuild-cudart SHARED "${source}")
     set_target_properties(kbuild-cudart PROPERTIES OUTPUT_NAME cudart SOVERSION ${major}
       LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/cudart")
-    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED -Wl,--no-as-needed kbuild-cudart -Wl,--as-needed)
+    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_LIBRARIES kbuild-cudart)
   endif()
 endfunction()
