@@ -38,6 +38,7 @@ VERBS = tuple(
         (_BUILD, "test", "Run the project's tests against a built variant"),
         (_BUILD, "devshell", "Open a shell of Nix with the tools of a variant"),
         (_BUILD, "testshell", "Open a shell of Nix where a variant can be tested"),
+        (_BUILD, "aot", "Write a Triton kernel as self-contained C"),
         (_BUILD, "clean", "Remove what builds keep for the next build"),
         (_CHECK, "check-config", "Check build.toml and the files that it names"),
         (_CHECK, "check", "Check all that can be proved: sources and built variants"),

@@ -110,7 +110,7 @@ class Triton(Language):
             "divisible": [*pointers, *unit.divisible] if unit.aligned else [],
             "ones": list(unit.ones),
             "options": dict(unit.options),
-            "target": _words(unit.target),
+            "target": worker_target(unit.target),
         }
 
 
@@ -120,7 +120,7 @@ def version_of(pins: Sequence[str]) -> str | None:
     return next((match["version"] for match in matches if match), None)
 
 
-def _words(target: Target) -> dict[str, Any]:
+def worker_target(target: Target) -> dict[str, Any]:
     """The target in Triton's words: backend, arch, warp size, and the kind of code."""
     capability = target.capability
     if capability is None:

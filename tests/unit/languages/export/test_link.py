@@ -144,7 +144,7 @@ def test_what_does_not_belong_together(sets, words):
     ],
 )
 def test_headers_of_others(text):
-    with pytest.raises(UsageError, match="`a.h` cannot be linked"):
+    with pytest.raises(UsageError, match=r"`a\.h` cannot be linked"):
         read_header("a.h", text)
 
 

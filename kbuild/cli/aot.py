@@ -1,0 +1,161 @@
+"""`kbuild aot`: a Triton kernel as self-contained C, and several of them behind one function."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.cli.context import Context
+from kbuild.cli.parser import add_json
+from kbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from kbuild.fileset import FileSet
+    from kbuild.languages.export.order import Order
+
+ACTIONS = ("triton", "link")
+TOOLCHAIN = "triton==3.9.0"
+CUDA = ("12", "13")
+_NEEDED = ("kernel_name", "signature", "grid", "target")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "action",
+        choices=ACTIONS,
+        help="triton: compile a kernel, and write C for each target; "
+        "link: write the C that joins several by their headers",
+    )
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        help="triton: the Python source, then those beside it that it imports; link: headers",
+    )
+    parser.add_argument(
+        "-o",
+        "--out-path",
+        type=Path,
+        metavar="PATH",
+        help="where the files go, without suffix (triton: default, the name)",
+    )
+    group = parser.add_argument_group("triton")
+    group.add_argument("-n", "--kernel-name", metavar="NAME", help="the kernel function")
+    group.add_argument(
+        "-s",
+        "--signature",
+        metavar="TYPES",
+        help='a type or constant for each parameter: "*fp32:16, i32, fp32, 1024"',
+    )
+    group.add_argument(
+        "-g", "--grid", metavar="GRID", help='over the arguments: "cdiv(n, 1024), 1, 1"'
+    )
+    group.add_argument(
+        "-t",
+        "--target",
+        action="append",
+        metavar="TARGET",
+        help="cuda:90:32, hip:gfx942:64, compute_80 for PTX; several times for several",
+    )
+    group.add_argument(
+        "-w", "--num-warps", type=int, default=1, metavar="N", help="warps of a block (default: 1)"
+    )
+    group.add_argument("-ns", "--num-stages", type=int, default=3, metavar="N", help="default: 3")
+    group.add_argument(
+        "--num-ctas", type=int, default=1, metavar="N", help="blocks of a cluster (default: 1)"
+    )
+    group.add_argument(
+        "-on", "--out-name", metavar="NAME", help="what functions are called (default: the kernel)"
+    )
+    group.add_argument(
+        "--toolchain",
+        action="append",
+        metavar="PIN",
+        help=f"the exact version that compiles (default: {TOOLCHAIN})",
+    )
+    group.add_argument(
+        "--cuda",
+        choices=CUDA,
+        default=CUDA[-1],
+        help="the oldest CUDA whose drivers have to load the code (default: 13)",
+    )
+    add_json(parser)
+
+
+def execute(args: Namespace, ctx: Context) -> int:
+    """Write the files, and name them."""
+    made, folder = _triton(args, ctx) if args.action == "triton" else _link(args, ctx)
+    made.write(folder, manifest=False)
+    paths = [str(folder / path) for path, _ in made.items()]
+    if args.json:
+        ctx.ui.data_json({"files": paths})
+    else:
+        ctx.ui.data("\n".join(paths))
+    return 0
+
+
+def _triton(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
+    from kbuild.pipeline.aot_export import export
+    from kbuild.pipeline.options import Doors
+
+    missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if not getattr(args, name)]
+    if missing:
+        raise UsageError(f"`kbuild aot triton` needs {', '.join(missing)}")
+    name = args.out_name or args.kernel_name
+    target = ctx.path(args.out_path or Path(name))
+    paths = [ctx.path(path) for path in args.files]
+    order = _order(args, tuple(_beside(path, paths[0]) for path in paths))
+    doors = Doors(ctx.runner, ctx.ui, ctx.cache)
+    return export(order, paths[0].parent, name, target.name, doors), target.parent
+
+
+def _order(args: Namespace, sources: tuple[str, ...]) -> Order:
+    from kbuild.languages.base import flavour
+    from kbuild.languages.export.order import Order, able
+    from kbuild.languages.export.targets import read_target
+
+    toolchain = tuple(args.toolchain or (TOOLCHAIN,))
+    wanted = [read_target(text) for text in args.target]
+    kinds = {target.kind == "hsaco" for target in wanted}
+    if len(kinds) > 1:
+        raise UsageError("targets of CUDA and AMD in one command", hint="export them apart")
+    options = [("num_warps", args.num_warps), ("num_stages", args.num_stages)]
+    options += [("num_ctas", args.num_ctas)] if args.num_ctas != 1 else []
+    return Order(
+        function=args.kernel_name,
+        sources=sources,
+        signature=args.signature,
+        grid=args.grid,
+        targets=able(wanted, toolchain, f"{args.cuda}.0"),
+        options=tuple(options),
+        toolchain=toolchain,
+        flavour=flavour("rocm" if kinds == {True} else "cuda", f"{args.cuda}.0"),
+    )
+
+
+def _beside(path: Path, first: Path) -> str:
+    """The path in the first source's folder."""
+    if not path.is_file():
+        raise UsageError(f"there is no file `{path}`")
+    if not path.is_relative_to(first.parent):
+        hint = "give sources that lie in the folder of the first, or below it"
+        raise UsageError(f"`{path}` is not beside `{first.name}`", hint=hint)
+    return path.relative_to(first.parent).as_posix()
+
+
+def _link(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
+    from kbuild.languages.export.link import link, read_header
+
+    if args.out_path is None:
+        raise UsageError("`kbuild aot link` needs --out-path", hint="e.g. `-o add`")
+    headers = []
+    for path in args.files:
+        try:
+            text = ctx.path(path).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            raise UsageError(f"`{path}` cannot be read: {error}") from error
+        headers.append(read_header(str(path), text))
+    target = ctx.path(args.out_path)
+    return link(headers, target.name), target.parent
