@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Iterator
@@ -13,9 +14,14 @@ from cute_bench import VERSION, Shop, shop
 from kbuild.checks.readers.devicecode import read_device_code
 from kbuild.errors import BuildError, ToolchainError
 from kbuild.languages.compiled import Compiled
+from kbuild.languages.cute.export import Order
+from kbuild.languages.target import Target
+from kbuild.pipeline.aot_cute import export_cute
+from kbuild.pipeline.options import Doors
 from kbuild.run import LocalRunner
 from kbuild.toolchains.wheels.index import Index
 from kbuild.toolchains.wheels.settings import pip_settings
+from kbuild.ui import Ui
 
 pytestmark = pytest.mark.network
 OLD = "KBUILD_TEST_OLD_CUTE"
@@ -207,3 +213,32 @@ def test_an_older_release_beside(cache: Path, tmp_path: Path) -> None:
             found[version] = {one.image.compiler["nvidia-cutlass-dsl"] for one in made}
             assert all(one.image.convention == "tvm-ffi" for one in made)
     assert found == {version: {version} for version in found}
+
+
+def test_a_header_and_an_object_for_c(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "add.py").write_text(SOURCE)
+    arguments = ("x=float16[N]@16", "extra=float16[N]", "out=float16[N]", "factor=f32",
+                 "shape=(i32, i32)", "flag=bool", "wide=float32", "threads=128")  # fmt: skip
+    order = Order(
+        "add", ("add.py",), arguments, (Target.parse("sm_90a"), Target.parse("sm_80")),
+        (f"nvidia-cutlass-dsl=={VERSION}",), "cuda13", "sum",
+    )  # fmt: skip
+    doors = Doors(LocalRunner(), Ui(), cache)
+    files, archive = export_cute(order, tmp_path, "sum", doors)
+    assert archive.is_file()
+    written = dict(files.items())
+    assert sorted(written) == [
+        f"sum.{arch}.{suffix}" for arch in ("sm_80", "sm_90a") for suffix in ("h", "json", "o")
+    ]
+    facts = {arch: json.loads(written[f"sum.{arch}.json"]) for arch in ("sm_80", "sm_90a")}
+    assert len({one["prefix"] for one in facts.values()}) == 2
+    for arch, one in facts.items():
+        assert archs_of(written[f"sum.{arch}.o"], tmp_path) == ["8.0" if arch == "sm_80" else "9.0a"]
+        header = written[f"sum.{arch}.h"].decode()
+        assert one["prefix"].startswith(f"sum_{arch}_")
+        assert f"int32_t {one['call']}({one['prefix']}_Kernel_Module_t *module" in header
+        assert "float factor, int32_t shape_0, int32_t shape_1, uint8_t flag, cudaStream_t" in header
+        assert [item["name"] for item in one["arguments"]] == [
+            "x", "extra", "out", "factor", "shape.0", "shape.1", "flag"
+        ]  # fmt: skip
+        assert (one["arguments"][0]["align"], one["arguments"][1]["align"]) == (16, 2)

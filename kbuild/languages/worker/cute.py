@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,8 +23,7 @@ from kbuild.languages.worker.cute_functions import Function, functions  # noqa: 
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Shelf, Sources  # noqa: E402
 
-_FLOATS = "fp64"
-"""How numbers that are no integers are handed over; the object rounds them itself."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Compiler:
@@ -47,12 +47,13 @@ class Compiler:
         if function is None:
             raise RefusalError(f"`{sources.first}` has no @cute.jit `{request['function']}`")
         arguments = Arguments(function, request)
-        compiled = _compiled(arguments, sources)
-        self._export(compiled, request)
+        emit = request.get("emit", "tvm-ffi")
+        compiled = _compiled(arguments, emit, sources)
+        _EMIT[emit](compiled, request)
         return {
             "kind": "object",
-            "convention": "tvm-ffi",
-            "entry": f"__tvm_ffi_{request['symbol']}",
+            "convention": emit,
+            "entry": _ENTRIES[emit].format(request["symbol"]),
             "parameters": arguments.parameters(),
             "shared": 0,
             "threads": 1,
@@ -63,11 +64,27 @@ class Compiler:
             "ones": sorted(arguments.ones),
         }
 
-    def _export(self, compiled: Any, request: Mapping[str, Any]) -> None:
-        folder = Path(request["output"]).parent
-        file = folder / "object.o"
-        compiled.export_to_c(str(file), function_name=request["symbol"])
-        file.replace(request["output"])
+
+def _tvm_ffi(compiled: Any, request: Mapping[str, Any]) -> None:
+    """An object with one function of TVM-FFI."""
+    file = Path(request["output"]).with_name("object.o")
+    compiled.export_to_c(str(file), function_name=request["symbol"])
+    file.replace(request["output"])
+
+
+def _c(compiled: Any, request: Mapping[str, Any]) -> None:
+    """A header and an object, one behind the other; the first line says how long the header is."""
+    folder = Path(request["output"]).parent
+    compiled.export_to_c(str(folder), "object", request["symbol"])
+    header, code = (folder / name for name in ("object.h", "object.o"))
+    text = header.read_bytes()
+    Path(request["output"]).write_bytes(b"%d\n%s%s" % (len(text), text, code.read_bytes()))
+    header.unlink()
+    code.unlink()
+
+
+_EMIT = {"tvm-ffi": _tvm_ffi, "c": _c}
+_ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
 
 
 def _judge_version(wanted: str) -> None:
@@ -78,9 +95,10 @@ def _judge_version(wanted: str) -> None:
         )
 
 
-def _compiled(arguments: Arguments, sources: Sources) -> Any:
+def _compiled(arguments: Arguments, emit: str, sources: Sources) -> Any:
+    options = {"options": "--enable-tvm-ffi"} if emit == "tvm-ffi" else {}
     try:
-        return cute.compile(*arguments.given(), options="--enable-tvm-ffi")
+        return cute.compile(*arguments.given(env_stream=bool(options)), **options)
     except RefusalError:
         raise
     except Exception as error:
@@ -93,7 +111,7 @@ def _explained(error: BaseException, sources: Sources) -> RefusalError:
     refusals = [sources.refusal(one) for one in chain]
     placed = [one for one in refusals if one.line]
     best = placed[-1] if placed else refusals[-1]
-    first = str(best.message).strip().splitlines()
+    first = _COLOURS.sub("", str(best.message)).strip().splitlines()
     best.message = first[0] if first else type(error).__name__
     best.excerpt = tuple(line for line in first[1:] if line.strip())[:20]
     return best

@@ -7,11 +7,13 @@ call hands over: tuples are put together in it, constants and what is None are w
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import cutlass  # type: ignore[import-not-found]
 import cutlass.cute as cute  # type: ignore[import-not-found]
+from cuda.bindings.driver import CUstream  # type: ignore[import-not-found]
 from cutlass.cute import runtime  # type: ignore[import-not-found]
 
 from kbuild.languages.worker.cute_functions import Function, annotated, is_constant, is_stream
@@ -31,6 +33,7 @@ _DTYPES = {
 """Torch's names of dtypes -> those of `cutlass`."""
 _FLOATS = ("Float64", "Float32", "Float16", "BFloat16")
 _FILE = "<kbuild>"
+_CONSTANT = re.compile(r"c\d+")
 
 
 class Arguments:
@@ -46,12 +49,16 @@ class Arguments:
         self.ones: set[str] = set()
         """What is assumed to be 1, and is no argument."""
 
-    def given(self) -> list[Any]:
-        """The generated function with its arguments; the last is the stream."""
+    def given(self, *, env_stream: bool) -> list[Any]:
+        """The generated function with its arguments; the last is the stream.
+
+        Args:
+            env_stream: whether the object asks TVM-FFI for it, instead of taking it from the caller.
+        """
         leaves = [self._leaf(leaf) for leaf in self._leaves()]
-        stream = runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
+        stream = runtime.make_fake_stream(use_tvm_ffi_env_stream=env_stream)
         has_stream = any(is_stream(one) for one in self._function.parameters)
-        return [self._entry(), *leaves, *([stream] if has_stream else [])]
+        return [self._entry(leaves), *leaves, *([stream] if has_stream else [])]
 
     def parameters(self) -> list[dict[str, str]]:
         """What a launcher hands over, in order."""
@@ -62,9 +69,9 @@ class Arguments:
             items = argument["items"] if argument["kind"] == "tuple" else [argument]
             yield from (item for item in items if item["kind"] not in {"none", "one"})
 
-    def _entry(self) -> Any:
-        """The function around the author's; its parameters are called `a0`, `a1`, ..."""
-        names = {leaf["name"]: f"a{at}" for at, leaf in enumerate(self._leaves())}
+    def _entry(self, leaves: Sequence[Any]) -> Any:
+        """The function around the author's."""
+        names = {leaf["name"]: _parameter_name(leaf["name"]) for leaf in self._leaves()}
         scope: dict[str, Any] = {"author": self._function.jit}
         given = []
         for at, one in enumerate(self._function.parameters):
@@ -82,6 +89,10 @@ class Arguments:
         text = f"def entry({head}):\n    author({', '.join(given)})\n"
         linecache.cache[_FILE] = (len(text), None, text.splitlines(keepends=True), _FILE)
         exec(compile(text, _FILE, "exec"), scope)  # noqa: S102 - kbuild's own text
+        scope["entry"].__annotations__ = {
+            **{name: _annotation(leaf) for name, leaf in zip(names.values(), leaves, strict=True)},
+            **({"stream": CUstream} if has_stream else {}),
+        }
         return cute.jit(preprocess=False)(scope["entry"])
 
     def _written(self, argument: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -151,6 +162,17 @@ class Arguments:
         if stride["divisor"] > 1:
             self.divisible.add(part)
         return cute.sym_int64(divisibility=stride["divisor"])
+
+
+def _parameter_name(name: str) -> str:
+    """`shape_0` for `shape.0`; never the name of something else in the generated function."""
+    plain = name.replace(".", "_")
+    return f"{plain}_" if plain in {"author", "stream"} or _CONSTANT.fullmatch(plain) else plain
+
+
+def _annotation(value: Any) -> Any:
+    numeric = isinstance(value, cutlass.Numeric)
+    return type(value) if numeric else cute.Tensor
 
 
 def _parameter(leaf: Mapping[str, Any]) -> dict[str, str]:
