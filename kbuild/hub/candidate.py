@@ -110,7 +110,9 @@ def unaccepted(candidates: Sequence[Candidate], accepted: frozenset[str]) -> Ite
         licence = LICENCES.get(name, Licence(name, name, ""))
         where = f" ({licence.text})" if licence.text else ""
         more = f" and {len(found[name]) - 1} more" if len(found[name]) > 1 else ""
-        words = f"{parts[name]} is linked into {found[name][0]}{more}: its terms bind who publishes it"
+        words = (
+            f"{parts[name]} is linked into {found[name][0]}{more}: its terms bind who publishes it"
+        )
         hint = f"read {licence.title}{where}; then give --accept-license {name}, or set "
         yield Reason("license", words, f"{hint}{VARIABLE}={name}")
 

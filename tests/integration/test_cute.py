@@ -147,7 +147,9 @@ def test_objects_for_every_arch(bench: Shop, tmp_path: Path) -> None:
         assert one.image.divisible == (names if one.unit.aligned else frozenset())
         wanted = one.unit.target.arch.removeprefix("sm_")
         digits = wanted.rstrip("a")
-        assert archs_of(one.code, tmp_path) == [f"{digits[:-1]}.{digits[-1]}{wanted[len(digits):]}"]
+        assert archs_of(one.code, tmp_path) == [
+            f"{digits[:-1]}.{digits[-1]}{wanted[len(digits) :]}"
+        ]
     assert len({one.image.entry for one in made}) == len(made)
     assert {one.image.compiler["nvidia-cutlass-dsl"] for one in made} == {VERSION}
 
@@ -233,11 +235,15 @@ def test_a_header_and_an_object_for_c(cache: Path, tmp_path: Path) -> None:
     facts = {arch: json.loads(written[f"sum.{arch}.json"]) for arch in ("sm_80", "sm_90a")}
     assert len({one["prefix"] for one in facts.values()}) == 2
     for arch, one in facts.items():
-        assert archs_of(written[f"sum.{arch}.o"], tmp_path) == ["8.0" if arch == "sm_80" else "9.0a"]
+        assert archs_of(written[f"sum.{arch}.o"], tmp_path) == [
+            "8.0" if arch == "sm_80" else "9.0a"
+        ]
         header = written[f"sum.{arch}.h"].decode()
         assert one["prefix"].startswith(f"sum_{arch}_")
         assert f"int32_t {one['call']}({one['prefix']}_Kernel_Module_t *module" in header
-        assert "float factor, int32_t shape_0, int32_t shape_1, uint8_t flag, cudaStream_t" in header
+        assert (
+            "float factor, int32_t shape_0, int32_t shape_1, uint8_t flag, cudaStream_t" in header
+        )
         assert [item["name"] for item in one["arguments"]] == [
             "x", "extra", "out", "factor", "shape.0", "shape.1", "flag"
         ]  # fmt: skip

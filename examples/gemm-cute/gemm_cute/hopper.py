@@ -1,9 +1,10 @@
 """A persistent matrix product for Hopper in CuTe DSL.
 
-One warp copies tiles of both operands into a ring of stages (TMA); two warpgroups multiply them (wgmma)
-and write their rows of the result through shared memory (TMA again). Blocks stay on their
-multiprocessor and take one tile of the result after the other, in an order that keeps neighbours close
-together. The blocks of a cluster compute tiles above each other, and share what they load of `b`.
+One warp copies tiles of both operands into a ring of stages (TMA); two warpgroups multiply them
+(wgmma) and write their rows of the result through shared memory (TMA again). Blocks stay on their
+multiprocessor and take one tile of the result after the other, in an order that keeps neighbours
+close together. The blocks of a cluster compute tiles above each other, and share what they load of
+`b`.
 """
 
 import cutlass

@@ -49,6 +49,7 @@ class Cute(Language):
         self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
     ) -> Resolved:
         """See `Language.targets`."""
+        del toolkit
         if backend != "cuda":
             return Resolved((), (f"CuTe DSL does not compile for {backend}",))
         able = release_of(version_of(pins) or "").archs

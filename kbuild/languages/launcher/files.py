@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from kbuild.fileset import FileSet, sha256
 from kbuild.generate import templates
-from kbuild.languages.expression import arithmetic_header
 from kbuild.languages.compiled import Compiled
+from kbuild.languages.expression import arithmetic_header
 from kbuild.languages.launcher.calls import call_struct
 from kbuild.languages.launcher.images import Images
 from kbuild.languages.launcher.launches import LaunchCode

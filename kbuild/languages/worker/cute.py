@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,14 +11,14 @@ from typing import Any
 _ROOTS = ("nvidia_cutlass_dsl/dsl_packages", "nvidia_cutlass_dsl/python_packages")
 """Where releases keep `cutlass`; a `.pth` file says so, which this interpreter does not read."""
 sys.path[1:1] = [
-    path for root in _ROOTS if (path := os.path.join(sys.path[0], root)) and os.path.isdir(path)
+    str(path) for path in (Path(sys.path[0], root) for root in _ROOTS) if path.is_dir()
 ]
 
 import cutlass  # type: ignore[import-not-found]  # noqa: E402
-import cutlass.cute as cute  # type: ignore[import-not-found]  # noqa: E402
+from cutlass import cute  # noqa: E402
 
 from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
-from kbuild.languages.worker.cute_functions import Function, functions  # noqa: E402
+from kbuild.languages.worker.cute_functions import functions  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Shelf, Sources  # noqa: E402
 
@@ -90,7 +89,7 @@ _ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
 def _judge_version(wanted: str) -> None:
     if cutlass.__version__ != wanted:
         raise RefusalError(
-            f"the environment has nvidia-cutlass-dsl {cutlass.__version__}, `toolchain` pins {wanted}",
+            f"the environment has nvidia-cutlass-dsl {cutlass.__version__}, not {wanted}",
             hint="`kbuild toolchain prune` removes the environment; the next build makes it again",
         )
 

@@ -169,7 +169,9 @@ class TestRequests:
             requests(text, ("x", "out"))
 
     def test_integers_are_not_divisible(self):
-        text = 'schema = "f(Tensor(a!) x, int n) -> ()"\nshapes = { x = ["N"] }\ndtypes = ["int8"]\n'
+        text = (
+            'schema = "f(Tensor(a!) x, int n) -> ()"\nshapes = { x = ["N"] }\ndtypes = ["int8"]\n'
+        )
         with pytest.raises(BuildError, match="`n` cannot be assumed to be divisible"):
             requests(text + 'divisible = ["n"]', ("x", "n"))
 
