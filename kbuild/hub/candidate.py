@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.examination import Wanted, examine
+from kbuild.checks.layout import TUNABLE
 from kbuild.checks.limits import POLICY, Limits
 from kbuild.digest import differences
 from kbuild.hub.reasons import Reason
@@ -124,6 +125,8 @@ def _not_said_yet(candidate: Candidate) -> Iterator[Finding]:
 
 
 def _untrue(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]:
+    if (folder / TUNABLE).is_file():
+        yield "it is for `kbuild tune`, with every candidate in it", "build it without --keep-all"
     if metadata.digest is None:
         yield "it has no digest", "`kbuild hash` records it"
         return
