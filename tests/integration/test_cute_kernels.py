@@ -96,7 +96,8 @@ def test_nothing_is_exported_and_no_paths_are_inside(bench: Bench) -> None:
         check=True,
     )
     names = {line.split()[-1] for line in done.stdout.splitlines()}
-    assert not [name for name in names if name.startswith(("_cu", "cu", "__tvm", "__cute", "TVM", "Cute"))]
+    foreign = ("_cu", "cu", "__tvm", "__cute", "TVM", "Cute")
+    assert not [name for name in names if name.startswith(foreign)]
     data = extension(bench).read_bytes()
     for word in (str(bench.root), str(bench.cache), "site-packages", "nvidia_cutlass_dsl"):
         assert word.encode() not in data, word
