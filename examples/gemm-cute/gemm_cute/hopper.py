@@ -162,6 +162,8 @@ def kernel(
             cute.group_modes(all_out, 0, 2),
         )
         everyone = pipeline.NamedBarrier(barrier_id=1, num_threads=THREADS)
+        # Copies that may still read their buffer when the next one is written to.
+        pending = BUFFERS - 1 if width // STRIPE % BUFFERS == 0 else 0
 
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
         done = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
@@ -207,7 +209,7 @@ def kernel(
                         target[(None, row, column * (width // STRIPE) + at)],
                     )
                     cute.arch.cp_async_bulk_commit_group()
-                    cute.arch.cp_async_bulk_wait_group(BUFFERS - 1, read=True)
+                    cute.arch.cp_async_bulk_wait_group(pending, read=True)
                 everyone.arrive_and_wait()
         if warp == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
