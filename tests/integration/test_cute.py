@@ -85,6 +85,15 @@ def kernel(x, out):
 def copy(x: cute.Tensor, out: cute.Tensor, stream: CUstream):
     kernel(x, out).launch(grid=(x.shape[0], 1, 1), block=(x.shape[1], 1, 1), stream=stream)
 """
+HOPPER = """\
+from cutlass import BFloat16, Float32, cute
+from cutlass.cute.nvgpu import warpgroup
+from cutlass.utils import hopper_helpers as hopper
+"""
+WGMMA = (
+    "BFloat16, BFloat16, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.K, Float32, "
+    "(1, 1, 1), (64, 64)"
+)
 STRIDED_OP = """
 [[kernel.k.op]]
 schema = "copy(Tensor x, Tensor(a!) out) -> ()"
@@ -200,6 +209,16 @@ def test_an_error_names_the_authors_line(bench: Shop) -> None:
     with pytest.raises(BuildError, match="undefined_name") as raised:
         bench.compile(OP, broken, "sm_80")
     assert f"add.py:{line}: " in str(raised.value)
+
+
+def test_code_for_another_arch_is_refused_in_words(bench: Shop) -> None:
+    line = "    mma = hopper.make_trivial_tiled_mma("
+    own = STRIDED.replace("    kernel(x", f"{line}{WGMMA})\n    kernel(x").replace(
+        "from cutlass import cute\n", HOPPER
+    )
+    with pytest.raises(BuildError, match="expects arch to be sm_90a, but got sm_80") as raised:
+        bench.compile(STRIDED_OP, own, "sm_80")
+    assert f"add.py:{own.splitlines().index(f'{line}{WGMMA})') + 1}: " in str(raised.value)
 
 
 @pytest.mark.skipif(OLD not in os.environ, reason=f"fetches 90 MB more: {OLD}")

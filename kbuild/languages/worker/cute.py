@@ -23,6 +23,10 @@ from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Shelf, Sources  # noqa: E402
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_SAID = re.compile(r"\s*error: (.+)")
+"""What the DSL has to say, below a line that names the kind of error alone."""
+_MOST = 20
+"""Further lines of an error that are worth showing."""
 
 
 class Compiler:
@@ -110,9 +114,10 @@ def _explained(error: BaseException, sources: Sources) -> RefusalError:
     refusals = [sources.refusal(one) for one in chain]
     placed = [one for one in refusals if one.line]
     best = placed[-1] if placed else refusals[-1]
-    first = _COLOURS.sub("", str(best.message)).strip().splitlines()
-    best.message = first[0] if first else type(error).__name__
-    best.excerpt = tuple(line for line in first[1:] if line.strip())[:20]
+    lines = [line for line in _COLOURS.sub("", str(best.message)).splitlines() if line.strip()]
+    said = [match[1] for line in lines if (match := _SAID.match(line))]
+    best.message = (said or lines or [type(error).__name__])[0].strip()
+    best.excerpt = tuple(line for line in lines[1:] if not _SAID.match(line))[:_MOST]
     return best
 
 
