@@ -96,7 +96,6 @@ class Evidence:
         ]
         return tuple(sorted(map(licensed, _distinct(found))))
 
-
     def _environments(self, store: Store, runner: Runner) -> Iterator[Entry]:
         """Where kernels in Python DSLs were compiled."""
         if not self.plan.aot:
