@@ -12,6 +12,7 @@ from kbuild.checks.manylinux import Manylinux
 from kbuild.config.curated import distribution_of
 from kbuild.config.model import General
 from kbuild.errors import ConfigError, Problem
+from kbuild.licences import LICENCES, licensed_parts
 from kbuild.matrix.selection import Selection, select
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
 from kbuild.project import BUILD_FILE, Project
@@ -110,7 +111,15 @@ def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> Varia
         dirty=metadata.id.endswith(_DIRTY) or bool(source and source.dirty),
         by_dirty_builder=bool(builder and builder.dirty),
         fault=faults.get(folder.name) or _portability(folder, variant),
+        licensed=tuple(_licensed(metadata)),
     )
+
+
+def _licensed(metadata: Metadata) -> Iterator[tuple[str, str]]:
+    made = metadata.provenance.builder.toolchain if metadata.provenance else None
+    for name, what in licensed_parts(made.versions if made else {}).items():
+        licence = LICENCES.get(name)
+        yield what, f"[{licence.title}]({licence.text})" if licence else f"`{name}`"
 
 
 def _portability(folder: Path, variant: Variant | None) -> str:

@@ -1,4 +1,4 @@
-"""`kbuild aot`: a Triton kernel as self-contained C, and several of them behind one function."""
+"""`kbuild aot`: a Triton or CuTe kernel as C, and several of Triton's behind one function."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from kbuild.fileset import FileSet
     from kbuild.languages.export.order import Order
 
-ACTIONS = ("triton", "link")
+ACTIONS = ("triton", "cute", "link")
 TOOLCHAIN = "triton==3.9.0"
+CUTE = "nvidia-cutlass-dsl==4.8.1"
 CUDA = ("12", "13")
 _NEEDED = ("kernel_name", "signature", "grid", "target")
 
@@ -25,24 +26,60 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=ACTIONS,
-        help="triton: compile a kernel, and write C for each target; "
-        "link: write the C that joins several by their headers",
+        help="triton: compile a kernel, and write C for each target; cute: write a header and an "
+        "object for each target; link: write the C that joins several of Triton's by their headers",
     )
     parser.add_argument(
         "files",
         nargs="+",
         type=Path,
-        help="triton: the Python source, then those beside it that it imports; link: headers",
+        help="the Python source, then those beside it that it imports; link: headers",
     )
     parser.add_argument(
         "-o",
         "--out-path",
         type=Path,
         metavar="PATH",
-        help="where the files go, without suffix (triton: default, the name)",
+        help="where the files go, without suffix (default, but for link: the name)",
+    )
+    group = parser.add_argument_group("triton and cute")
+    group.add_argument(
+        "-n", "--kernel-name", "--function", metavar="NAME", help="the kernel function"
+    )
+    group.add_argument(
+        "-t",
+        "--target",
+        action="append",
+        metavar="TARGET",
+        help="sm_90a, cuda:90:32, hip:gfx942:64, compute_80 for PTX; several times for several",
+    )
+    group.add_argument(
+        "-on", "--out-name", metavar="NAME", help="what functions are called (default: the kernel)"
+    )
+    group.add_argument(
+        "--toolchain",
+        action="append",
+        metavar="PIN",
+        help=f"the exact version that compiles (default: {TOOLCHAIN} or {CUTE})",
+    )
+    group.add_argument(
+        "--cuda",
+        choices=CUDA,
+        default=CUDA[-1],
+        help="the oldest CUDA whose drivers have to load the code (default: 13)",
+    )
+    group = parser.add_argument_group("cute")
+    group.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=TYPE",
+        help='an argument or constant: "x=float16[M, N%%8]@16", n=i32, alpha=f32, block=128',
+    )
+    group.add_argument(
+        "--emit", choices=("c",), default="c", help="c: a header and an object (default)"
     )
     group = parser.add_argument_group("triton")
-    group.add_argument("-n", "--kernel-name", metavar="NAME", help="the kernel function")
     group.add_argument(
         "-s",
         "--signature",
@@ -53,44 +90,28 @@ def configure(parser: ArgumentParser) -> None:
         "-g", "--grid", metavar="GRID", help='over the arguments: "cdiv(n, 1024), 1, 1"'
     )
     group.add_argument(
-        "-t",
-        "--target",
-        action="append",
-        metavar="TARGET",
-        help="cuda:90:32, hip:gfx942:64, compute_80 for PTX; several times for several",
-    )
-    group.add_argument(
         "-w", "--num-warps", type=int, default=1, metavar="N", help="warps of a block (default: 1)"
     )
     group.add_argument("-ns", "--num-stages", type=int, default=3, metavar="N", help="default: 3")
     group.add_argument(
         "--num-ctas", type=int, default=1, metavar="N", help="blocks of a cluster (default: 1)"
     )
-    group.add_argument(
-        "-on", "--out-name", metavar="NAME", help="what functions are called (default: the kernel)"
-    )
-    group.add_argument(
-        "--toolchain",
-        action="append",
-        metavar="PIN",
-        help=f"the exact version that compiles (default: {TOOLCHAIN})",
-    )
-    group.add_argument(
-        "--cuda",
-        choices=CUDA,
-        default=CUDA[-1],
-        help="the oldest CUDA whose drivers have to load the code (default: 13)",
-    )
     add_json(parser)
 
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Write the files, and name them."""
+    if args.action == "cute":
+        return _cute(args, ctx)
     made, folder = _triton(args, ctx) if args.action == "triton" else _link(args, ctx)
+    return _tell(made, folder, args, ctx)
+
+
+def _tell(made: FileSet, folder: Path, args: Namespace, ctx: Context, **more: str) -> int:
     made.write(folder, manifest=False)
     paths = [str(folder / path) for path, _ in made.items()]
     if args.json:
-        ctx.ui.data_json({"files": paths})
+        ctx.ui.data_json({"files": paths, **more})
     else:
         ctx.ui.data("\n".join(paths))
     return 0
@@ -109,6 +130,37 @@ def _triton(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
     order = _order(args, tuple(_beside(path, paths[0]) for path in paths))
     doors = Doors(ctx.runner, ctx.ui, ctx.cache)
     return export(order, paths[0].parent, name, target.name, doors), target.parent
+
+
+def _cute(args: Namespace, ctx: Context) -> int:
+    from kbuild.languages.base import flavour
+    from kbuild.languages.cute.export import Order, able
+    from kbuild.pipeline.aot_cute import export_cute
+    from kbuild.pipeline.options import Doors
+
+    missing = [f"--{name}" for name in ("function", "target") if not _given(args, name)]
+    if missing:
+        raise UsageError(f"`kbuild aot cute` needs {', '.join(missing)}")
+    name, toolchain = args.out_name or args.kernel_name, tuple(args.toolchain or (CUTE,))
+    target = ctx.path(args.out_path or Path(name))
+    paths = [ctx.path(path) for path in args.files]
+    order = Order(
+        function=args.kernel_name,
+        sources=tuple(_beside(path, paths[0]) for path in paths),
+        arguments=tuple(args.arg),
+        targets=able(args.target, toolchain),
+        toolchain=toolchain,
+        flavour=flavour("cuda", f"{args.cuda}.0"),
+        out_name=name,
+    )
+    doors = Doors(ctx.runner, ctx.ui, ctx.cache)
+    made, archive = export_cute(order, paths[0].parent, target.name, doors)
+    ctx.ui.say(f"link them with {archive}, which is under NVIDIA's licence, and the CUDA runtime")
+    return _tell(made, target.parent, args, ctx, runtime=str(archive))
+
+
+def _given(args: Namespace, name: str) -> object:
+    return args.kernel_name if name == "function" else args.target
 
 
 def _order(args: Namespace, sources: tuple[str, ...]) -> Order:

@@ -55,6 +55,14 @@ def add_upload(parser: ArgumentParser) -> None:
         help="also variants that checks find fault with; the card names them",
     )
     how.add_argument(
+        "--accept-license",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="accept the licence of others' code that is linked into a kernel, e.g. "
+        "nvidia-cutlass-dsl (repeatable; or KBUILD_ACCEPT_LICENSE)",
+    )
+    how.add_argument(
         "--dry-run", action="store_true", help="show what would change, and change nothing"
     )
     parser.add_argument(
@@ -68,6 +76,7 @@ def upload_options(args: Namespace, ctx: Context) -> UploadOptions:
     Raises:
         UsageError: the outcome could not be written.
     """
+    from kbuild.licences import accepted
     from kbuild.pipeline.upload import UploadOptions
 
     if args.output_json and not ctx.path(args.output_json).parent.is_dir():
@@ -81,6 +90,7 @@ def upload_options(args: Namespace, ctx: Context) -> UploadOptions:
         missing=args.missing,
         allow_dirty=args.allow_dirty,
         allow_noncompliant=args.allow_noncompliant,
+        accepted=accepted(args.accept_license, os.environ),
     )
 
 

@@ -13,6 +13,7 @@ from kbuild.checks.limits import POLICY, Limits
 from kbuild.digest import differences
 from kbuild.hub.reasons import Reason
 from kbuild.hub.sent import as_sent
+from kbuild.licences import LICENCES, VARIABLE, Licence, licensed_parts
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
 from kbuild.provenance.variantfiles import bom_is_told, bom_of, is_about, statement_of
 from kbuild.variant import Variant
@@ -94,6 +95,27 @@ def _objections(
     if len(versions) > 1:
         told = ", ".join(f"{name} is version {number}" for number, name in sorted(versions.items()))
         yield Reason("version", f"the variants differ: {told}", "build all of them again")
+
+
+def unaccepted(candidates: Sequence[Candidate], accepted: frozenset[str]) -> Iterator[Reason]:
+    """One reason for each licence of others' code in the variants that nobody accepted."""
+    found: dict[str, list[str]] = {}
+    parts: dict[str, str] = {}
+    for candidate in candidates:
+        made = candidate.metadata.provenance if candidate.metadata else None
+        used = made.builder.toolchain if made else None
+        for name, what in licensed_parts(used.versions if used else {}).items():
+            found.setdefault(name, []).append(candidate.name)
+            parts[name] = what
+    for name in sorted(found.keys() - accepted):
+        licence = LICENCES.get(name, Licence(name, name, ""))
+        where = f" ({licence.text})" if licence.text else ""
+        more = f" and {len(found[name]) - 1} more" if len(found[name]) > 1 else ""
+        words = (
+            f"{parts[name]} is linked into {found[name][0]}{more}: its terms bind who publishes it"
+        )
+        hint = f"read {licence.title}{where}; then give --accept-license {name}, or set "
+        yield Reason("license", words, f"{hint}{VARIABLE}={name}")
 
 
 def _not_said_yet(candidate: Candidate) -> Iterator[Finding]:

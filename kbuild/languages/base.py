@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from kbuild.languages.expand import expand
+from kbuild.languages.image import Image
 from kbuild.languages.spec.arguments import Bound, KernelParameter
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import Candidate, OpSpec
@@ -46,6 +48,16 @@ class Function:
     """What else a language's worker says, for its `complete`."""
 
 
+@dataclass(frozen=True)
+class Linked:
+    """What objects are linked with, beside Torch."""
+
+    archives: tuple[Path, ...] = ()
+    """Static libraries of the author's own environment; kbuild neither keeps nor ships them."""
+    cudart: str = ""
+    """The major release of the CUDA runtime that they need; the one that Torch loads."""
+
+
 class Language:
     """A DSL whose kernels are compiled ahead of time."""
 
@@ -77,6 +89,46 @@ class Language:
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
         """Every distribution that is installed in the environment, each at an exact version."""
         return tuple(pins)
+
+    def environment(self, pins: Sequence[str], flavour: str) -> tuple[str, ...]:
+        """`requirements`, where they depend on the kind of machine code."""
+        del flavour
+        return self.requirements(pins)
+
+    def variables(self, request: Mapping[str, Any]) -> Mapping[str, str]:
+        """Environment variables of the worker that can answer a request; others have others.
+
+        Args:
+            request: what `request` gives; empty when the worker describes a source.
+        """
+        del request
+        return {}
+
+    def linked(self, root: Path, pins: Sequence[str], flavour: str) -> Linked:
+        """What objects of this language are linked with.
+
+        Args:
+            root: the environment.
+            pins: see `refuses`.
+            flavour: see `kbuild.languages.base.flavour`.
+
+        Raises:
+            ToolchainError: the environment lacks it.
+        """
+        del root, pins, flavour
+        return Linked()
+
+    def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
+        """Others' code that objects of this language are linked with: licence -> what, in words.
+
+        The names are those of `kbuild.licences`.
+        """
+        del pins
+        return {}
+
+    def judge(self, image: Image, pins: Sequence[str]) -> None:
+        """Raise a `BuildError` when an image cannot be of these pins."""
+        del image, pins
 
     def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:
         """Which assemblers its workers use: environment variable -> a name in the environment.

@@ -15,7 +15,7 @@ class Compiled:
     unit: Unit
     image: Image
     code: bytes
-    """A cubin, PTX text or an hsaco."""
+    """A cubin, PTX text, an hsaco, or an object with a cubin in it."""
     seconds: float = field(default=0.0, compare=False)
     """What compiling it took, whenever that was."""
     cached: bool = field(default=False, compare=False)
@@ -24,5 +24,6 @@ class Compiled:
     def __post_init__(self) -> None:
         if not self.code:
             raise ValueError(f"the image `{self.image.entry}` for {self.image.arch} is empty")
-        if self.image.target != self.unit.target:
+        wanted = "cubin" if self.image.kind == "object" else self.image.kind  # it holds one
+        if (self.image.arch, wanted) != (self.unit.target.arch, self.unit.target.kind):
             raise ValueError(f"an image for {self.image.target} of a unit for {self.unit.target}")

@@ -11,8 +11,9 @@ from kbuild.languages.spec.values import Scalar
 from kbuild.languages.target import Kind, Target
 
 ParameterKind = Literal[
-    "pointer", "int", "float", "tensor_map", "global_scratch", "profile_scratch"
+    "pointer", "int", "float", "tensor_map", "global_scratch", "profile_scratch", "tensor", "flat"
 ]
+Convention = Literal["", "tvm-ffi", "c"]
 _TYPES = {
     "pointer": re.compile(r"\*(?:fp(?:16|32|64|8e4nv|8e5)|bf16|[iu](?:1|8|16|32|64))"),
     "int": re.compile(r"[iu](?:1|8|16|32|64)"),
@@ -31,9 +32,11 @@ _MOST_BLOCKS = 16
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of the device function, in order."""
+    """One parameter of the device function, or of an object's function, in order."""
 
     kind: ParameterKind
+    """`tensor` is a whole tensor, `flat` a contiguous one as a single dimension; objects take
+    them."""
     type: str
     """`*fp16`, `i32`, `fp32`, `u1`; `*i8` for scratch memory."""
     name: str = ""
@@ -91,7 +94,7 @@ class Image:
     """`sm_80`, `sm_90a`, `sm_100f`, `gfx942`; the oldest one for PTX."""
     kind: Kind
     entry: str
-    """Symbol of the device function."""
+    """Symbol of the device function; an object's: of the C function that launches."""
     parameters: tuple[Parameter, ...]
     shared: int
     """Bytes of dynamic shared memory."""
@@ -119,6 +122,8 @@ class Image:
     """Kernel argument -> the type it was compiled for."""
     compiler: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Program -> version: `triton` -> `3.9.0`, `ptxas` -> `13.4`."""
+    convention: Convention = ""
+    """How an object's function is called, see `kbuild.languages.launcher.objects`."""
 
     def __post_init__(self) -> None:
         for problem in self._problems():
@@ -134,6 +139,7 @@ class Image:
         names = [parameter.name for parameter in self.parameters if parameter.name]
         maps = [parameter.name for parameter in self.parameters if parameter.kind == "tensor_map"]
         described = [one.parameter for one in self.tensor_maps]
+        is_object = self.kind == "object"
         whole = [name for name in names if "." not in name]  # parts may come with 32 and 64 bits
         checks = {
             "its entry is no symbol": not _SYMBOL.fullmatch(self.entry),
@@ -144,8 +150,12 @@ class Image:
             f"a cluster of {self.cluster}": not _is_cluster(self.cluster),
             "two parameters with one name": len(set(whole)) < len(whole),
             "tensor maps and parameters differ": described != maps,
-            "it assumes something of what is no parameter": not self.divisible <= set(names),
+            "it assumes something of what is no parameter": not is_object
+            and not self.divisible <= set(names),
             "a parameter that is always 1": bool(self.ones & set(names)),
+            "an object without a calling convention": is_object != bool(self.convention),
+            f"`{self.convention}` is no calling convention": self.convention
+            not in get_args(Convention),
             "scratch memory, but no parameter for it": bool(self.scratch)
             and not any(parameter.kind == "global_scratch" for parameter in self.parameters),
         }

@@ -12,13 +12,14 @@ from kbuild.config.issue import Issue
 from kbuild.config.load import located
 from kbuild.errors import ConfigError
 from kbuild.fileset import FileSet
+from kbuild.languages.base import LANGUAGES
 from kbuild.languages.chosen import Choosing
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.description import FILE as DESCRIPTION
 from kbuild.languages.description import DescribedKernel, Description
 from kbuild.languages.fitting import Note, fitting
 from kbuild.languages.joined import Joined, Section, joined
-from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher
+from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher, linked_file
 from kbuild.languages.package import FOLDER, package_files
 from kbuild.languages.spec import Bound, Launch, OpSpec
 from kbuild.languages.tablefile import read_tables
@@ -85,7 +86,7 @@ def produce(
         launched = tuple(_launched(op, section.of(op), made) for op in section.ops)
         module = position == 0 and not has_module
         text = launcher(kernel.name, launched, tables, module=module, control=kernel.keep_all)
-        files = files.merge(text)
+        files = files.merge(text).merge(_libraries(kernel, made, workshop))
         compiled.append((kernel, made))
     specs = [(op, _functions(section.of(op))) for section in sections for op in section.ops]
     files = files.merge(package_files(specs, root))
@@ -108,6 +109,8 @@ def _compiled(  # noqa: PLR0917
     outcomes, missing = choosing.made(lambda wanted: workshop.outcomes(kernel, root, wanted, tell))
     left_out: list[str] = []
     found = fitting(kernel.name, outcomes, left_out.append)
+    for one in found:
+        LANGUAGES.get(kernel.language).judge(one.image, kernel.toolchain)
     few = _few(kernel.name, tuple(dict.fromkeys(left_out)))
     for words in (*section.notes, *few, *missing):
         if workshop.is_news(words):
@@ -154,6 +157,15 @@ def _functions(launches: Sequence[Joined]) -> list[tuple[Launch, Bound]]:
 def _refuse(issues: Sequence[Issue], root: Path) -> None:
     if any(issue.severity == "error" for issue in issues):
         raise ConfigError(located(issues, SourceTree(root)))
+
+
+def _libraries(kernel: AotKernel, made: Sequence[Compiled], workshop: Workshop) -> FileSet:
+    """What the kernel's objects are linked with, as CMake reads it."""
+    if not any(one.image.kind == "object" for one in made):
+        return FileSet()
+    place = workshop.prepare(kernel)
+    linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
+    return linked_file(kernel.name, linked)
 
 
 def _launched(op: OpSpec, launches: Sequence[Joined], made: Sequence[Compiled]) -> LaunchedOp:

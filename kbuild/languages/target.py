@@ -8,7 +8,7 @@ from typing import Literal
 
 from kbuild.backends.capability import Capability
 
-Kind = Literal["cubin", "ptx", "hsaco"]
+Kind = Literal["cubin", "ptx", "hsaco", "object"]
 
 _SM = re.compile(r"(?P<kind>sm|compute)_(?P<major>[1-9]\d?)(?P<minor>\d)(?P<feature>[af]?)")
 _GFX = re.compile(r"gfx(?:[1-9]\d?)[0-9a-f]{2}")
@@ -21,10 +21,12 @@ class Target:
     arch: str
     """`sm_80`, `sm_90a` (this chip), `sm_100f` (its family), `gfx942`."""
     kind: Kind
-    """PTX is compiled by the driver, for the arch and those after it."""
+    """PTX is compiled by the driver, for the arch and those after it. An object is host code that
+    launches the machine code within it."""
 
     def __post_init__(self) -> None:
-        fits = (("hsaco",), _GFX) if self.kind == "hsaco" else (("cubin", "ptx"), _SM)
+        code = ("cubin", "ptx", "object")
+        fits = (("hsaco",), _GFX) if self.kind == "hsaco" else (code, _SM)
         if self.kind not in fits[0] or not fits[1].fullmatch(self.arch):
             raise ValueError(f"`{self.arch}` is no arch of {self.kind} images")
         if self.arch.startswith("compute_"):

@@ -46,9 +46,8 @@ class Workplace:
     assemblers: Mapping[str, Assembler]
     """Name -> place and version."""
 
-    @property
-    def kind(self) -> Kind:
-        """The workers that can be asked."""
+    def kind(self, request: Mapping[str, Any]) -> Kind:
+        """The workers that can be asked that."""
         worker = self.language.worker
         python = str(interpreter_name(Path(sys.executable)))
         # No -I: it would switch the fixed hash seed off. The environment holds nothing else.
@@ -57,7 +56,8 @@ class Workplace:
             variable: str(self.assemblers[name][0])
             for variable, name in self.language.programs(self.pins, self.flavour).items()
         }
-        return Kind(argv, tuple(sorted({**_VARIABLES, **paths}.items())))
+        own = self.language.variables(request)
+        return Kind(argv, tuple(sorted({**_VARIABLES, **paths, **own}.items())))
 
     def compiler(self, target: Target) -> dict[str, str]:
         """What compiles for a target: distribution or program -> version."""
@@ -91,7 +91,7 @@ def workplace(kernel: Kernel, language: Language, environments: Environments) ->
     reason = language.refuses(kernel.toolchain)
     if reason:
         raise ToolchainError(f"kernel.{kernel.name}.toolchain {reason}")
-    pins = language.requirements(kernel.toolchain)
+    pins = language.environment(kernel.toolchain, kernel.flavour)
     entry = environments.provide(language.name, pins)
     names = dict.fromkeys(language.programs(pins, kernel.flavour).values())
     assemblers = {name: environments.assembler(entry, name) for name in names}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kbuild.licences import entry_of
 from kbuild.plan import VariantPlan
 
 if TYPE_CHECKING:
@@ -34,8 +35,21 @@ def with_compilers(made: VariantPlan, images: Images) -> VariantPlan:
     if made.toolchain is None or not found:
         return made
     listed = ((name, ", ".join(sorted(versions))) for name, versions in sorted(found.items()))
-    versions = (*made.toolchain.versions, *listed)
+    versions = (*made.toolchain.versions, *listed, *_licences(images))
     return made.with_toolchain(replace(made.toolchain, versions=versions))
+
+
+def _licences(images: Images) -> Iterator[tuple[str, str]]:
+    """Others' code that is linked into the variant."""
+    from kbuild.languages.base import LANGUAGES
+
+    found: dict[str, list[str]] = {}
+    for kernel, compiled in images:
+        if any(one.image.kind == "object" for one in compiled):
+            for name, what in LANGUAGES.get(kernel.language).licences(kernel.toolchain).items():
+                found.setdefault(name, []).append(what)
+    for name, parts in sorted(found.items()):
+        yield entry_of(name), " and ".join(sorted(set(parts)))
 
 
 def _row(kernel: str, op: str, target: str, group: Sequence[Compiled]) -> ImageRow:

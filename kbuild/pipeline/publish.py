@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.hub.candidate import candidate_of, objections
+from kbuild.hub.candidate import candidate_of, objections, unaccepted
 from kbuild.hub.difference import folded, size_in_words
 from kbuild.hub.layout import lay_out
 from kbuild.hub.patience import Patience
@@ -105,6 +105,7 @@ def prepare_mirror(
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
         *objections(candidates, **allowed),
+        *unaccepted(candidates, options.accepted),
         *of_other_versions(project, candidates),
         *interface_problems,
         *card_problems,

@@ -106,7 +106,7 @@ class Evidence:
 
         known = Environments(Installer(runner, store))
         for kernel in self.plan.aot:
-            pins = LANGUAGES.get(kernel.language).requirements(kernel.toolchain)
+            pins = LANGUAGES.get(kernel.language).environment(kernel.toolchain, kernel.flavour)
             entry = store.find(known.recipe(kernel.language, pins))
             if entry is not None:
                 yield entry

@@ -1,7 +1,7 @@
 // ---------------------------------------------------------------------------------------------
 // Images
 
-enum Kind : uint8_t { kCubin, kPtx, kHsaco };
+enum Kind : uint8_t { kCubin, kPtx, kHsaco, kObject };
 
 struct Arch {
   const char* name;  // "sm_90a"
@@ -19,7 +19,7 @@ struct Code {  // one entry of one binary in the blob
 
 struct Image {
   uint16_t arch;    // index into `archs`
-  uint16_t code;    // index into `codes`
+  uint16_t code;    // index into `codes`, or into `objects`
   uint16_t layout;  // index into `layouts`
   uint16_t threads;
   uint32_t shared;

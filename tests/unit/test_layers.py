@@ -45,6 +45,7 @@ LAYERS = (
         "project",
         "languages.base",
         "languages.expand",
+        "languages.image",
         "languages.unit",
         "languages.target",
     ),
@@ -72,6 +73,7 @@ LAYERS = (
         "frozen",
         "redact",
         "sharing",
+        "licences",
     ),
     ("ui", "terminal", "progress", "__init__"),
 )

@@ -21,6 +21,7 @@ _SYCL = "__CLANG_OFFLOAD_BUNDLE__sycl-"
 _READERS: Mapping[str, Callable[[mmap, int, int], Iterator[Image]]] = {
     ".nv_fatbin": fatbin.images,
     ".hip_fatbin": hip.images,
+    fatbin.SCATTERED: fatbin.scattered,
     raw.SECTION: raw.images,
 }
 _RELOCATABLE = "__nv_relfatbin"

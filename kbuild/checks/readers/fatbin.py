@@ -24,6 +24,9 @@ when compressed, else 0,
 offset of the options; minor and major version of the code, capability (90), offset and size of the
 name; flags."""
 
+SCATTERED = ".lrodata"
+"""The section of large constants, which CuTe DSL puts containers into."""
+_SIGNATURE = struct.pack("<IHH", MAGIC, 1, HEADER.size)
 _KINDS = {1: "ptx", 2: "machine", 8: "ir"}
 _COMPRESSION = {0x2000: "lz4", 0x8000: "zstd"}
 _UNKNOWN = "unknown"
@@ -55,6 +58,20 @@ def images(data: mmap, start: int, stop: int) -> Iterator[Image]:
             raise DeviceCodeError(f"the CUDA fat binary at offset {at:#x} is damaged")
         yield from _entries(data, first, end, at)
         at = skip_padding(data, end, stop)
+
+
+def scattered(data: mmap, start: int, stop: int) -> Iterator[Image]:
+    """What containers hold that lie between other constants, as in the objects of CuTe DSL.
+
+    Raises:
+        DeviceCodeError: one is damaged.
+    """
+    at = data.find(_SIGNATURE, start, stop)
+    while at >= 0:
+        _, _, header, size = HEADER.unpack_from(data, at)
+        end = at + header + size
+        yield from images(data, at, min(end, stop))
+        at = data.find(_SIGNATURE, max(end, at + 1), stop)
 
 
 def _entries(data: mmap, at: int, end: int, container: int) -> Iterator[Image]:

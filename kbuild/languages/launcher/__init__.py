@@ -5,6 +5,7 @@ assembler puts into the extension. The source needs Torch's stable ABI and nothi
 """
 
 from kbuild.languages.launcher.files import launcher
+from kbuild.languages.launcher.objects import linked_file
 from kbuild.languages.launcher.values import LaunchedLaunch, LaunchedOp
 
-__all__ = ["LaunchedLaunch", "LaunchedOp", "launcher"]
+__all__ = ["LaunchedLaunch", "LaunchedOp", "launcher", "linked_file"]

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from kbuild.fileset import FileSet, sha256
 from kbuild.generate import templates
+from kbuild.languages.compiled import Compiled
 from kbuild.languages.expression import arithmetic_header
 from kbuild.languages.launcher.calls import call_struct
 from kbuild.languages.launcher.images import Images
 from kbuild.languages.launcher.launches import LaunchCode
+from kbuild.languages.launcher.objects import object_files
 from kbuild.languages.launcher.rows import measured_on, rows_of
 from kbuild.languages.launcher.tables import LaunchTable
 from kbuild.languages.launcher.text import identifier, literal
@@ -33,7 +35,7 @@ def launcher(
     module: bool,
     control: bool = False,
 ) -> FileSet:
-    """`aot/<kernel>.cpp` and `aot/<kernel>.bin`.
+    """`aot/<kernel>.cpp` and `aot/<kernel>.bin`; with objects, `aot/<kernel>/*.o` in its place.
 
     The source is compiled as C++20 with Torch's headers, `TORCH_EXTENSION_NAME` and
     `-Wa,-I<folder of the .bin>`. It holds the digest of the images, so that caches see a change.
@@ -55,12 +57,16 @@ def launcher(
     for part in parts:
         part.judge()
     arrays = "".join(part.table(control=control).arrays(images) for part in parts)
+    blob, objects = bytes(images.blob), images.objects
+    if blob and objects:
+        raise ValueError(f"`{kernel}` has images of two kinds")
     source = templates.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
         symbol=f"kbuild_aot_{identifier(kernel)}",
-        digest=sha256(bytes(images.blob)),
-        **_runtime("hip" if any(t.kind == "hsaco" for t in images.archs) else "cuda"),
+        blob=not objects,
+        digest=sha256(blob or b"".join(one.code for one in objects)),
+        **_runtime("hip" if any(t.kind == "hsaco" for t in images.archs) else "cuda", objects),
         tables=images.tables(),
         measured=measured_on(tables),
         arrays=arrays,
@@ -71,16 +77,20 @@ def launcher(
         module=module,
         control=control,
     )
-    blob = bytes(images.blob)
-    return FileSet({f"{FOLDER}/{kernel}.cpp": source, f"{FOLDER}/{kernel}.bin": blob})
+    files = FileSet({f"{FOLDER}/{kernel}.cpp": source})
+    if not objects:
+        return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": blob}))
+    return files.merge(object_files(FOLDER, kernel, objects))
 
 
 _COMMON = ("base", "tensors", "images", "choice", "start")
 _OF_DRIVER = ("driver", "device", "run")
 _ONCE = "#pragma once\n"
+_CONVENTIONS = {"c": "object_c", "tvm-ffi": "object_tvm_ffi"}
+"""Of objects -> what calls them."""
 
 
-def _runtime(driver: str) -> dict[str, str]:
+def _runtime(driver: str, objects: Sequence[Compiled]) -> dict[str, str]:
     """The parts that are the same in every launcher for one driver."""
     common = {name: templates.read(f"launcher/{name}.h") for name in _COMMON}
     own = {name: templates.read(f"launcher/{driver}_{name}.h") for name in _OF_DRIVER}
@@ -88,7 +98,12 @@ def _runtime(driver: str) -> dict[str, str]:
         "arithmetic": arithmetic_header().replace(_ONCE, ""),
         "registration": templates.read("project/registration.h").replace(_ONCE, ""),
     }
-    return {**common, **own, **headers}
+    if not objects:
+        return {**common, **own, **headers, "object": ""}
+    kinds = sorted({one.image.convention for one in objects})
+    parts = "".join(templates.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
+    run = templates.read("launcher/object_run.h")
+    return {**common, **own, **headers, "object": parts, "run": run}
 
 
 def _launches(ops: Sequence[LaunchedOp]) -> Iterator[tuple[LaunchedOp, int]]:

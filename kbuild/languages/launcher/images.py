@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.image import Image, Parameter
+from kbuild.languages.launcher.objects import object_calls
 from kbuild.languages.launcher.text import array, literal
 from kbuild.languages.spec import Bound
 from kbuild.languages.target import Target
@@ -15,7 +16,8 @@ from kbuild.languages.target import Target
 _Item = TypeVar("_Item")
 ALIGNMENT = 16
 """Bytes; what the driver wants of an image in memory."""
-_KINDS = {"cubin": "kCubin", "ptx": "kPtx", "hsaco": "kHsaco"}
+_KINDS = {"cubin": "kCubin", "ptx": "kPtx", "hsaco": "kHsaco", "object": "kObject"}
+_TENSORS = ("tensor", "flat")
 _MAPS = 128
 """Numbers of tensor maps in parameter lists; those of scratch memory follow, see `images.h`."""
 _SCRATCH = {"global_scratch": 254, "profile_scratch": 255}
@@ -27,16 +29,32 @@ class Slot:
 
     argument: str
     form: str
-    """`i` for integers, `p` for pointers, `f16`, `bf16`, `f32`, `f64`."""
+    """`i` for integers, `p` for pointers, `t` for whole tensors, `f16`, `bf16`, `f32`, `f64`."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether images may assume something of it: not of where a tensor's description is."""
+        return self.form != "t"
 
 
 def slot_of(parameter: Parameter) -> Slot:
     """The value that a parameter takes."""
     if parameter.kind in ("pointer", "tensor_map"):
         return Slot(parameter.name, "p")
+    if parameter.kind in _TENSORS:
+        return Slot(parameter.name, "t")
     if parameter.kind == "float":
         return Slot(parameter.name, parameter.type.replace("fp", "f"))
     return Slot(parameter.name, "i")
+
+
+def assumed_slots(image: Image) -> Iterator[Slot]:
+    """The values that an image assumes something of, besides those that it takes."""
+    yield from (Slot(name, "i") for name in sorted(image.ones))
+    if image.kind == "object":
+        kinds = {parameter.name: parameter.kind for parameter in image.parameters}
+        for name in sorted(image.divisible):
+            yield Slot(name, "p" if kinds.get(name) in _TENSORS else "i")
 
 
 @dataclass
@@ -47,6 +65,8 @@ class Images:
     archs: list[Target] = field(default_factory=list)
     codes: list[tuple[int, int, int, str]] = field(default_factory=list)
     """Offset, size, shared memory, entry."""
+    objects: list[Compiled] = field(default_factory=list)
+    """Those that are linked instead of loaded."""
     layouts: list[tuple[int, ...]] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
     maps: list[str] = field(default_factory=list)
@@ -65,11 +85,9 @@ class Images:
             fast: whether it assumes anything.
         """
         image = compiled.image
-        offset, size = self._place(compiled)
-        code = (offset, size, image.shared, image.entry)
         fields = (
             str(_index(self.archs, image.target)),
-            str(_index(self.codes, code)),
+            str(self._code(compiled)),
             str(_index(self.layouts, _layout(image, slots))),
             *(str(n) for n in (image.threads, image.shared, image.scratch, image.scratch_align)),
             "{" + ", ".join(map(str, image.cluster)) + "}",
@@ -95,6 +113,17 @@ class Images:
         self.most_maps = max(self.most_maps, len(own))
         self.maps += own
         return len(self.maps) - len(own)
+
+    def _code(self, compiled: Compiled) -> int:
+        """Its place among `codes`, or among `objects`."""
+        image = compiled.image
+        if image.kind == "object":
+            entries = [one.image.entry for one in self.objects]
+            if image.entry in entries:
+                return entries.index(image.entry)
+            return _index(self.objects, compiled)
+        offset, size = self._place(compiled)
+        return _index(self.codes, (offset, size, image.shared, image.entry))
 
     def _place(self, compiled: Compiled) -> tuple[int, int]:
         end = b"\0" if compiled.image.kind == "ptx" and compiled.code[-1:] != b"\0" else b""
@@ -125,6 +154,7 @@ class Images:
                 f"constexpr int kMostMaps = {self.most_maps};\n\n",
                 array("TensorMap", "tensor_maps", self.maps),
                 array("Image", "all_images", self.images),
+                object_calls(self.objects) if self.objects else "",
             )
         )
 
@@ -164,7 +194,9 @@ def _layout(image: Image, slots: Sequence[Slot]) -> tuple[int, ...]:
 
 
 def _bits(names: frozenset[str], slots: Sequence[Slot]) -> int:
-    return sum(1 << at for at, slot in enumerate(slots) if slot.argument in names)
+    return sum(
+        1 << at for at, slot in enumerate(slots) if slot.is_judged and slot.argument in names
+    )
 
 
 def _index(items: list[_Item], item: _Item) -> int:

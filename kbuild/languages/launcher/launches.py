@@ -189,6 +189,8 @@ class LaunchCode:
             yield from self._value(at, slot, bound.source(slot.argument))
         images = [one.image for one in self.variants.launched.compiled]
         for at, slot in enumerate(slots):
+            if not slot.is_judged:
+                continue
             if any(slot.argument in image.divisible for image in images):
                 yield f"divisible |= uint64_t((values[{at}].i & 15) == 0) << {at};"
             if any(slot.argument in image.ones for image in images):
@@ -205,7 +207,9 @@ class LaunchCode:
 
     def _value(self, at: int, slot: Slot, source: Source) -> Iterator[str]:
         target = f"values[{at}]"
-        if source.kind in ("tensor", "descriptor"):
+        if slot.form == "t":
+            yield f"{target}.p = static_cast<Tensor*>(&call.t_{source.name});"
+        elif source.kind in ("tensor", "descriptor"):
             yield f"{target}.p = call.t_{source.name}.data;"
         elif source.kind == "float":
             given = f"call.a_{source.name}" if source.literal is None else repr(source.literal)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kbuild.languages.compiled import Compiled
-from kbuild.languages.launcher.images import Slot, slot_of
+from kbuild.languages.launcher.images import Slot, assumed_slots, slot_of
 from kbuild.languages.launcher.values import LaunchedLaunch
 from kbuild.languages.spec import Candidate, Constant, OpSpec
 from kbuild.languages.spec.values import Pairs, Scalar
@@ -46,7 +46,7 @@ class Variants:
         for one in self.launched.compiled:
             image = one.image
             found |= {slot_of(p): None for p in image.parameters if p.name}
-            found |= {Slot(name, "i"): None for name in sorted(image.ones)}
+            found |= dict.fromkeys(assumed_slots(image))
         bound = self.launched.bound
         order = [name for name, _ in bound.arguments]
         try:
@@ -54,8 +54,10 @@ class Variants:
         except KeyError as error:
             message = f"images of `{bound.function}` take `{error.args[0]}`, which nothing gives"
             raise ValueError(message) from error
+        places = {name: at for at, name in enumerate(order)}
         key = {
-            slot: (order.index(slot.argument.partition(".")[0]), slot.argument) for slot in found
+            slot: (places.get(slot.argument.partition(".")[0], len(order)), slot.argument)
+            for slot in found
         }
         return tuple(sorted(found, key=lambda slot: (*key[slot], slot.form)))
 

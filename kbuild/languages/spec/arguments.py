@@ -6,6 +6,7 @@ Only the compiler's worker knows the function's own parameters, so this happens 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kbuild.config.suggest import listed, one_of
@@ -35,6 +36,16 @@ class KernelParameter:
 
 
 @dataclass(frozen=True)
+class TensorFacts:
+    """What an op says of a tensor."""
+
+    name: str
+    dims: tuple[str, ...] | None
+    """An expression for each dimension; None when it may have any number of them."""
+    contiguous: bool
+
+
+@dataclass(frozen=True)
 class Bound:
     """A launch whose function is known."""
 
@@ -43,6 +54,16 @@ class Bound:
     """Every parameter that is no constant, in order."""
     constants: tuple[str, ...]
     """Every parameter that is one, in order."""
+    tensors: tuple[TensorFacts, ...] = ()
+    """Of the op."""
+    sizes: tuple[str, ...] = ()
+    """The op's names of dimensions, where images may assume things of them."""
+    toolchain: tuple[str, ...] = ()
+    """The section's pins."""
+
+    def facts(self, tensor: str) -> TensorFacts:
+        """What the op says of a tensor."""
+        return next(one for one in self.tensors if one.name == tensor)
 
     def flat(self) -> tuple[tuple[str, Source], ...]:
         """The arguments with tuples taken apart: `shape.0`, `shape.1`."""
@@ -52,7 +73,8 @@ class Bound:
         """Where the value of a parameter of the device function comes from.
 
         Args:
-            parameter: an argument, or a part of one: `shape.0`, `a_desc.stride.1`.
+            parameter: an argument, or a part of one: `shape.0`, `a_desc.stride.1`; or the name of a
+                dimension.
 
         Raises:
             KeyError: the kernel has no such argument.
@@ -61,6 +83,8 @@ class Bound:
         for source in found:
             if source is not None:
                 return source
+        if parameter in self.sizes:
+            return Source("int", expression=parse(parameter))
         raise KeyError(parameter)
 
 
@@ -100,8 +124,10 @@ def bind(
         hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
         place.at("args").error(f"nothing says what `{name}` gets for {listed(missing)}", hint)
     arguments = tuple((one, source) for one, source in found.items() if source is not None)
-    bound = Bound(name, arguments, tuple(constants))
-    _judge_assumptions(launch, name, dict(bound.flat()), place)
+    is_shaped = DIALECTS[op.language].shaped
+    sizes = tuple(size.name for size in op.sizes) if is_shaped else ()
+    bound = Bound(name, arguments, tuple(constants), _facts(op), sizes, op.toolchain)
+    _judge_assumptions(launch, bound, is_shaped=is_shaped, place=place)
     return bound if place.errors == errors else None
 
 
@@ -219,15 +245,31 @@ def _judge_unknown(
         place.error(f"`{function}` has no parameter `{name}`", one_of(name, plain))
 
 
-def _judge_assumptions(
-    launch: Launch, function: str, found: Mapping[str, Source], place: Place
-) -> None:
+def _facts(op: OpSpec) -> tuple[TensorFacts, ...]:
+    return tuple(
+        _fact(op, name, is_dense=name in op.contiguous or name not in op.inputs)
+        for name in (*op.inputs, *op.results, *op.temporaries)
+    )
+
+
+def _fact(op: OpSpec, name: str, *, is_dense: bool) -> TensorFacts:
+    rule = op.shape(name)
+    known = rule is not None and rule.rank is not None
+    dims = tuple(str(dim) for dim in rule.dims) if rule is not None and known else None
+    return TensorFacts(name, dims, is_dense)
+
+
+def _judge_assumptions(launch: Launch, bound: Bound, *, is_shaped: bool, place: Place) -> None:
+    found = dict(bound.flat())
     for key, index, name in _assumptions(launch):
         where = place.at(key, index)
         source = found.get(name)
+        if source is None and is_shaped:
+            with suppress(KeyError):
+                source = bound.source(name)
         if source is None:
             hint = one_of(name, [one for one, given in found.items() if given.kind == "int"])
-            where.error(f"`{function}` has no integer argument `{name}`", hint)
+            where.error(f"`{bound.function}` has no integer argument `{name}`", hint)
         elif source.kind != "int":
             where.error(f"`{name}` is not an integer, but `{source}`", "pointers need no entry")
 

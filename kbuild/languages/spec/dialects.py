@@ -30,6 +30,9 @@ class Dialect:
     """Further distributions that `toolchain` has to pin."""
     settled: tuple[str, ...] = ()
     """Keys of a launch that the kernel says itself; it brings its candidates, too."""
+    shaped: bool = False
+    """True when kernels take whole tensors, whose sizes and strides images may assume things of;
+    tuples as well."""
 
 
 DIALECTS = {
@@ -45,7 +48,7 @@ DIALECTS = {
             also=("triton",),
             settled=("constants", "configs", "matrix", "grid", "divisible", "ones", "int64"),
         ),
-        Dialect("cute", "nvidia-cutlass-dsl", needs_grid=False),
+        Dialect("cute", "nvidia-cutlass-dsl", needs_grid=False, shaped=True),
         Dialect("tilelang", "tilelang", needs_grid=False),
     )
 }

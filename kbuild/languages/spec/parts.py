@@ -64,15 +64,23 @@ def part_of(name: str, source: Source, parameter: str) -> Source | None:
         return dict(flat(name, source)).get(parameter)
     if source.kind == "descriptor":
         return _field(source, parameter[len(name) + 1 :])
+    if source.kind == "tensor":
+        return _dimension(source.name, parameter[len(name) + 1 :])
     return None
+
+
+def _dimension(tensor: str, field: str) -> Source | None:
+    """`shape.0`, `stride.1`."""
+    word, _, axis = field.partition(".")
+    question = {"shape": "size", "stride": "stride"}.get(word)
+    if question is None or not axis.isdecimal():
+        return None
+    return Source("int", expression=parse(f"{question}({tensor}, {axis})"))
 
 
 def _field(source: Source, field: str) -> Source | None:
     if field in (NAN, TF32):
         holds = field == NAN and source.padding == "nan"
         return Source("bool", expression=parse(str(holds)))
-    word, _, axis = field.partition(".")
-    question = {"shape": "size", "stride": "stride"}.get(word)
-    if question is None or not axis.isdecimal() or int(axis) >= len(source.block):
-        return None
-    return Source("int", expression=parse(f"{question}({source.name}, {axis})"))
+    found = _dimension(source.name, field)
+    return found if found and int(field.partition(".")[2]) < len(source.block) else None

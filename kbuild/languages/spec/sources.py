@@ -27,13 +27,15 @@ def source_of(value: Any, dialect: Dialect, scope: Scope, place: Place) -> Sourc
         scope: of the launch, with its constants.
         place: where the value is written.
     """
-    if isinstance(value, (dict, list, tuple)) and not dialect.structured:
+    is_tuple = isinstance(value, (list, tuple))
+    able = dialect.structured or (is_tuple and dialect.shaped)
+    if (is_tuple or isinstance(value, dict)) and not able:
         what = "a descriptor" if isinstance(value, dict) else "a tuple"
         place.error(f"`{dialect.name}` kernels take no such argument: {what}")
         return None
     if isinstance(value, dict):
         return _descriptor(value, scope, place)
-    if isinstance(value, (list, tuple)):
+    if is_tuple:
         return _tuple(value, dialect, scope, place)
     return _single(value, scope, place)
 

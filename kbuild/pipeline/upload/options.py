@@ -31,6 +31,8 @@ class UploadOptions:
     """Only variants that the branch does not have."""
     allow_dirty: bool = False
     allow_noncompliant: bool = False
+    accepted: frozenset[str] = frozenset()
+    """Licences that the user accepts, see `kbuild.licences`."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.hub.candidate import Candidate, candidate_of, objections
+from kbuild.hub.candidate import Candidate, candidate_of, objections, unaccepted
 from kbuild.hub.difference import Difference, difference
 from kbuild.hub.layout import Layout, lay_out
 from kbuild.hub.preflight import Standing, look, of_versions
@@ -54,6 +54,7 @@ def prepare(
     reasons = [
         *standing.reasons,
         *objections(candidates, **allowed),
+        *unaccepted(candidates, options.accepted),
         *of_other_versions(project, candidates),
         *interface.reasons(version),
         *card_problems,

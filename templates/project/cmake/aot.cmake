@@ -1,4 +1,5 @@
-# Kernels in Python DSLs: generated launchers, each with a file of device images beside it.
+# Kernels in Python DSLs: generated launchers, each with a file of device images or a folder of
+# objects beside it.
 
 # kbuild_aot(<component>)
 # The launcher takes its images in with `.incbin`. It names their digest: other images are other text.
@@ -9,7 +10,50 @@ function(kbuild_aot component)
   set_target_properties(kbuild-${component} PROPERTIES CXX_STANDARD 20)
   target_compile_options(kbuild-${component} PRIVATE
     -O2 -fvisibility=hidden -fvisibility-inlines-hidden "-Wa,-I${folder}")
-  set_property(SOURCE "${source}" APPEND PROPERTY OBJECT_DEPENDS "${folder}/${component}.bin")
+  if(EXISTS "${folder}/${component}.bin")
+    set_property(SOURCE "${source}" APPEND PROPERTY OBJECT_DEPENDS "${folder}/${component}.bin")
+  endif()
+  kbuild_aot_objects(${component})
   set_property(SOURCE "${source}" APPEND PROPERTY
                COMPILE_OPTIONS "-frandom-seed=aot/${component}.cpp")
+endfunction()
+
+# The objects that a launcher calls, and what these need: `<component>.cmake` sets `objects`,
+# `<component>.libraries.cmake` sets `archives` and `cudart`. They become one object, in which each
+# kernel has its own copy of its archives: kernels of two releases do not share one.
+function(kbuild_aot_objects component)
+  set(folder "${KBUILD_GENERATED_DIR}/aot")
+  if(NOT EXISTS "${folder}/${component}.cmake")
+    return()
+  endif()
+  include("${folder}/${component}.cmake")
+  include("${folder}/${component}.libraries.cmake" OPTIONAL)
+  list(TRANSFORM objects PREPEND "${folder}/")
+  set(joined "${CMAKE_CURRENT_BINARY_DIR}/aot-${component}.o")
+  add_custom_command(OUTPUT "${joined}"
+    COMMAND "${CMAKE_LINKER}" -r -o "${joined}.all" ${objects} ${archives}
+    COMMAND "${CMAKE_OBJCOPY}" --wildcard "--keep-global-symbol=*kbuild_aot_*" "${joined}.all" "${joined}"
+    DEPENDS ${objects} ${archives} COMMENT "Joining aot/${component}" VERBATIM)
+  add_custom_target(kbuild-aot-${component} DEPENDS "${joined}")
+  set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_OBJECTS "${joined}")
+  if(cudart)
+    kbuild_cudart(${cudart})
+  endif()
+endfunction()
+
+# kbuild_cudart(<major release>)
+# The CUDA runtime that Torch loads. Without a toolkit, a library with its name and nothing in it says
+# that it is needed.
+function(kbuild_cudart major)
+  if(TARGET CUDA::cudart)
+    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_LIBRARIES CUDA::cudart)
+  elseif(NOT TARGET kbuild-cudart)
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/cudart.cpp")
+    file(CONFIGURE OUTPUT "${source}" NEWLINE_STYLE LF
+         CONTENT "extern \"C\" void cudaGetErrorString() {}\n")
+    add_library(kbuild-cudart SHARED "${source}")
+    set_target_properties(kbuild-cudart PROPERTIES OUTPUT_NAME cudart SOVERSION ${major}
+      LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/cudart")
+    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_LIBRARIES kbuild-cudart)
+  endif()
 endfunction()

@@ -8,7 +8,8 @@ function(kbuild_add_extension)
   endforeach()
   get_property(components GLOBAL PROPERTY KBUILD_COMPONENTS)
   list(TRANSFORM components REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
-  add_library(${KBUILD_OPS_NAME} MODULE ${objects})
+  get_property(linked GLOBAL PROPERTY KBUILD_LINKED_OBJECTS)
+  add_library(${KBUILD_OPS_NAME} MODULE ${objects} ${linked})
   set_target_properties(${KBUILD_OPS_NAME} PROPERTIES
     PREFIX "" SUFFIX "" OUTPUT_NAME "${KBUILD_EXTENSION_FILE}" LINKER_LANGUAGE CXX
     CUDA_RUNTIME_LIBRARY None)
@@ -45,16 +46,17 @@ function(kbuild_link target)
   elseif(WIN32 AND KBUILD_PYTHON_INCLUDE_DIR)
     target_link_directories(${target} PRIVATE "${KBUILD_PYTHON_INCLUDE_DIR}/../libs")
   endif()
-  target_link_libraries(${target} PRIVATE ${frameworks} ${others})
+  get_property(linked GLOBAL PROPERTY KBUILD_LINKED_LIBRARIES)
+  target_link_libraries(${target} PRIVATE ${linked} ${frameworks} ${others})
   kbuild_link_flags(${target})
 endfunction()
 
 # C++ stays inside: what templates of Torch's headers compile to is the same in every kernel, and
 # would bind to the first one. C names, PyInit_ among them, are offered as their source says, unless
-# the variant names those that it offers.
+# the variant names those that it offers; those of linked objects are not.
 function(kbuild_hide target)
   set(exports "${CMAKE_CURRENT_BINARY_DIR}/exports.map")
-  set(offered "*; local: _Z*")
+  set(offered "*; local: _Z*; *kbuild_aot_*")
   if(KBUILD_EXPORTS)
     list(JOIN KBUILD_EXPORTS "; " offered)
     string(APPEND offered "; local: *")

@@ -1,0 +1,74 @@
+"""What each release of nvidia-cutlass-dsl needs and compiles for; facts in `releases.toml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kbuild.version import Version
+
+DISTRIBUTION = "nvidia-cutlass-dsl"
+OLDEST = Version.parse("4.5")
+"""Releases before it start the driver when they compile."""
+_FILE = Path(__file__).with_name("releases.toml")
+_PIN = re.compile(rf"{DISTRIBUTION}==(?P<version>\d+\.\d+\.\d+)")
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release."""
+
+    version: str
+    facts: Mapping[str, Any]
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """Capabilities: `8.0`, `9.0a`."""
+        return tuple(self.facts["archs"])
+
+    def environment(self, pins: Sequence[str], flavour: str) -> tuple[str, ...]:
+        """Every distribution of the environment, the DSL first.
+
+        Args:
+            pins: of the section; they take the place of the facts' own.
+            flavour: `cuda12` or `cuda13`.
+        """
+        rows = [*self.facts["pins"], *self.facts.get(flavour, ())]
+        named = {_name(pin): pin.format(version=self.version) for pin in rows}
+        own = {_name(pin): pin.replace(" ", "") for pin in pins}
+        first = own.pop(DISTRIBUTION)
+        return (first, *({**named, **own}).values())
+
+    def runtime(self, root: Path, flavour: str) -> Path:
+        """The static runtime in an environment."""
+        path: str = self.facts["runtime"]
+        return root / path.format(major=flavour.removeprefix("cuda"))
+
+
+def version_of(pins: Sequence[str]) -> str | None:
+    """The exact release that is pinned."""
+    matches = (_PIN.fullmatch(pin.replace(" ", "")) for pin in pins)
+    return next((match["version"] for match in matches if match), None)
+
+
+def release_of(version: str) -> Release:
+    """The facts that hold for a version: those of the newest release up to it."""
+    wanted, rows = Version.parse(version), _facts()["release"]
+    known = [row for row in rows if Version.parse(row["since"]) <= wanted]
+    return Release(version, known[-1] if known else rows[0])
+
+
+def _name(pin: str) -> str:
+    return pin.partition("==")[0].strip().lower().replace("_", "-")
+
+
+@cache
+def _facts() -> Mapping[str, Any]:
+    import tomli
+
+    facts: Mapping[str, Any] = tomli.loads(_FILE.read_text("utf-8"))
+    return facts

@@ -1,0 +1,131 @@
+"""CuTe DSL's compiler, asked without a GPU; one process compiles for one arch."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_ROOTS = ("nvidia_cutlass_dsl/dsl_packages", "nvidia_cutlass_dsl/python_packages")
+"""Where releases keep `cutlass`; a `.pth` file says so, which this interpreter does not read."""
+sys.path[1:1] = [
+    str(path) for path in (Path(sys.path[0], root) for root in _ROOTS) if path.is_dir()
+]
+
+import cutlass  # type: ignore[import-not-found]  # noqa: E402
+from cutlass import cute  # noqa: E402
+
+from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
+from kbuild.languages.worker.cute_functions import functions  # noqa: E402
+from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
+from kbuild.languages.worker.sources import Shelf, Sources  # noqa: E402
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_SAID = re.compile(r"\s*error: (.+)")
+"""What the DSL has to say, below a line that names the kind of error alone."""
+_MOST = 20
+"""Further lines of an error that are worth showing."""
+
+
+class Compiler:
+    """See `protocol.Answering`."""
+
+    def __init__(self) -> None:
+        self._shelf = Shelf()
+
+    def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `protocol.Answering`."""
+        sources = self._shelf.get(request)
+        found = functions(sources.main(), sources.owns)
+        return {"functions": [function.describe() for function in found.values()]}
+
+    def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `protocol.Answering`."""
+        _judge_version(request["version"])
+        sources = self._shelf.get(request)
+        found = functions(sources.main(), sources.owns)
+        function = found.get(request["function"])
+        if function is None:
+            raise RefusalError(f"`{sources.first}` has no @cute.jit `{request['function']}`")
+        arguments = Arguments(function, request)
+        emit = request.get("emit", "tvm-ffi")
+        compiled = _compiled(arguments, emit, sources)
+        _EMIT[emit](compiled, request)
+        return {
+            "kind": "object",
+            "convention": emit,
+            "entry": _ENTRIES[emit].format(request["symbol"]),
+            "parameters": arguments.parameters(),
+            "shared": 0,
+            "threads": 1,
+            "cluster": [1, 1, 1],
+            "tensor_maps": [],
+            "constants": {name: _plain(v) for name, v in request["constants"].items()},
+            "divisible": sorted(arguments.divisible),
+            "ones": sorted(arguments.ones),
+        }
+
+
+def _tvm_ffi(compiled: Any, request: Mapping[str, Any]) -> None:
+    """An object with one function of TVM-FFI."""
+    file = Path(request["output"]).with_name("object.o")
+    compiled.export_to_c(str(file), function_name=request["symbol"])
+    file.replace(request["output"])
+
+
+def _c(compiled: Any, request: Mapping[str, Any]) -> None:
+    """A header and an object, one behind the other; the first line says how long the header is."""
+    folder = Path(request["output"]).parent
+    compiled.export_to_c(str(folder), "object", request["symbol"])
+    header, code = (folder / name for name in ("object.h", "object.o"))
+    text = header.read_bytes()
+    Path(request["output"]).write_bytes(b"%d\n%s%s" % (len(text), text, code.read_bytes()))
+    header.unlink()
+    code.unlink()
+
+
+_EMIT = {"tvm-ffi": _tvm_ffi, "c": _c}
+_ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
+
+
+def _judge_version(wanted: str) -> None:
+    if cutlass.__version__ != wanted:
+        raise RefusalError(
+            f"the environment has nvidia-cutlass-dsl {cutlass.__version__}, not {wanted}",
+            hint="`kbuild toolchain prune` removes the environment; the next build makes it again",
+        )
+
+
+def _compiled(arguments: Arguments, emit: str, sources: Sources) -> Any:
+    options = {"options": "--enable-tvm-ffi"} if emit == "tvm-ffi" else {}
+    try:
+        return cute.compile(*arguments.given(env_stream=bool(options)), **options)
+    except RefusalError:
+        raise
+    except Exception as error:
+        raise _explained(error, sources) from error
+
+
+def _explained(error: BaseException, sources: Sources) -> RefusalError:
+    """The innermost line of the author's; the DSL wraps what went wrong several times."""
+    chain = list(_chain(error))
+    refusals = [sources.refusal(one) for one in chain]
+    placed = [one for one in refusals if one.line]
+    best = placed[-1] if placed else refusals[-1]
+    lines = [line for line in _COLOURS.sub("", str(best.message)).splitlines() if line.strip()]
+    said = [match[1] for line in lines if (match := _SAID.match(line))]
+    best.message = (said or lines or [type(error).__name__])[0].strip()
+    best.excerpt = tuple(line for line in lines[1:] if not _SAID.match(line))[:_MOST]
+    return best
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _plain(value: Any) -> Any:
+    return value["dtype"] if isinstance(value, dict) else value

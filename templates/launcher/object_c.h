@@ -1,0 +1,5 @@
+// ---------------------------------------------------------------------------------------------
+// Objects with functions of plain C
+
+// What a function says of its failure; never null.
+const char* error_of(const char* text) { return text == nullptr ? "it gives no reason" : text; }

@@ -1,0 +1,265 @@
+"""CuTe DSL compiles without a GPU: objects, what they assume, errors in words. Fetches 110 MB."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cute_bench import VERSION, Shop, shop
+
+from kbuild.checks.readers.devicecode import read_device_code
+from kbuild.errors import BuildError, ToolchainError
+from kbuild.languages.compiled import Compiled
+from kbuild.languages.cute.export import Order
+from kbuild.languages.target import Target
+from kbuild.pipeline.aot_cute import export_cute
+from kbuild.pipeline.options import Doors
+from kbuild.run import LocalRunner
+from kbuild.toolchains.wheels.index import Index
+from kbuild.toolchains.wheels.settings import pip_settings
+from kbuild.ui import Ui
+
+pytestmark = pytest.mark.network
+OLD = "KBUILD_TEST_OLD_CUTE"
+SOURCE = """\
+import cutlass
+from cuda.bindings.driver import CUstream
+from cutlass import Float32, Int32, cute
+
+
+@cute.kernel
+def kernel(x, extra, out, factor, shape, flag, wide: cutlass.Constexpr, threads: cutlass.Constexpr):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    i = block * threads + thread
+    if i < shape[0] * shape[1]:
+        value = x[i].to(wide) * factor
+        if cutlass.const_expr(extra is not None):
+            value += extra[i].to(wide)
+        if flag:
+            value += 1.0
+        out[i] = value.to(out.element_type)
+
+
+@cute.jit
+def add(
+    x: cute.Tensor, extra, out: cute.Tensor, factor: Float32, shape, flag: cutlass.Boolean,
+    wide: cutlass.Constexpr, threads: cutlass.Constexpr, stream: CUstream,
+):
+    blocks = cute.ceil_div(shape[0] * shape[1], threads)
+    kernel(x, extra, out, factor, shape, flag, wide, threads).launch(
+        grid=(blocks, 1, 1), block=(threads, 1, 1), stream=stream
+    )
+
+
+def helper(x):
+    return x
+"""
+OP = """
+[[kernel.k.op]]
+schema = "add(Tensor x, Tensor? extra, float factor, bool flag) -> Tensor out"
+shapes = { x = ["..."], extra = "x", out = "x" }
+dtypes = ["float16"]
+contiguous = true
+args = { shape = ["numel(x)", 1] }
+constants = { wide = { dtype = "float32" } }
+configs = [{ threads = 128 }]
+"""
+STRIDED = """\
+from cuda.bindings.driver import CUstream
+from cutlass import cute
+
+
+@cute.kernel
+def kernel(x, out):
+    row, _, _ = cute.arch.block_idx()
+    column, _, _ = cute.arch.thread_idx()
+    out[row, column] = x[row, column]
+
+
+@cute.jit
+def copy(x: cute.Tensor, out: cute.Tensor, stream: CUstream):
+    kernel(x, out).launch(grid=(x.shape[0], 1, 1), block=(x.shape[1], 1, 1), stream=stream)
+"""
+HOPPER = """\
+from cutlass import BFloat16, Float32, cute
+from cutlass.cute.nvgpu import warpgroup
+from cutlass.utils import hopper_helpers as hopper
+"""
+WGMMA = (
+    "BFloat16, BFloat16, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.K, Float32, "
+    "(1, 1, 1), (64, 64)"
+)
+STRIDED_OP = """
+[[kernel.k.op]]
+schema = "copy(Tensor x, Tensor(a!) out) -> ()"
+shapes = { x = ["M", 64], out = ["M", 64] }
+dtypes = ["bfloat16"]
+divisible = ["M", "x.stride.0"]
+ones = ["x.stride.1"]
+"""
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with CuTe DSL, for all tests in whatever process."""
+    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
+        pytest.skip("CuTe DSL's wheels are for x86_64 Linux")
+    try:
+        with Index(pip_settings(LocalRunner())) as index:
+            found = index.files("nvidia-cutlass-dsl")
+    except ToolchainError as error:
+        pytest.skip(f"the package index is out of reach: {error.message}")
+    if not any(str(one.version) == VERSION for one in found):
+        pytest.skip(f"the package index has no nvidia-cutlass-dsl {VERSION}")
+    root = tmp_path_factory.getbasetemp()
+    return (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "cute-cache"
+
+
+@pytest.fixture
+def bench(cache: Path, tmp_path: Path) -> Iterator[Shop]:
+    with shop(cache, tmp_path / "project", keeps=False) as opened:
+        yield opened
+
+
+def facts(one: Compiled) -> tuple[str, str, str, list[tuple[str, str, str]]]:
+    image = one.image
+    passed = [(p.kind, p.type, p.name) for p in image.parameters]
+    return image.arch, image.kind, image.convention, passed
+
+
+def archs_of(code: bytes, folder: Path) -> list[str]:
+    """What the machine code in an object is for."""
+    file = folder / "object.o"
+    file.write_bytes(code)
+    return [image.arch for image in read_device_code(file).images]
+
+
+def test_objects_for_every_arch(bench: Shop, tmp_path: Path) -> None:
+    targets = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
+    given = OP.replace("Tensor? extra", "Tensor extra")
+    made = (*bench.compile(given, SOURCE, *targets), *bench.compile(OP, SOURCE, "sm_90a"))
+    assert len(made) == 2 * len(targets) + 2 * 2  # aligned and plain; with and without `extra`
+    tail = [("float", "fp64", "factor"), ("int", "i32", "shape.0"), ("int", "i32", "shape.1"),
+            ("int", "u1", "flag")]  # fmt: skip
+    tensors = {
+        (): [("flat", "*fp16", name) for name in ("x", "extra", "out")],
+        ("extra",): [("flat", "*fp16", name) for name in ("x", "out")],
+    }
+    for one in made:
+        expected = [*tensors[one.unit.absent], *tail]
+        assert facts(one) == (one.unit.target.arch, "object", "tvm-ffi", expected)
+        names = {name for _, _, name in tensors[one.unit.absent]}
+        assert one.image.divisible == (names if one.unit.aligned else frozenset())
+        wanted = one.unit.target.arch.removeprefix("sm_")
+        digits = wanted.rstrip("a")
+        assert archs_of(one.code, tmp_path) == [
+            f"{digits[:-1]}.{digits[-1]}{wanted[len(digits) :]}"
+        ]
+    assert len({one.image.entry for one in made}) == len(made) - 2  # two were asked for twice
+    assert {one.image.compiler["nvidia-cutlass-dsl"] for one in made} == {VERSION}
+
+
+def test_sizes_and_strides(bench: Shop) -> None:
+    made = bench.compile(STRIDED_OP, STRIDED, "sm_80")
+    fast, plain = sorted(made, key=lambda one: not one.unit.aligned)
+    assert fast.image.divisible == {"x", "out", "M", "x.stride.0"}
+    assert fast.image.ones == {"x.stride.1"}
+    assert (plain.image.divisible, plain.image.ones) == (frozenset(), frozenset())
+
+
+def test_the_same_bytes_in_another_folder(cache: Path, tmp_path: Path) -> None:
+    codes = []
+    for place in ("here", "there/deeper"):
+        with shop(cache, tmp_path / place, keeps=False) as opened:
+            made = opened.compile(OP, SOURCE, "sm_90a")
+            codes.append([(one.image.entry, one.code) for one in made])
+    assert codes[0] == codes[1]
+    assert not any(b"/tmp/" in code or str(tmp_path).encode() in code for _, code in codes[0])
+
+
+@pytest.mark.skipif(OLD not in os.environ, reason=f"fetches 110 MB more: {OLD}")
+def test_both_kinds_of_machine_code(bench: Shop) -> None:
+    twelve = bench.compile(OP, SOURCE, "sm_90a", flavour="cuda12")
+    thirteen = bench.compile(OP, SOURCE, "sm_90a", flavour="cuda13")
+    # The ABI version in the header of the machine code: drivers for CUDA 12 know none above 7.
+    abis = [{code[code.index(b"\x7fELF", 4) + 8] for code in (one.code for one in made)}
+            for made in (twelve, thirteen)]  # fmt: skip
+    assert abis == [{7}, {8}]
+
+
+def test_functions_are_described(bench: Shop) -> None:
+    bench.wanted(OP, SOURCE, ["sm_80"])
+    (function,) = bench.workshop.describe(bench.kernel(), bench.folder).values()
+    assert function.name == "add"
+    assert [(one.name, one.is_constant) for one in function.parameters] == [
+        *((name, False) for name in ("x", "extra", "out", "factor", "shape", "flag")),
+        ("wide", True),
+        ("threads", True),
+    ]
+
+
+def test_an_error_names_the_authors_line(bench: Shop) -> None:
+    broken = SOURCE.replace("value += 1.0", "value += undefined_name")
+    line = broken.splitlines().index("            value += undefined_name") + 1
+    with pytest.raises(BuildError, match="undefined_name") as raised:
+        bench.compile(OP, broken, "sm_80")
+    assert f"add.py:{line}: " in str(raised.value)
+
+
+def test_code_for_another_arch_is_refused_in_words(bench: Shop) -> None:
+    line = "    mma = hopper.make_trivial_tiled_mma("
+    own = STRIDED.replace("    kernel(x", f"{line}{WGMMA})\n    kernel(x").replace(
+        "from cutlass import cute\n", HOPPER
+    )
+    with pytest.raises(BuildError, match="expects arch to be sm_90a, but got sm_80") as raised:
+        bench.compile(STRIDED_OP, own, "sm_80")
+    assert f"add.py:{own.splitlines().index(f'{line}{WGMMA})') + 1}: " in str(raised.value)
+
+
+@pytest.mark.skipif(OLD not in os.environ, reason=f"fetches 90 MB more: {OLD}")
+def test_an_older_release_beside(cache: Path, tmp_path: Path) -> None:
+    found = {}
+    for version in ("4.5.3", VERSION):
+        with shop(cache, tmp_path / version, version=version, keeps=False) as opened:
+            made = opened.compile(OP, SOURCE, "sm_90a", flavour="cuda12")
+            found[version] = {one.image.compiler["nvidia-cutlass-dsl"] for one in made}
+            assert all(one.image.convention == "tvm-ffi" for one in made)
+    assert found == {version: {version} for version in found}
+
+
+def test_a_header_and_an_object_for_c(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "add.py").write_text(SOURCE)
+    arguments = ("x=float16[N]@16", "extra=float16[N]", "out=float16[N]", "factor=f32",
+                 "shape=(i32, i32)", "flag=bool", "wide=float32", "threads=128")  # fmt: skip
+    order = Order(
+        "add", ("add.py",), arguments, (Target.parse("sm_90a"), Target.parse("sm_80")),
+        (f"nvidia-cutlass-dsl=={VERSION}",), "cuda13", "sum",
+    )  # fmt: skip
+    doors = Doors(LocalRunner(), Ui(), cache)
+    files, archive = export_cute(order, tmp_path, "sum", doors)
+    assert archive.is_file()
+    written = dict(files.items())
+    assert sorted(written) == [
+        f"sum.{arch}.{suffix}" for arch in ("sm_80", "sm_90a") for suffix in ("h", "json", "o")
+    ]
+    facts = {arch: json.loads(written[f"sum.{arch}.json"]) for arch in ("sm_80", "sm_90a")}
+    assert len({one["prefix"] for one in facts.values()}) == 2
+    for arch, one in facts.items():
+        assert archs_of(written[f"sum.{arch}.o"], tmp_path) == [
+            "8.0" if arch == "sm_80" else "9.0a"
+        ]
+        header = written[f"sum.{arch}.h"].decode()
+        assert one["prefix"].startswith(f"sum_{arch}_")
+        assert f"int32_t {one['call']}({one['prefix']}_Kernel_Module_t *module" in header
+        assert (
+            "float factor, int32_t shape_0, int32_t shape_1, uint8_t flag, cudaStream_t" in header
+        )
+        assert [item["name"] for item in one["arguments"]] == [
+            "x", "extra", "out", "factor", "shape.0", "shape.1", "flag"
+        ]  # fmt: skip
+        assert (one["arguments"][0]["align"], one["arguments"][1]["align"]) == (16, 2)

@@ -1,0 +1,63 @@
+"""Licences of others' code in a kernel: found in its metadata, accepted or not, on its card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbuild.card.facts import _licensed
+from kbuild.hub.candidate import Candidate, unaccepted
+from kbuild.licences import accepted, entry_of, licensed_parts
+from kbuild.metadata.model import Builder, Metadata, Provenance, UsedToolchain
+
+NAME = "nvidia-cutlass-dsl"
+PART = "the static runtime of nvidia-cutlass-dsl 4.8.1"
+
+
+def candidate(name: str, *entries: tuple[str, str]) -> Candidate:
+    used = UsedToolchain("wheels", {"c++": "12", "license": "other words", **dict(entries)})
+    made = Provenance(Builder("0.1.0", toolchain=used))
+    return Candidate(Path(name), Metadata("k", "_k", 1, "MIT", "cuda", provenance=made))
+
+
+def test_entries():
+    versions = {"c++": "12", "license": "a compiler's", entry_of(NAME): PART}
+    assert licensed_parts(versions) == {NAME: PART}
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "names"),
+    [
+        ((), {}, set()),
+        ((NAME,), {}, {NAME}),
+        ((), {"KBUILD_ACCEPT_LICENSE": f"nvidia-cuda-eula, {NAME}"}, {"nvidia-cuda-eula", NAME}),
+        ((), {"KBUILD_ACCEPT_LICENSE": " , "}, set()),
+    ],
+)
+def test_accepted(given, environ, names):
+    assert accepted(given, environ) == names
+
+
+def test_one_reason_for_all_variants():
+    several = [candidate(name, (entry_of(NAME), PART)) for name in ("a", "b", "c")]
+    (reason,) = unaccepted([candidate("plain"), *several], frozenset({"other"}))
+    assert reason.words == f"{PART} is linked into a and 2 more: its terms bind who publishes it"
+    assert "--accept-license nvidia-cutlass-dsl" in reason.hint
+    assert "KBUILD_ACCEPT_LICENSE=nvidia-cutlass-dsl" in reason.hint
+    assert "https://" in reason.hint
+    assert list(unaccepted(several, frozenset({NAME}))) == []
+    assert list(unaccepted([candidate("plain")], frozenset())) == []
+
+
+def test_a_licence_that_nobody_knows_is_asked_for_as_well():
+    (reason,) = unaccepted([candidate("a", (entry_of("own"), "a part"))], frozenset())
+    assert "read own; then give --accept-license own" in reason.hint
+
+
+def test_the_card_says_it():
+    metadata = candidate("a", (entry_of(NAME), PART)).metadata
+    assert metadata is not None
+    ((what, licence),) = _licensed(metadata)
+    assert what == PART
+    assert licence.startswith("[NVIDIA's Software License Agreement for the CUTLASS DSL](https://")
