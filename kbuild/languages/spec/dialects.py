@@ -24,6 +24,8 @@ class Dialect:
     """False where the kernel itself says how it is launched."""
     own_candidates: bool = False
     """True when a kernel may bring its candidates: `configs = "autotune"`."""
+    on_cpu: bool = False
+    """True when kernels are compiled for the host's processor, too."""
     structured: bool = False
     """True when kernels take tuples and tensor descriptors."""
     shaped: bool = False
@@ -39,7 +41,7 @@ DIALECTS = {
             "ninetoothed", "ninetoothed", ("num_warps", "num_stages"), False, own_candidates=True
         ),
         Dialect("cute", "nvidia-cutlass-dsl", needs_grid=False, shaped=True),
-        Dialect("tilelang", "tilelang", needs_grid=False),
+        Dialect("tilelang", "tilelang", needs_grid=False, own_candidates=True, on_cpu=True),
     )
 }
 """Every language that is not C++, by name."""
