@@ -73,8 +73,19 @@ def _program(function: Function, request: Mapping[str, Any], target: Any) -> Any
         if not hasattr(function.jit, "get_tir"):
             return function.jit(**_opened(function, given))
         if function.is_eager:
+            _call_by_own_names(function.jit, given)
             return function.jit.get_tir(**given)
         return function.jit.get_tir(**_opened(function, given))
+
+
+def _call_by_own_names(jit: Any, given: Mapping[str, Any]) -> None:
+    """A `T.const` that is handed to a macro is called as the macro calls it; take that back."""
+    jit.initialize_jit_mode(**given)
+    bound = jit.func._argument_binder.bind((), dict(given))
+    template = jit.func._build_tir_template(**bound.compile_kwargs)
+    for variable, (tensor, what, axis, _) in (template.matcher or {}).items():
+        template.matcher[variable] = (tensor, what, axis, variable.orig_name)
+    jit.func.p1_cache[bound.p1_key] = template
 
 
 def _opened(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
