@@ -36,7 +36,9 @@ def mul(x, y, scale: T.float32 = 1.0, block: int = 1024, dtype: T.dtype = T.floa
     with T.Kernel(T.ceildiv(n, block), threads=256) as at:
         for i in T.Parallel(block):
             if at * block + i < n:
-                product = T.cast(x[at * block + i], "float32") * T.cast(y[at * block + i], "float32")
+                product = T.cast(x[at * block + i], "float32") * T.cast(
+                    y[at * block + i], "float32"
+                )
                 out[at * block + i] = T.cast(product * scale, dtype)
     return out
 
@@ -45,9 +47,7 @@ def add_bias(M, N, rows=4, dtype="float32"):
     """A function without a decorator, whose dimensions are arguments: `M` stays dynamic."""
 
     @T.prim_func
-    def main(
-        x: T.Tensor((M, N), dtype), bias: T.Tensor((N,), dtype), out: T.Tensor((M, N), dtype)
-    ):
+    def main(x: T.Tensor((M, N), dtype), bias: T.Tensor((N,), dtype), out: T.Tensor((M, N), dtype)):
         with T.Kernel(T.ceildiv(M, rows), threads=256) as at:
             for i, j in T.Parallel(rows, N):
                 if at * rows + i < M:

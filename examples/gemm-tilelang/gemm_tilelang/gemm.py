@@ -1,8 +1,8 @@
 """The product of two matrices, in TileLang.
 
-Blocks of `block_M` x `block_N` elements of the result are computed from slices of `block_K`, of which
-`num_stages` are on their way at a time. Neighbouring blocks run together, in panels of `panel` rows, so
-that what they read is still in the cache.
+Blocks of `block_M` x `block_N` elements of the result are computed from slices of `block_K`, of
+which `num_stages` are on their way at a time. Neighbouring blocks run together, in panels of `panel`
+rows, so that what they read is still in the cache.
 """
 
 import tilelang
@@ -10,9 +10,7 @@ import tilelang.language as T
 
 
 @T.macro
-def multiply(
-    a, b, out, M, N, K, block_M, block_N, block_K, num_stages, threads, panel, dtype
-):
+def multiply(a, b, out, M, N, K, block_M, block_N, block_K, num_stages, threads, panel, dtype):
     with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
         a_tile = T.alloc_shared((block_M, block_K), dtype)
         b_tile = T.alloc_shared((block_K, block_N), dtype)

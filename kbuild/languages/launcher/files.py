@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from kbuild.fileset import FileSet, sha256
 from kbuild.generate import templates
-from kbuild.languages.expression import arithmetic_header
 from kbuild.languages.compiled import Compiled
+from kbuild.languages.expression import arithmetic_header
 from kbuild.languages.launcher.calls import call_struct
 from kbuild.languages.launcher.images import Images
 from kbuild.languages.launcher.launches import LaunchCode
@@ -20,8 +20,8 @@ from kbuild.languages.launcher.text import identifier, literal
 from kbuild.languages.launcher.values import LaunchedOp
 from kbuild.languages.launcher.variants import Variants
 from kbuild.languages.spec import OpSpec
-from kbuild.languages.target import CPU, Target
 from kbuild.languages.tables import Table
+from kbuild.languages.target import CPU, Target
 
 FOLDER = "aot"
 _MOST_SLOTS = 64

@@ -41,7 +41,9 @@ DIALECTS = {
             "ninetoothed", "ninetoothed", ("num_warps", "num_stages"), False, own_candidates=True
         ),
         Dialect("cute", "nvidia-cutlass-dsl", needs_grid=False, shaped=True),
-        Dialect("tilelang", "tilelang", needs_grid=False, own_candidates=True, on_cpu=True),
+        Dialect(
+            "tilelang", "tilelang", needs_grid=False, own_candidates=True, on_cpu=True
+        ),
     )
 }
 """Every language that is not C++, by name."""

@@ -31,7 +31,7 @@ _ONE_CHIP = (9, 0)
 """From here on `9.0` means `9.0a`: TileLang writes instructions of that chip alone."""
 _NVCC, _CXX = "KBUILD_NVCC", "KBUILD_CXX"
 _NOT_HERE = {
-    "rocm": "TileLang's code for AMD needs hipcc and headers of ROCm, which kbuild has no wheels of",
+    "rocm": "TileLang's code for AMD needs hipcc and ROCm's headers, which no wheel brings",
 }
 
 
@@ -66,7 +66,9 @@ class TileLang(Language):
         release = _release(pins)
         needed = Version.parse(release.cuda).major
         if toolkit is not None and Version.parse(toolkit).major < needed:
-            words = f"objects of TileLang are compiled by CUDA {needed}'s nvcc; left out for {toolkit}"
+            words = (
+                f"objects of TileLang are compiled by CUDA {needed}'s nvcc; left out for {toolkit}"
+            )
             return Resolved((), (words,))
         found: dict[Target, None] = {}
         notes: list[str] = []

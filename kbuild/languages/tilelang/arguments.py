@@ -30,7 +30,9 @@ def request_of(unit: Unit, bound: Bound, version: str) -> Mapping[str, Any]:
     for key in _ASSUMED:
         if getattr(unit, key):
             what = f"`{bound.function}`: `{key}` says nothing to TileLang"
-            raise BuildError(what, hint="fix the dimension with `T.const`, or say its type in the kernel")
+            raise BuildError(
+                what, hint="fix the dimension with `T.const`, or say its type in the kernel"
+            )
     dtypes = {name: {"dtype": dtype} for name, dtype in unit.dtype_constants}
     constants = {**dict(unit.constants), **dtypes}
     asked = {

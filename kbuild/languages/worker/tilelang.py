@@ -1,4 +1,4 @@
-"""TileLang's compiler, asked for source without a GPU; nvcc or the host's compiler does the rest."""
+"""TileLang's compiler, asked for source without a GPU; another compiler does the rest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ import tilelang  # type: ignore[import-not-found]  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Shelf, Sources  # noqa: E402
 from kbuild.languages.worker.tilelang_emit import emitted  # noqa: E402
-from kbuild.languages.worker.tilelang_functions import Function, functions  # noqa: E402
+from kbuild.languages.worker.tilelang_functions import functions  # noqa: E402
 from kbuild.languages.worker.tilelang_object import compiled  # noqa: E402
 from kbuild.languages.worker.tilelang_parameters import Parameters  # noqa: E402
 from kbuild.languages.worker.tilelang_source import completed  # noqa: E402
@@ -59,11 +59,13 @@ class Compiler:
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
         _judge_version(request["version"])
-        sources = self._shelf.get(request)
+        sources = self._shelf.fresh(request)  # macros rename what they are given, for good
         found = functions(sources.main(), sources.owns)
         function = found.get(request["function"])
         if function is None:
-            raise RefusalError(f"`{sources.first}` has no TileLang function `{request['function']}`")
+            raise RefusalError(
+                f"`{sources.first}` has no TileLang function `{request['function']}`"
+            )
         made = _explained(sources, lambda: emitted(function, request))
         parameters = Parameters(function, made, request)
         source = completed(made.text, request["symbol"], made.kernels, parameters.entry())
@@ -79,7 +81,7 @@ class Compiler:
             "tensor_maps": [],
             "pdl": any(kernel.pdl for kernel in made.kernels),
             "constants": dict(request["constants"]),
-            "divisible": parameters.pointers(),
+            "divisible": parameters.aligned(),
             "ones": [],
         }
 

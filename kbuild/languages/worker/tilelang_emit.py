@@ -54,7 +54,9 @@ def emitted(function: Function, request: Mapping[str, Any]) -> Emitted:
     device = lowered.device_mod.functions
     kernels = tuple(_kernel(symbol.name_hint, one.attrs) for symbol, one in device.items())
     if arch == CPU and len(kernels) > _KERNELS_ON_CPU:
-        raise RefusalError(f"`{function.name}` has {len(kernels)} kernels; on the CPU one is called")
+        raise RefusalError(
+            f"`{function.name}` has {len(kernels)} kernels; on the CPU one is called"
+        )
     wrapper = TLWrapper(target)
     wrapper.assign_optimized_module(
         tilelang.tvm.IRModule({program.attrs["global_symbol"]: program})
@@ -81,8 +83,8 @@ def _program(function: Function, request: Mapping[str, Any], target: Any) -> Any
 def _call_by_own_names(jit: Any, given: Mapping[str, Any]) -> None:
     """A `T.const` that is handed to a macro is called as the macro calls it; take that back."""
     jit.initialize_jit_mode(**given)
-    bound = jit.func._argument_binder.bind((), dict(given))
-    template = jit.func._build_tir_template(**bound.compile_kwargs)
+    bound = jit.func._argument_binder.bind((), dict(given))  # noqa: SLF001 - of a pinned release
+    template = jit.func._build_tir_template(**bound.compile_kwargs)  # noqa: SLF001
     for variable, (tensor, what, axis, _) in (template.matcher or {}).items():
         template.matcher[variable] = (tensor, what, axis, variable.orig_name)
     jit.func.p1_cache[bound.p1_key] = template
@@ -136,7 +138,9 @@ def _wrapped(wrapper: Any, source: str, arch: str) -> str:
         words = str(error)
         if words.startswith("Unsupported dtype"):
             kind = "the CPU" if arch == CPU else arch
-            raise RefusalError(f"TileLang's code for {kind} has no {words.split()[-1]}") from error
+            raise RefusalError(
+                f"TileLang's code for {kind} has no {words.rsplit(maxsplit=1)[-1]}"
+            ) from error
         raise
     return text
 

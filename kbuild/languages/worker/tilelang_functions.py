@@ -1,7 +1,7 @@
 """What a source in TileLang says of its functions.
 
-Three forms are known. An *eager* function has `@tilelang.jit` and tensors as parameters. A *lazy* one
-has it too, and returns a `T.prim_func`; so does a *factory*, without any decorator.
+Three forms are known. An *eager* function has `@tilelang.jit` and tensors as parameters. A *lazy*
+one has it too, and returns a `T.prim_func`; so does a *factory*, without any decorator.
 """
 
 from __future__ import annotations
@@ -150,9 +150,10 @@ def _tree(function: Any, name: str, *, strict: bool = True) -> ast.AST:
 def _inner(tree: ast.AST) -> ast.FunctionDef | None:
     """The `T.prim_func` within."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node is not tree:
-            if any(_last(one) == _PRIM_FUNC for one in node.decorator_list):
-                return node
+        if not isinstance(node, ast.FunctionDef) or node is tree:
+            continue
+        if any(_last(one) == _PRIM_FUNC for one in node.decorator_list):
+            return node
     return None
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import tilelang  # type: ignore[import-not-found]
+
 from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.tilelang_emit import CPU, Emitted
 from kbuild.languages.worker.tilelang_functions import Function
@@ -47,8 +49,10 @@ class Parameters:
         """What the launcher hands over, in order."""
         return [{"kind": one.kind, "type": one.type, "name": one.name} for one in self._values]
 
-    def pointers(self) -> list[str]:
-        """Tensors, whose addresses the code takes to be divisible by 16."""
+    def aligned(self) -> list[str]:
+        """Tensors whose addresses have to be divisible by 16; a CPU reads from anywhere."""
+        if not self._is_cuda:
+            return []
         return sorted(one.name for one in self._values if one.kind == "pointer")
 
     def entry(self) -> Entry:
@@ -74,7 +78,9 @@ class Parameters:
             else:
                 raise RefusalError(f"`{self._function.name}`: where does `{name}` come from?")
 
-    def _sorted(self, program: Any) -> tuple[dict[str, tuple[str, Any]], dict[str, tuple[str, Any]]]:
+    def _sorted(
+        self, program: Any
+    ) -> tuple[dict[str, tuple[str, Any]], dict[str, tuple[str, Any]]]:
         """Tensors by their names in the code, and numbers by theirs, which macros may change."""
         wanted = self._function.arguments
         if len(program.params) != len(wanted):
@@ -85,7 +91,7 @@ class Parameters:
             )
         tensors, scalars = {}, {}
         for name, parameter in zip(wanted, program.params, strict=True):
-            buffer = program.buffer_map[parameter] if parameter in program.buffer_map else None
+            buffer = program.buffer_map.get(parameter, None)
             if buffer is None:
                 scalars[parameter.name] = (name, parameter)
             else:
@@ -106,7 +112,7 @@ class Parameters:
             raise RefusalError(
                 f"`{name}` of `{self._function.name}` is a tensor of {dtype} in the kernel, and of "
                 f"{wanted} in build.toml",
-                hint=f'let the kernel take the dtype: `constants = {{ dtype = {{ dtype = "{name}" }} }}`',
+                hint='hand it over: `constants = { dtype = { dtype = "..." } }`',
             )
         return self._add(Value(name, "pointer", f"*{_short(dtype)}", "void*"))
 
@@ -172,8 +178,8 @@ class Parameters:
                 self._checks.append(Check(mine, known[0], words))
         elif not hasattr(size, "value"):
             raise RefusalError(
-                f"`{words}` of `{self._function.name}` is {size}: a dimension has to be a number or a "
-                "variable of its own",
+                f"`{words}` of `{self._function.name}` is {size}: a dimension has to be a number "
+                "or a variable of its own",
                 hint="name the dimension with another `T.dynamic`",
             )
         elif said != str(int(size)):
@@ -182,16 +188,15 @@ class Parameters:
 
 
 def _is_compact(buffer: Any) -> bool:
-    """Whether its strides follow from its shape."""
+    """Whether its strides are those of a contiguous tensor of its shape."""
     if not len(buffer.strides):
         return True
-    return not any(hasattr(one, "name") and one.name not in _dims(buffer) for one in buffer.strides) and (
-        int(buffer.strides[-1]) == 1 if hasattr(buffer.strides[-1], "value") else False
-    )
-
-
-def _dims(buffer: Any) -> set[str]:
-    return {one.name for one in buffer.shape if hasattr(one, "name")}
+    analyzer, wanted = tilelang.tvm.arith.Analyzer(), 1
+    for size, stride in reversed(list(zip(buffer.shape, buffer.strides, strict=True))):
+        if not analyzer.can_prove_equal(stride, wanted):
+            return False
+        wanted = wanted * size
+    return True
 
 
 def _declared(text: str) -> Iterator[tuple[str, str]]:

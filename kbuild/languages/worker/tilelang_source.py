@@ -24,6 +24,8 @@ _LAUNCH = re.compile(
     re.DOTALL,
 )
 _GRID = re.compile(r"config\.gridDim = (dim3\([^;]*\));")
+_LAST_ERROR = re.compile(r'\tTILELANG_CHECK_LAST_ERROR\("\w+"\);\n')
+"""It would blame a kernel for what another did before; launches are looked at themselves."""
 _ERROR = "static char error_buf[ERROR_BUF_SIZE];"
 _DEVICES = 64
 _GLOBAL_IN_HEADERS = ("debug_print_msg", "debug_print_buffer_value")
@@ -78,7 +80,10 @@ def completed(text: str, symbol: str, kernels: Sequence[Kernel], entry: Entry) -
     pdl = {kernel.name for kernel in kernels if kernel.pdl}
     for old, new in (
         (_ERROR, "static thread_local char error_buf[ERROR_BUF_SIZE];"),
-        ('extern "C" TL_EXPORT const char* get_last_error()', f"static const char* {symbol}_last()"),
+        (
+            'extern "C" TL_EXPORT const char* get_last_error()',
+            f"static const char* {symbol}_last()",
+        ),
         ('extern "C" TL_EXPORT int init()', f"static int {symbol}_init()"),
     ):
         text = _replaced(text, old, new)
@@ -94,13 +99,16 @@ def completed(text: str, symbol: str, kernels: Sequence[Kernel], entry: Entry) -
 
 def _replaced(text: str, old: str, new: str) -> str:
     if text.count(old) != 1:
-        raise RefusalError(f"TileLang wrote {text.count(old)} times `{old}`, where one was expected")
+        raise RefusalError(
+            f"TileLang wrote {text.count(old)} times `{old}`, where one was expected"
+        )
     return text.replace(old, new)
 
 
 def _launches(text: str, pdl: set[str]) -> str:
     # Nothing of a call with an empty grid is done: descriptors of empty tensors cannot be made.
     grids = _GRID.findall(text)
+    text = _LAST_ERROR.sub("", text)
     text = _LAUNCH.sub(lambda match: _launch(match, pdl), text)
     if "SerializationAllowed = 1;" in text:
         raise RefusalError("TileLang wrote a launch that kbuild does not know")
@@ -116,17 +124,27 @@ def _launch(match: re.Match[str], pdl: set[str]) -> str:
     launched = f"cudaLaunchKernelEx(&config, {match['kernel']}{match['rest']}"
     return (
         f"{match['head']}{value};{match['body']}"
-        f"if (!kbuild_is_empty(config.gridDim)) TILELANG_CHECK({launched});"
+        f"if (!kbuild_is_empty(config.gridDim)) KBUILD_LAUNCHED({launched});"
     )
 
 
 def _renames(symbol: str) -> str:
     lines = [f"#define {name} {symbol}_{name}\n" for name in _GLOBAL_IN_HEADERS]
-    return "".join(lines) + _IS_EMPTY
+    return "".join(lines) + _HEAD
 
 
-_IS_EMPTY = """\
+_HEAD = """\
 #ifdef __CUDACC__
+#define KBUILD_LAUNCHED(launch)                                            \\
+  do {                                                                     \\
+    const cudaError_t result = (launch);                                   \\
+    if (result != cudaSuccess) {                                           \\
+      (void)cudaGetLastError(); /* or Torch finds it at the next kernel */ \\
+      snprintf(error_buf, ERROR_BUF_SIZE, "it cannot be launched: %s",     \\
+               cudaGetErrorString(result));                                \\
+      return -1;                                                           \\
+    }                                                                      \\
+  } while (0)
 static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 0 || grid.z == 0; }
 #endif
 """

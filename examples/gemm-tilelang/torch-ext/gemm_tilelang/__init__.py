@@ -27,8 +27,8 @@ def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Multiply two matrices.
 
     Args:
-        a: M x K elements of float16 or bfloat16 on a GPU; K is a multiple of 8. It is copied when it
-            is not contiguous.
+        a: M x K elements of float16 or bfloat16 on a GPU; K is a multiple of 8. It is copied when
+            it is not contiguous.
         b: K x N elements of the same dtype on the same GPU; N is a multiple of 8.
 
     Returns:
