@@ -34,10 +34,10 @@ static Seen& seen() {
   static Seen one;
   return one;
 }
-inline const char* cudaGetErrorString(cudaError_t) { return "what CUDA says"; }
-inline const char* cudaGetErrorName(cudaError_t) { return "cudaErrorName"; }
-inline cudaError_t cudaGetLastError() { return ++seen().cleared, cudaSuccess; }
-inline cudaError_t cudaGetDevice(int* device) { return *device = seen().device, cudaSuccess; }
+static const char* cudaGetErrorString(cudaError_t) { return "what CUDA says"; }
+static const char* cudaGetErrorName(cudaError_t) { return "cudaErrorName"; }
+static cudaError_t cudaGetLastError() { return ++seen().cleared, cudaSuccess; }
+static cudaError_t cudaGetDevice(int* device) { return *device = seen().device, cudaSuccess; }
 template <typename F>
 static cudaError_t cudaFuncSetAttribute(F*, int, int) {
   return ++seen().prepared, cudaSuccess;
