@@ -1,7 +1,7 @@
 """Licences of others' code that becomes part of a kernel: what is asked of its author, and when.
 
-A variant's `metadata.json` says under its toolchain's versions what was linked in: the entry is called
-`license NAME`. Such a variant is published by an author who accepts that licence, in words.
+A variant's `metadata.json` says under its toolchain's versions what was linked in: the entry is
+called `license NAME`. Such a variant is published by an author who accepts that licence, in words.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from kbuild.checks.base import Output
 from kbuild.checks.manylinux import Manylinux
 from kbuild.config.model import General
 from kbuild.errors import ConfigError, Problem
-from kbuild.matrix.selection import Selection, select
 from kbuild.licences import LICENCES, licensed_parts
+from kbuild.matrix.selection import Selection, select
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
 from kbuild.project import BUILD_FILE, Project
 from kbuild.surface import Surface, package_of, read_surface

@@ -11,6 +11,8 @@ from kbuild.checks.readers.libraries import base_name, metadata_of
 from kbuild.metadata import METADATA_FILE
 from kbuild.variant import Variant
 
+TUNABLE = "aot.json"
+"""What only variants for tuning have."""
 REQUIRED = ("__init__.py", "_ops.py", METADATA_FILE)
 
 
@@ -29,6 +31,10 @@ class Layout(Check):
         yield from self._nested_package(output)
         yield from self._extension(output)
         yield from self._stray(output)
+        if (output.root / TUNABLE).is_file():
+            what = "is of a variant for `kbuild tune`, with every candidate in it"
+            hint = "build it without --keep-all before it is published"
+            yield Finding(self.name, "warning", TUNABLE, what, hint)
 
     def _error(self, where: str, what: str, hint: str) -> Finding:
         return Finding(self.name, "error", where, what, hint)

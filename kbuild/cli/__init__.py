@@ -35,6 +35,7 @@ VERBS = tuple(
         (_START, "doctor", "Say what is there, what is missing, and what mends it"),
         (_BUILD, "build", "Build the kernel's variants into build/"),
         (_BUILD, "build-and-copy", "The same as build"),
+        (_BUILD, "tune", "Measure which candidate of a DSL kernel is the fastest"),
         (_BUILD, "test", "Run the project's tests against a built variant"),
         (_BUILD, "devshell", "Open a shell of Nix with the tools of a variant"),
         (_BUILD, "testshell", "Open a shell of Nix where a variant can be tested"),

@@ -41,6 +41,12 @@ def configure(parser: ArgumentParser) -> None:
     add_sources(parser)
     add_archs(parser)
     add_dev(parser)
+    parser.add_argument(
+        "--keep-all",
+        action="store_true",
+        help="compile every candidate of kernels in Python DSLs, for `kbuild tune`; such a variant "
+        "is not to be published",
+    )
     add_driver(parser)
     parser.add_argument(
         "-j",
@@ -171,6 +177,7 @@ def _built_here(
         sources=sources_of(args, ctx, project),
         torch_wheels=torch_wheels_of(args, ctx),
         archs=archs_of(args, project, ctx.runner),
+        keep_all=args.keep_all,
         identity=identity_of(args),
         provenance=args.provenance,
         jobs=args.jobs,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kbuild.cli import build
 from kbuild.cli.context import Context
 from kbuild.cli.uploading import add_upload, carry_out, open_desk, tell, upload_options
+from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from kbuild.pipeline.outcome import Built
@@ -33,6 +34,8 @@ def execute(args: Namespace, ctx: Context) -> int:
     from kbuild.project import open_project
 
     build.refuse_senseless(args)
+    if args.keep_all:
+        raise UsageError("a variant of --keep-all is for `kbuild tune`, and is not published")
     project = open_project(ctx.folder(args.kernel_dir))
     output = ctx.path(args.output) if args.output else None
     selection, wanted = selection_of(args), upload_options(args, ctx)

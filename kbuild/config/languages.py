@@ -69,6 +69,7 @@ DtypesValue = Annotated[Any, OneOf(("a list", "a string", "a table"))]
 ConfigsValue = Annotated[Any, OneOf(("a list", "a string"))]
 ToolchainValue = Annotated[Any, OneOf(("a string", "a list"))]
 NamesValue = Annotated[Any, OneOf(("a list", "a boolean"))]
+NumberValue = Annotated[Any, OneOf(("a float", "an integer"))]
 
 
 class LaunchKeys(Section):
@@ -106,6 +107,23 @@ class LaunchSection(LaunchKeys):
     """Condition for the launch; it is skipped in calls that do not meet it."""
 
 
+class TuneSection(Section):
+    """The `[kernel.<name>.op.tune]` table: on what `kbuild tune` measures candidates."""
+
+    cases: tuple[Mapping[str, Any], ...] = ()
+    """Calls to measure: a value for each dimension and for the arguments that are numbers."""
+    sizes: Mapping[str, tuple[Any, ...]] = {}
+    """More calls: all combinations of these values."""
+    inputs: StrictStr | None = None
+    """`module:function` that makes the tensors, where random ones make no sense."""
+    reference: StrictStr | None = None
+    """`module:function` that computes what the op should give, with Torch."""
+    rtol: NumberValue | None = None
+    """How far results may be from the expected ones, relative to them; by dtype when absent."""
+    atol: NumberValue | None = None
+    """The same in absolute terms; by dtype and magnitude when absent."""
+
+
 class OpSection(LaunchKeys):
     """One `[[kernel.<name>.op]]` table: a Torch op of a kernel that is written in a DSL."""
 
@@ -127,6 +145,8 @@ class OpSection(LaunchKeys):
     them."""
     key: tuple[ExpressionText, ...] = ()
     """What the best candidate depends on."""
+    tune: TuneSection | None = None
+    """On what `kbuild tune` measures the candidates."""
     fallback: Literal["none", "jit"] = "none"
     """What to do where no image fits: refuse, or run the DSL if the user has it."""
     launch: tuple[LaunchSection, ...] = ()

@@ -95,6 +95,8 @@ def _foreign(definitions: Mapping[str, Any]) -> Iterator[str]:
     listed_keys = ", ".join(f"`{key}`" for key in sorted(launch["properties"]))
     text = "One launch of an op that launches several functions in turn. It has these keys of "
     yield f"#### `[[kernel.<name>.op.launch]]`\n\n{text}an op for itself: {listed_keys}.\n"
+    path = ("kernel", "<name>", "op", "tune")
+    yield _table("#### `[kernel.<name>.op.tune]`", definitions["TuneSection"], path)
 
 
 def _only(definition: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.examination import Wanted, examine
+from kbuild.checks.layout import TUNABLE
 from kbuild.checks.limits import POLICY, Limits
 from kbuild.digest import differences
 from kbuild.hub.reasons import Reason
@@ -110,7 +111,9 @@ def unaccepted(candidates: Sequence[Candidate], accepted: frozenset[str]) -> Ite
         licence = LICENCES.get(name, Licence(name, name, ""))
         where = f" ({licence.text})" if licence.text else ""
         more = f" and {len(found[name]) - 1} more" if len(found[name]) > 1 else ""
-        words = f"{parts[name]} is linked into {found[name][0]}{more}: its terms bind who publishes it"
+        words = (
+            f"{parts[name]} is linked into {found[name][0]}{more}: its terms bind who publishes it"
+        )
         hint = f"read {licence.title}{where}; then give --accept-license {name}, or set "
         yield Reason("license", words, f"{hint}{VARIABLE}={name}")
 
@@ -122,6 +125,8 @@ def _not_said_yet(candidate: Candidate) -> Iterator[Finding]:
 
 
 def _untrue(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]:
+    if (folder / TUNABLE).is_file():
+        yield "it is for `kbuild tune`, with every candidate in it", "build it without --keep-all"
     if metadata.digest is None:
         yield "it has no digest", "`kbuild hash` records it"
         return

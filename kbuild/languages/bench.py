@@ -80,7 +80,9 @@ class Bench:
         deaths: list[WorkerDiedError] = []
         while len(deaths) < _ATTEMPTS:
             try:
-                with self._pool.worker(asked.place.kind(asked.request), fresh=bool(deaths)) as worker:
+                with self._pool.worker(
+                    asked.place.kind(asked.request), fresh=bool(deaths)
+                ) as worker:
                     answer = self._ask(worker, asked, what)
                     if "refusal" in answer:
                         return Refusal.read(answer["refusal"])

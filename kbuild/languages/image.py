@@ -123,7 +123,7 @@ class Image:
     compiler: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Program -> version: `triton` -> `3.9.0`, `ptxas` -> `13.4`."""
     convention: Convention = ""
-    """How an object's function is called, see `kbuild.languages.launcher.objects`; empty for others."""
+    """How an object's function is called, see `kbuild.languages.launcher.objects`."""
 
     def __post_init__(self) -> None:
         for problem in self._problems():

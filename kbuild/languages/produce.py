@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from kbuild.errors import ConfigError
 from kbuild.fileset import FileSet
 from kbuild.languages.base import LANGUAGES, Function
 from kbuild.languages.compiled import Compiled
+from kbuild.languages.description import FILE as DESCRIPTION
+from kbuild.languages.description import DescribedKernel, Description
 from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher, linked_file
 from kbuild.languages.package import FOLDER, package_files
 from kbuild.languages.shipped import shipped
@@ -86,7 +89,42 @@ def produce(plan: VariantPlan, root: Path, workshop: Workshop, tell: Tell) -> Pr
         compiled.append((kernel, made))
     specs = [(op, _functions(op, launches)) for _, ops, launches in joined for op in ops]
     files = files.merge(package_files(specs, root))
+    if any(kernel.keep_all for kernel in plan.aot):
+        description = _description(plan, joined, tuple(compiled))
+        files.add(f"{FOLDER}/{DESCRIPTION}", description.text())
     return Produced(files, tuple(compiled))
+
+
+def _description(
+    plan: VariantPlan,
+    joined: Sequence[tuple[AotKernel, tuple[OpSpec, ...], Mapping[tuple[str, int], _Joined]]],
+    compiled: Images,
+) -> Description:
+    """What `kbuild tune` is told of the variant."""
+    kernels = [
+        DescribedKernel(
+            kernel.name,
+            kernel.section,
+            tuple(
+                launches[op.name, index].launch.candidates
+                for op in ops
+                for index in range(len(op.launches))
+            ),
+        )
+        for kernel, ops, launches in joined
+    ]
+    versions = {
+        name: version
+        for _, made in compiled
+        for one in made
+        for name, version in one.image.compiler.items()
+    }
+    images = hashlib.sha256()
+    for _, made in compiled:
+        for one in made:
+            images.update(hashlib.sha256(one.code).digest())
+    found = tuple(sorted(versions.items()))
+    return Description(plan.ops_name, tuple(kernels), found, images.hexdigest())
 
 
 def _functions(

@@ -56,7 +56,7 @@ def closest(arch: str, targets: Sequence[Target]) -> Target | None:
         arch: a device's arch, `sm_89` or `gfx942`.
         targets: what there are images for.
     """
-    able = [target for target in targets if _runs(target, arch)]
+    able = [target for target in targets if runs(target, arch)]
     return max(able, key=_closeness, default=None)
 
 
@@ -67,9 +67,10 @@ def _defaults(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
             return
 
 
-def _runs(target: Target, arch: str) -> bool:
+def runs(target: Target, arch: str) -> bool:
+    """True when a device of that arch runs code for `target`."""
     own = target.capability
-    if own is None or arch.startswith("gfx"):
+    if own is None or not arch.startswith("sm_"):
         return target.arch == arch
     device = Target(arch, "cubin").capability
     if device is None:

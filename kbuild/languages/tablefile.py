@@ -13,12 +13,14 @@ from kbuild.errors import ConfigError, Problem
 from kbuild.fileset import replace_atomically
 from kbuild.languages.spec.values import Pairs
 from kbuild.languages.tables import Row, Table, merge, sorted_rows
-from kbuild.languages.target import Target
 
 FORMAT = 1
 FOLDER = "tuned"
 """Where a project keeps its tables."""
+PROCESSOR = "cpu"
+"""The arch of the processor, for which only tests tune."""
 _AGAIN = "mend it, or remove it and run `kbuild tune` again"
+_ARCH = re.compile(r"sm_[1-9]\d{1,2}|gfx[1-9]\d?[0-9a-f]{2}")
 _ROWS = re.compile(r'"rows"\s*:\s*\[')
 _GAP = re.compile(r"[\s,]*")
 
@@ -194,16 +196,13 @@ def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
             yield key, "is missing or of another type"
     if not isinstance(data.get("versions", {}), dict):
         yield "versions", "is no object"
-    if isinstance(data.get("arch"), str) and not _is_arch(data["arch"]):
+    if isinstance(data.get("arch"), str) and not is_arch(data["arch"]):
         yield "arch", f"`{data['arch']}` is no device's arch; `sm_90` or `gfx942` would be"
 
 
-def _is_arch(text: str) -> bool:
-    try:
-        target = Target.parse(text)
-    except ValueError:
-        return False
-    return target.kind != "ptx" and not (target.capability and target.capability.feature)
+def is_arch(text: str) -> bool:
+    """True for what a table may be of: `sm_90` without a feature letter, `gfx942`."""
+    return text == PROCESSOR or _ARCH.fullmatch(text) is not None
 
 
 def _lines(text: str) -> Iterator[int]:

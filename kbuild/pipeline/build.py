@@ -13,7 +13,7 @@ from kbuild.matrix.selection import variants
 from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.order import longest_first
 from kbuild.pipeline.outcome import Built
-from kbuild.pipeline.plans import fitted, plan
+from kbuild.pipeline.plans import fitted, keeping_all, plan
 from kbuild.pipeline.tools import tools_of
 from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
 from kbuild.pipeline.variant import Site, attempt, fetch, up_to_date
@@ -68,7 +68,8 @@ def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built
 def _fitted(site: Site, plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
     options, runner = site.options, site.doors.runner
     identity, archs = options.identity, options.archs
-    return fitted(site.project, plans, site.tools, runner, identity=identity, archs=archs)
+    found = fitted(site.project, plans, site.tools, runner, identity=identity, archs=archs)
+    return tuple(map(keeping_all, found)) if options.keep_all else found
 
 
 def _beyond_default(site: Site) -> list[VariantPlan]:

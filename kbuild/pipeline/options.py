@@ -39,6 +39,8 @@ class BuildOptions:
     """Wheel files of Torch, built against first by the variants that they fit."""
     archs: tuple[str, ...] = ()
     """What backends with archs are compiled for; all that each kernel asks for when empty."""
+    keep_all: bool = False
+    """Whether every candidate of kernels in Python DSLs is compiled, for `kbuild tune`."""
     identity: Identity | None = None
     """The state of the source, where the caller knows better than git."""
     provenance: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kbuild.identity import Identity
 from kbuild.matrix.selection import Choice, Selection, select, variants
@@ -60,6 +61,11 @@ def fitted(
     )
     remade = {made.variant: made for made in again}
     return tuple(remade.get(made.variant, made) for made in plans)
+
+
+def keeping_all(made: VariantPlan) -> VariantPlan:
+    """The plan with every candidate of its kernels in Python DSLs, and what chooses among them."""
+    return replace(made, aot=tuple(replace(kernel, keep_all=True) for kernel in made.aot))
 
 
 def with_toolchains(

@@ -96,7 +96,6 @@ class Evidence:
         ]
         return tuple(sorted(map(licensed, _distinct(found))))
 
-
     def _environments(self, store: Store, runner: Runner) -> Iterator[Entry]:
         """Where kernels in Python DSLs were compiled."""
         if not self.plan.aot:
@@ -107,7 +106,7 @@ class Evidence:
 
         known = Environments(Installer(runner, store))
         for kernel in self.plan.aot:
-            pins = LANGUAGES.get(kernel.language).requirements(kernel.toolchain)
+            pins = LANGUAGES.get(kernel.language).environment(kernel.toolchain, kernel.flavour)
             entry = store.find(known.recipe(kernel.language, pins))
             if entry is not None:
                 yield entry

@@ -24,6 +24,7 @@ LAYERS = (
         "mirror",
         "versions",
         "languages",
+        "tune",
         "nix",
         "package",
         "card",
@@ -48,7 +49,13 @@ LAYERS = (
         "languages.unit",
         "languages.target",
     ),
-    ("config", "languages.spec"),
+    (
+        "config",
+        "languages.spec",
+        "languages.tables",
+        "languages.tablefile",
+        "languages.stale",
+    ),
     (
         "languages.expression",
         "languages.schema",

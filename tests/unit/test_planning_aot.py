@@ -151,7 +151,8 @@ def test_the_order_in_a_section_counts(dsl):
 
 def test_tuned_tables_are_inputs(dsl, tmp_path):
     (tmp_path / "project/tuned").mkdir()
-    (tmp_path / "project/tuned/nvidia-h200.json").write_text("{}")
+    table = {"format": 1, "device": "NVIDIA H200", "arch": "sm_90", "rows": []}
+    (tmp_path / "project/tuned/nvidia-h200.json").write_text(json.dumps(table))
     made = plan(dsl(STABLE, triton()), CU130)
     assert made.aot[0].tables == ("tuned/nvidia-h200.json",)
     assert "tuned/nvidia-h200.json" in made.inputs
@@ -165,3 +166,14 @@ def test_the_generated_project(dsl):
     assert "TORCH_EXTENSION_NAME=_my_kernel_cuda_abc1234" in text
     assert "include(cmake/aot.cmake)" in files["CMakeLists.txt"].decode()
     assert "from . import _aot" in files["cmake/ops_torch_aot.py.in"].decode()
+
+
+def test_every_candidate_is_kept_for_tuning(dsl):
+    from kbuild.pipeline.plans import keeping_all
+
+    made = plan(dsl(STABLE, triton(), triton("other")), CU130)
+    kept = keeping_all(made)
+    assert [kernel.keep_all for kernel in made.aot] == [False, False]
+    assert [kernel.keep_all for kernel in kept.aot] == [True, True]
+    assert kept.digest != made.digest
+    assert VariantPlan.from_json(json.loads(json.dumps(kept.to_json()))) == kept

@@ -1,7 +1,7 @@
 """Addition in CuTe DSL: of tensors as one dimension, and of matrices with any strides.
 
-Each thread adds `vector` neighbours. How wide its loads are follows from what is known of the tensors:
-16 bytes where they are aligned, one element where nothing is.
+Each thread adds `vector` neighbours. How wide its loads are follows from what is known of the
+tensors: 16 bytes where they are aligned, one element where nothing is.
 """
 
 import cutlass

@@ -1,9 +1,8 @@
-"""The matrix product that the op launches: by Hopper's copy engine where that can read the matrices."""
+"""The matrix product that the op launches, with Hopper's copy engine where that can be used."""
 
 import cutlass
 from cuda.bindings.driver import CUstream
 from cutlass import Int32, cute
-
 from gemm_cute import hopper, plain
 
 WORD = 16

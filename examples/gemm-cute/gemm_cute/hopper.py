@@ -1,9 +1,10 @@
 """A persistent matrix product for Hopper in CuTe DSL.
 
-One warp copies tiles of both operands into a ring of stages (TMA); two warpgroups multiply them (wgmma)
-and write their rows of the result through shared memory (TMA again). Blocks stay on their
-multiprocessor and take one tile of the result after the other, in an order that keeps neighbours close
-together. The blocks of a cluster compute tiles above each other, and share what they load of `b`.
+One warp copies tiles of both operands into a ring of stages (TMA); two warpgroups multiply them
+(wgmma) and write their rows of the result through shared memory (TMA again). Blocks stay on their
+multiprocessor and take one tile of the result after the other, in an order that keeps neighbours
+close together. The blocks of a cluster compute tiles above each other, and share what they load of
+`b`.
 """
 
 import cutlass
@@ -161,6 +162,8 @@ def kernel(
             cute.group_modes(all_out, 0, 2),
         )
         everyone = pipeline.NamedBarrier(barrier_id=1, num_threads=THREADS)
+        # Copies that may still read their buffer when the next one is written to.
+        pending = BUFFERS - 1 if width // STRIPE % BUFFERS == 0 else 0
 
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
         done = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
@@ -206,7 +209,7 @@ def kernel(
                         target[(None, row, column * (width // STRIPE) + at)],
                     )
                     cute.arch.cp_async_bulk_commit_group()
-                    cute.arch.cp_async_bulk_wait_group(BUFFERS - 1, read=True)
+                    cute.arch.cp_async_bulk_wait_group(pending, read=True)
                 everyone.arrive_and_wait()
         if warp == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)

@@ -1,4 +1,4 @@
-"""A matrix product in CuTe DSL for matrices that the copy engine cannot read: no alignment is assumed."""
+"""A matrix product in CuTe DSL that assumes no alignment, for what the copy engine cannot read."""
 
 import cutlass
 from cutlass import Float32, Int32, cute

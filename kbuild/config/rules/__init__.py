@@ -20,6 +20,7 @@ from kbuild.config.rules import (
     package,
     paths,
     sources,
+    tables,
 )
 
 Rule = Callable[[Document, Context], Iterable[Issue]]
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     *paths.RULES,
     *sources.RULES,
     *package.RULES,
+    *tables.RULES,
 )
 
 

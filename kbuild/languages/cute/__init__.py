@@ -21,6 +21,8 @@ _DEFAULT = ("8.0", "9.0a", "10.0a", "12.0a")
 """Archs where the section says none. 8.6 and 8.9 run the code for 8.0."""
 _ONE_CHIP = (9, 0)
 """From here on `9.0` means `9.0a`: what a kernel for that chip is written with."""
+_FIRST_RUNTIME = Version.parse("12.8")
+"""The CUDA runtime that has `cudaLibraryLoadData`; that of 12.6 lacks it."""
 _ARCH = "CUTE_DSL_ARCH"
 """Read once, when the DSL is imported; a process that compiles for another arch makes broken
 objects."""
@@ -51,6 +53,8 @@ class Cute(Language):
         """See `Language.targets`."""
         if backend != "cuda":
             return Resolved((), (f"CuTe DSL does not compile for {backend}",))
+        if toolkit is not None and Version.parse(toolkit) < _FIRST_RUNTIME:
+            return Resolved((), (_old_runtime(toolkit),))
         able = release_of(version_of(pins) or "").archs
         found: dict[Target, None] = {}
         notes: list[str] = []
@@ -98,3 +102,10 @@ class Cute(Language):
     def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
         """See `Language.request`."""
         return request_of(unit, bound, version_of(bound.toolchain) or "")
+
+
+def _old_runtime(toolkit: str) -> str:
+    return (
+        f"objects of CuTe DSL need the CUDA runtime of {_FIRST_RUNTIME} or later, and that of "
+        f'{toolkit} is what Torch brings; write `minver = "{_FIRST_RUNTIME}"` in `[general.cuda]`'
+    )

@@ -59,7 +59,9 @@ def _argument(name: str, source: Source, unit: Unit, bound: Bound) -> dict[str, 
             return {"name": name, "kind": "one"}
         if name in unit.divisible:
             what = f"`{bound.function}`: `{name}` cannot be assumed to be divisible"
-            raise BuildError(what, hint="name a dimension or a stride, `x.stride.0`, in `divisible`")
+            raise BuildError(
+                what, hint="name a dimension or a stride, `x.stride.0`, in `divisible`"
+            )
         return {"name": name, "kind": "int", "bits": 64 if name in unit.int64 else 32}
     return {"name": name, "kind": source.kind}
 

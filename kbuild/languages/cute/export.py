@@ -1,4 +1,4 @@
-"""Kernels in CuTe DSL as C: a header and an object for each target, and what the header leaves out."""
+"""Kernels in CuTe DSL as C: for each target a header, an object, and what headers leave out."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ class Release:
 
     def runtime(self, root: Path, flavour: str) -> Path:
         """The static runtime in an environment."""
-        return root / self.facts["runtime"].format(major=flavour.removeprefix("cuda"))
+        path: str = self.facts["runtime"]
+        return root / path.format(major=flavour.removeprefix("cuda"))
 
 
 def version_of(pins: Sequence[str]) -> str | None:

@@ -1,9 +1,9 @@
 """Arguments as a command line says them, for kernels that are exported without an op.
 
-    x=float16[M, N%8]@16      a tensor, row by row; N divisible by 8; its address by 16 bytes
-    x=float16[M, 64; S, 1]    with strides: any number S, and 1
-    n=i32  alpha=f32  flag=bool  shape=(i32, i64)
-    block=128  eps=1e-6  causal=true  wide=float32
+x=float16[M, N%8]@16      a tensor, row by row; N divisible by 8; its address by 16 bytes
+x=float16[M, 64; S, 1]    with strides: any number S, and 1
+n=i32  alpha=f32  flag=bool  shape=(i32, i64)
+block=128  eps=1e-6  causal=true  wide=float32
 """
 
 from __future__ import annotations

@@ -194,7 +194,9 @@ def _layout(image: Image, slots: Sequence[Slot]) -> tuple[int, ...]:
 
 
 def _bits(names: frozenset[str], slots: Sequence[Slot]) -> int:
-    return sum(1 << at for at, slot in enumerate(slots) if slot.is_judged and slot.argument in names)
+    return sum(
+        1 << at for at, slot in enumerate(slots) if slot.is_judged and slot.argument in names
+    )
 
 
 def _index(items: list[_Item], item: _Item) -> int:

@@ -3,10 +3,12 @@
 There are two calling conventions. Each object gets a function `call_<n>` that puts the values of a
 call where its convention wants them:
 
-- `tvm-ffi`: `int SYMBOL(void*, const TVMFFIAny* args, int32_t count, TVMFFIAny* result)`; what TVM-FFI
-  calls back is defined by `object_tvm_ffi.h`, so that its library is not needed.
+- `tvm-ffi`: `int SYMBOL(void*, const TVMFFIAny* args, int32_t count, TVMFFIAny* result)`; what it
+  calls back of TVM-FFI is defined by `object_tvm_ffi.h`, so that its library is not needed.
 - `c`: `int SYMBOL(<pointers and numbers>..., void* stream)`, 0 when it worked, else
   `const char* SYMBOL_error(void)` says what did not.
+
+Every symbol of an object has `kbuild_aot_` in its name; the linker exports none of these.
 """
 
 from __future__ import annotations
@@ -20,9 +22,7 @@ from kbuild.languages.image import Image, Parameter
 from kbuild.languages.launcher.text import array
 
 _C_INTEGERS = {"i64": "int64_t", "u64": "uint64_t", "i32": "int32_t", "u32": "uint32_t"} | {
-    f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}_t"
-    for sign in "iu"
-    for bits in (8, 16)
+    f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}_t" for sign in "iu" for bits in (8, 16)
 }
 _C_FLOATS = {"fp32": ("float", "f32"), "fp64": ("double", "f64")}
 
@@ -78,7 +78,8 @@ def _tvm_ffi_call(at: int, image: Image) -> str:
     lines = [f"  args.{_packed(one, index)};" for index, one in enumerate(image.parameters)]
     body = "\n".join(lines)
     return (
-        f"const char* call_{at}(const Value* const* values, const Device& device, void* stream) {{\n"
+        f"const char* call_{at}(const Value* const* values, const Device& device, "
+        "void* stream) {\n"
         f"  FfiArguments<{max(1, count)}> args(device.index);\n{body}\n"
         f"  return args.call(&{image.entry}, {count}, stream);\n}}\n"
     )

@@ -21,6 +21,7 @@ from kbuild.languages.spec.values import (
     ShapeRule,
     Size,
     Source,
+    Tuning,
 )
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "ShapeRule",
     "Size",
     "Source",
+    "Tuning",
     "bind",
     "descriptor_parts",
     "fake_source",

@@ -57,7 +57,7 @@ class Bound:
     tensors: tuple[TensorFacts, ...] = ()
     """Of the op."""
     sizes: tuple[str, ...] = ()
-    """The op's names of dimensions."""
+    """The op's names of dimensions, where images may assume things of them."""
     toolchain: tuple[str, ...] = ()
     """The section's pins."""
 
@@ -124,9 +124,10 @@ def bind(
         hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
         place.at("args").error(f"nothing says what `{name}` gets for {listed(missing)}", hint)
     arguments = tuple((one, source) for one, source in found.items() if source is not None)
-    sizes = tuple(size.name for size in op.sizes)
+    is_shaped = DIALECTS[op.language].shaped
+    sizes = tuple(size.name for size in op.sizes) if is_shaped else ()
     bound = Bound(name, arguments, tuple(constants), _facts(op), sizes, op.toolchain)
-    _judge_assumptions(launch, bound, is_shaped=DIALECTS[op.language].shaped, place=place)
+    _judge_assumptions(launch, bound, is_shaped=is_shaped, place=place)
     return bound if place.errors == errors else None
 
 

@@ -29,8 +29,8 @@ class Dialect:
     structured: bool = False
     """True when kernels take tuples and tensor descriptors."""
     shaped: bool = False
-    """True when kernels take whole tensors, whose sizes and strides can be assumed things of; tuples
-    as well."""
+    """True when kernels take whole tensors, whose sizes and strides images may assume things of;
+    tuples as well."""
 
 
 DIALECTS = {

@@ -17,6 +17,7 @@ from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
 from kbuild.languages.spec.shapes import Shapes
 from kbuild.languages.spec.signature import enter, read_schema, result_names
+from kbuild.languages.spec.tuning import read_tuning
 from kbuild.languages.spec.values import OpSpec
 
 
@@ -71,6 +72,7 @@ def _read(section: OpSection, schema: Schema, owner: Owner, place: Place) -> OpS
         key=_expressions(section.key, early, place.at("key")),
         fallback=section.fallback,
         launches=read_launches(section, schema.name, owner.dialect, scope, place),
+        tune=read_tuning(section.tune, schema, sizes, place.at("tune")),
     )
 
 

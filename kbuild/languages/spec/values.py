@@ -157,6 +157,25 @@ class Launch:
     """What the kernel's own candidates must meet; others are judged when they are read."""
 
 
+Extent: TypeAlias = "bool | int | float | tuple[int, ...]"
+"""A value of a tuning case; several numbers for the dimensions that are written `...`."""
+TuningCase: TypeAlias = "tuple[tuple[str, Extent], ...]"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """On what the candidates of an op are measured."""
+
+    cases: tuple[TuningCase, ...] = ()
+    """Names of dimensions and of arguments with their values; none means ordinary sizes."""
+    inputs: str = ""
+    """`module:function` that makes the tensors."""
+    reference: str = ""
+    """`module:function` that computes the expected results."""
+    rtol: float | None = None
+    atol: float | None = None
+
+
 @dataclass(frozen=True)
 class OpSpec:
     """One op of a kernel."""
@@ -185,6 +204,7 @@ class OpSpec:
     key: tuple[Expression, ...]
     fallback: Literal["none", "jit"]
     launches: tuple[Launch, ...]
+    tune: Tuning = Tuning()
 
     @property
     def name(self) -> str:

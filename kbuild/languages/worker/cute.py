@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,18 +11,22 @@ from typing import Any
 _ROOTS = ("nvidia_cutlass_dsl/dsl_packages", "nvidia_cutlass_dsl/python_packages")
 """Where releases keep `cutlass`; a `.pth` file says so, which this interpreter does not read."""
 sys.path[1:1] = [
-    path for root in _ROOTS if (path := os.path.join(sys.path[0], root)) and os.path.isdir(path)
+    str(path) for path in (Path(sys.path[0], root) for root in _ROOTS) if path.is_dir()
 ]
 
 import cutlass  # type: ignore[import-not-found]  # noqa: E402
-import cutlass.cute as cute  # type: ignore[import-not-found]  # noqa: E402
+from cutlass import cute  # noqa: E402
 
 from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
-from kbuild.languages.worker.cute_functions import Function, functions  # noqa: E402
+from kbuild.languages.worker.cute_functions import functions  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Shelf, Sources  # noqa: E402
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_SAID = re.compile(r"\s*error: (.+)")
+"""What the DSL has to say, below a line that names the kind of error alone."""
+_MOST = 20
+"""Further lines of an error that are worth showing."""
 
 
 class Compiler:
@@ -90,7 +93,7 @@ _ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
 def _judge_version(wanted: str) -> None:
     if cutlass.__version__ != wanted:
         raise RefusalError(
-            f"the environment has nvidia-cutlass-dsl {cutlass.__version__}, `toolchain` pins {wanted}",
+            f"the environment has nvidia-cutlass-dsl {cutlass.__version__}, not {wanted}",
             hint="`kbuild toolchain prune` removes the environment; the next build makes it again",
         )
 
@@ -111,9 +114,10 @@ def _explained(error: BaseException, sources: Sources) -> RefusalError:
     refusals = [sources.refusal(one) for one in chain]
     placed = [one for one in refusals if one.line]
     best = placed[-1] if placed else refusals[-1]
-    first = _COLOURS.sub("", str(best.message)).strip().splitlines()
-    best.message = first[0] if first else type(error).__name__
-    best.excerpt = tuple(line for line in first[1:] if line.strip())[:20]
+    lines = [line for line in _COLOURS.sub("", str(best.message)).splitlines() if line.strip()]
+    said = [match[1] for line in lines if (match := _SAID.match(line))]
+    best.message = (said or lines or [type(error).__name__])[0].strip()
+    best.excerpt = tuple(line for line in lines[1:] if not _SAID.match(line))[:_MOST]
     return best
 
 

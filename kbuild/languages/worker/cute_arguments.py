@@ -1,7 +1,7 @@
 """The arguments of one compilation: fake tensors, numbers, the stream, and a function around it.
 
-The author's function is called by a generated one, which has a plain parameter for each value that a
-call hands over: tuples are put together in it, constants and what is None are written into it.
+The author's function is called by a generated one, which has a plain parameter for each value that
+a call hands over: tuples are put together in it, constants and what is None are written into it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import cutlass  # type: ignore[import-not-found]
-import cutlass.cute as cute  # type: ignore[import-not-found]
 from cuda.bindings.driver import CUstream  # type: ignore[import-not-found]
+from cutlass import cute
 from cutlass.cute import runtime  # type: ignore[import-not-found]
 
 from kbuild.languages.worker.cute_functions import Function, annotated, is_constant, is_stream
@@ -27,12 +27,18 @@ _DTYPES = {
     "float8_e4m3fn": "Float8E4M3FN",
     "float8_e5m2": "Float8E5M2",
     "bool": "Boolean",
-    **{f"{word}{bits}": f"{word.capitalize()}{bits}" for word in ("int",) for bits in (8, 16, 32, 64)},
+    **{
+        f"{word}{bits}": f"{word.capitalize()}{bits}"
+        for word in ("int",)
+        for bits in (8, 16, 32, 64)
+    },
     **{f"uint{bits}": f"Uint{bits}" for bits in (8, 16, 32, 64)},
 }
 """Torch's names of dtypes -> those of `cutlass`."""
 _FLOATS = ("Float64", "Float32", "Float16", "BFloat16")
 _FILE = "<kbuild>"
+_LONG = 64
+"""Bits of integers that are not the usual ones."""
 _CONSTANT = re.compile(r"c\d+")
 
 
@@ -53,7 +59,7 @@ class Arguments:
         """The generated function with its arguments; the last is the stream.
 
         Args:
-            env_stream: whether the object asks TVM-FFI for it, instead of taking it from the caller.
+            env_stream: whether the object asks TVM-FFI for it; else the caller hands it over.
         """
         leaves = [self._leaf(leaf) for leaf in self._leaves()]
         stream = runtime.make_fake_stream(use_tvm_ffi_env_stream=env_stream)
@@ -111,7 +117,7 @@ class Arguments:
         if kind in {"tensor", "flat"}:
             return self._tensor(leaf)
         if kind == "int":
-            return cutlass.Int64(1) if leaf["bits"] == 64 else cutlass.Int32(1)
+            return cutlass.Int64(1) if leaf["bits"] == _LONG else cutlass.Int32(1)
         if kind == "bool":
             return cutlass.Boolean(True)
         return self._float(leaf["name"])(1.0)
@@ -128,7 +134,9 @@ class Arguments:
         name, align = leaf["name"], leaf["align"] or max(1, dtype.width // 8)
         if leaf["align"]:
             self.divisible.add(name)
-        shape = tuple(self._dim(size, f"{name}.shape.{at}") for at, size in enumerate(leaf["shape"]))
+        shape = tuple(
+            self._dim(size, f"{name}.shape.{at}") for at, size in enumerate(leaf["shape"])
+        )
         if leaf["strides"] is None:
             order = tuple(reversed(range(len(shape))))
             return runtime.make_fake_compact_tensor(
@@ -149,7 +157,7 @@ class Arguments:
         if size["divisor"] > 1:
             self.divisible.add(name if name.isidentifier() else part)
         if name not in self._sizes:
-            make = cute.sym_int64 if size["bits"] == 64 else cute.sym_int32
+            make = cute.sym_int64 if size["bits"] == _LONG else cute.sym_int32
             self._sizes[name] = make(divisibility=size["divisor"])
         return self._sizes[name]
 

@@ -94,3 +94,16 @@ def test_links(noarch: Make, tmp_path: Path) -> None:
     (output.root / "sub").mkdir()
     (output.root / "here").symlink_to("sub")
     assert [where for _, where, _ in said(output)] == ["elsewhere", "gone", "out"]
+
+
+def test_a_variant_for_tuning(noarch: Make) -> None:
+    (finding,) = find(noarch({"aot.json": "{}"}))
+    assert (finding.severity, finding.where) == ("warning", "aot.json")
+    assert "--keep-all" in finding.hint
+
+
+def test_what_marks_a_variant_for_tuning() -> None:
+    from kbuild.checks.layout import TUNABLE
+    from kbuild.languages.description import FILE
+
+    assert TUNABLE == FILE

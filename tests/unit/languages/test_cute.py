@@ -117,6 +117,12 @@ class TestTargets:
         )
         assert cute().targets("rocm", ("gfx942",), "6.4", PINS).targets == ()
 
+    def test_a_runtime_that_lacks_what_objects_call(self):
+        found = cute().targets("cuda", None, "12.6", PINS)
+        assert found.targets == ()
+        assert 'write `minver = "12.8"` in `[general.cuda]`' in found.notes[0]
+        assert cute().targets("cuda", None, "12.8", PINS).targets
+
     def test_each_arch_has_a_worker_of_its_own(self):
         first, second = (cute().variables({"arch": arch}) for arch in ("sm_80", "sm_90a"))
         assert (first, second) == ({"CUTE_DSL_ARCH": "sm_80"}, {"CUTE_DSL_ARCH": "sm_90a"})
@@ -169,7 +175,9 @@ class TestRequests:
             requests(text, ("x", "out"))
 
     def test_integers_are_not_divisible(self):
-        text = 'schema = "f(Tensor(a!) x, int n) -> ()"\nshapes = { x = ["N"] }\ndtypes = ["int8"]\n'
+        text = (
+            'schema = "f(Tensor(a!) x, int n) -> ()"\nshapes = { x = ["N"] }\ndtypes = ["int8"]\n'
+        )
         with pytest.raises(BuildError, match="`n` cannot be assumed to be divisible"):
             requests(text + 'divisible = ["n"]', ("x", "n"))
 

@@ -13,8 +13,8 @@ def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Compute ``a @ b``, summed in float32 and rounded once.
 
     Args:
-        a: A bfloat16 or float16 matrix on a Hopper GPU, M x K; copied when it is not contiguous. The
-            fast code wants its address to be a multiple of 16 bytes, K and N multiples of 16.
+        a: A bfloat16 or float16 matrix on a Hopper GPU, M x K; copied when it is not contiguous.
+            The fast code wants its address to be a multiple of 16 bytes, K and N multiples of 16.
         b: The same dtype, K x N.
 
     Returns:

@@ -57,7 +57,9 @@ def cute_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
     kinds = {"float": "float", "tensor": "tensor", "flat": "flat"}
     parameters = tuple(
         Parameter(
-            kinds.get(one["kind"], "int"), TYPES.get(one["kind"], f"i{one.get('bits')}"), one["name"]
+            kinds.get(one["kind"], "int"),
+            TYPES.get(one["kind"], f"i{one.get('bits')}"),
+            one["name"],
         )
         for one in given
     )
@@ -121,9 +123,7 @@ def launched(op: OpSpec, folder: Path) -> LaunchedOp:
 def linked(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Any:
     torch = pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("objects")
-    made = {
-        name: tuple(launched(op, folder) for op in ops) for name, ops in sections().items()
-    }
+    made = {name: tuple(launched(op, folder) for op in ops) for name, ops in sections().items()}
     files = launcher("cute", made["cute"], module=True).merge(
         launcher("plain", made["plain"], module=False)
     )
@@ -239,7 +239,9 @@ def test_files(linked):
     paths = [path for path, _ in linked.files.items()]
     assert "aot/cute.bin" not in paths
     text = dict(linked.files.items())["aot/cute.cmake"].decode()
-    listed = [line.strip(" )") for line in text.splitlines() if line.strip().endswith((".o", ".o)"))]
+    listed = [
+        line.strip(" )") for line in text.splitlines() if line.strip().endswith((".o", ".o)"))
+    ]
     assert sorted(f"aot/{one}" for one in listed) == sorted(
         path for path in paths if path.startswith("aot/cute/")
     )

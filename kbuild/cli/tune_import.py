@@ -1,0 +1,136 @@
+"""`kbuild tune --import`: tables of other tools become rows of the project's own."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.cli.context import Context
+from kbuild.config.suggest import one_of
+from kbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from kbuild.languages.spec.values import OpSpec
+    from kbuild.tune.imports.files import Imported
+
+
+def add_import(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    group = parser.add_argument_group("reading what others measured")
+    group.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="measure nothing; take the rows of a NineToothed CSV, or of a JSON from M to "
+        "configurations (repeatable)",
+    )
+    group.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="OLD=NEW",
+        help="the file's name for a constant or option, and the kernel's; nothing behind the = "
+        "leaves it out (repeatable)",
+    )
+    group.add_argument(
+        "--key", metavar="LIST", help="the op's key in the file's names, e.g. 'M,N//2,K'"
+    )
+    group.add_argument(
+        "--columns", metavar="LIST", help="names of the numbers in the second lines of a CSV"
+    )
+    group.add_argument("--arch", metavar="ARCH", help="the device's arch, e.g. sm_90 or gfx942")
+    group.add_argument(
+        "--dtype",
+        action="append",
+        default=[],
+        metavar="DTYPE",
+        help="make rows for this dtype only (repeatable)",
+    )
+
+
+def execute_import(args: Namespace, ctx: Context, root: Path) -> int:
+    """Read the files, and add their rows.
+
+    Raises:
+        UsageError: what they mean is not clear.
+    """
+    from kbuild.languages.tablefile import write_table
+    from kbuild.languages.tables import Table
+    from kbuild.tune.imports.joining import Joined, join, key_of, mapping_of, names_of
+
+    op = _op(args, ctx, root)
+    names, key = names_of(op, 0), key_of(args.key, op)
+    columns = [str(one) for one in key]
+    constants = _listed(args.columns) or [
+        name for name, _ in op.launches[0].candidates[0].constants
+    ]
+    answers = []
+    for path in args.imports:
+        imported = _read(ctx.path(path), columns, constants)
+        mapping = mapping_of(args.map, imported.entries, names)
+        joined: Joined = join(imported, op, 0, key, mapping, args.dtype)
+        device, arch = _device(args, imported)
+        written = ""
+        if joined.rows and not args.dry_run:
+            written = write_table(root, Table(device, arch, joined.rows))
+        for candidate in joined.lacking:
+            ctx.ui.warn(f"`{op.name}` has no candidate {candidate}\n  hint: add it to `configs`")
+        ctx.ui.say(f"{path}: {len(joined.rows)} rows for {device} ({arch})")
+        answer = {"file": str(path), "device": device, "arch": arch, "table": written or None}
+        answers.append({**answer, "rows": len(joined.rows), "lacking": list(joined.lacking)})
+        if written and not args.json:
+            ctx.ui.data(str(root / written))
+    if args.json:
+        ctx.ui.data_json({"imported": answers})
+    return 0
+
+
+def _read(path: Path, columns: Sequence[str], constants: Sequence[str]) -> Imported:
+    from kbuild.tune.imports.files import read_import
+
+    return read_import(path, columns, constants)
+
+
+def _op(args: Namespace, ctx: Context, root: Path) -> OpSpec:
+    from kbuild.languages.description import read_description
+    from kbuild.tune.ops import ops_of
+
+    if args.variant:
+        kernels = read_description(ctx.folder(args.variant)).kernels
+        ops = tuple(op for kernel in kernels for op in kernel.ops())
+    else:
+        ops = ops_of(root)
+    names = {op.name: op for op in ops}
+    if len(args.op) > 1 or (not args.op and len(ops) != 1):
+        raise UsageError("which op is the file about?", hint=one_of("", names) or "--op NAME")
+    wanted = args.op[0] if args.op else next(iter(names))
+    if wanted not in names:
+        raise UsageError(f"there is no op `{wanted}`", hint=one_of(wanted, names))
+    return names[wanted]
+
+
+def _device(args: Namespace, imported: Imported) -> tuple[str, str]:
+    from kbuild.languages.tablefile import is_arch
+    from kbuild.tune.imports.files import arch_of
+
+    if len(args.device) > 1:
+        raise UsageError("--import is about one device")
+    device = args.device[0] if args.device else imported.device
+    if not device:
+        words = f"`{imported.path}` does not say on which device it was measured"
+        raise UsageError(words, hint="--device names it as the driver does, e.g. 'NVIDIA H200'")
+    arch = args.arch or arch_of(device)
+    if arch is None:
+        raise UsageError(f"the arch of `{device}` is not known", hint="say it, e.g. --arch sm_90")
+    if not is_arch(arch):
+        raise UsageError(f"--arch: `{arch}` is no arch", hint="e.g. sm_90 or gfx942")
+    return device, arch
+
+
+def _listed(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]

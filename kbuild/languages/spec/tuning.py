@@ -1,0 +1,146 @@
+"""The `tune` table of an op: on which calls `kbuild tune` measures its candidates."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kbuild.config.languages import TuneSection
+from kbuild.config.suggest import listed, one_of
+from kbuild.languages.schema import Schema
+from kbuild.languages.spec.place import Place
+from kbuild.languages.spec.values import Extent, Size, Tuning, TuningCase
+
+ELLIPSIS = "..."
+"""The name of the dimensions that a shape leaves open."""
+MOST = 4096
+"""More cases than anybody waits for."""
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_INT64 = 2**63
+
+
+def read_tuning(
+    section: TuneSection | None, schema: Schema, sizes: Sequence[Size], place: Place
+) -> Tuning:
+    """What the table says; errors at and below `place`."""
+    if section is None:
+        return Tuning()
+    return Tuning(
+        cases=read_cases(section.cases, section.sizes, schema, sizes, place),
+        inputs=_function(section.inputs, place.at("inputs")),
+        reference=_function(section.reference, place.at("reference")),
+        rtol=_tolerance(section.rtol, place.at("rtol")),
+        atol=_tolerance(section.atol, place.at("atol")),
+    )
+
+
+def read_cases(
+    cases: Sequence[Mapping[str, Any]],
+    product: Mapping[str, Sequence[Any]],
+    schema: Schema,
+    sizes: Sequence[Size],
+    place: Place,
+) -> tuple[TuningCase, ...]:
+    """Cases as they are written, and all combinations of the values in `product`, each once."""
+    kinds = kinds_of(schema, sizes)
+    found = [_case(case, kinds, place.at("cases", at)) for at, case in enumerate(cases)]
+    count = math.prod(len(values) for values in product.values()) if product else 0
+    if count > MOST:
+        place.at("sizes").error(f"makes {count} cases, more than {MOST}", "leave some values out")
+        return ()
+    for name, values in product.items():
+        if not values:
+            place.at("sizes", name).error("lists no values")
+    rows = itertools.product(*product.values()) if product else ()
+    where = place.at("sizes")
+    made = (dict(zip(product, row, strict=True)) for row in rows)
+    for row in made:
+        errors = where.errors
+        found.append(_case(row, kinds, where))
+        if where.errors > errors:
+            break  # the others lack the same
+    return tuple(dict.fromkeys(found))
+
+
+def kinds_of(schema: Schema, sizes: Sequence[Size]) -> dict[str, str]:
+    """What a case may say: `size`, `int`, `float`, `bool`, or `tensor` for one that may be None.
+
+    What every case has to say ends with `!`.
+    """
+    kinds = {size.name: "size" for size in sizes}
+    for argument in schema.arguments:
+        if not argument.type.is_tensor:
+            name = argument.type.name
+            kinds[argument.name] = name if name in {"float", "bool"} else "int"
+        elif argument.type.is_optional:
+            kinds[argument.name] = "tensor"
+    needed = {a.name for a in schema.arguments if a.default is None}
+    return {
+        name: f"{kind}!" if kind == "size" or (name in needed and kind != "tensor") else kind
+        for name, kind in kinds.items()
+    }
+
+
+def _case(case: Mapping[str, Any], kinds: Mapping[str, str], place: Place) -> TuningCase:
+    for name in case:
+        if name not in kinds and name != ELLIPSIS:
+            place.at(name).error(
+                f"`{name}` is neither a dimension nor an argument", one_of(name, kinds)
+            )
+    lacking = [name for name, kind in kinds.items() if kind.endswith("!") and name not in case]
+    if lacking:
+        place.error(f"lacks {listed(lacking)}", "a case has a value for each")
+    return tuple(_values(case, kinds, place))
+
+
+def _values(
+    case: Mapping[str, Any], kinds: Mapping[str, str], place: Place
+) -> Iterator[tuple[str, Extent]]:
+    for name, value in case.items():
+        kind = "extents" if name == ELLIPSIS else kinds.get(name, "").rstrip("!")
+        if not kind:
+            continue
+        read = _value(value, kind)
+        if read is None:
+            words = {
+                "size": "a size, 0 or more",
+                "extents": "a size, or a list of sizes",
+                "tensor": "true when it is given, false when it is None",
+            }
+            place.at(name).error(f"`{value}` is not {words.get(kind, f'of the type {kind}')}")
+        else:
+            yield name, read
+
+
+def _value(value: Any, kind: str) -> Extent | None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    match kind:
+        case "bool" | "tensor":
+            return value if isinstance(value, bool) else None
+        case "float":
+            fits = (is_number or isinstance(value, float)) and math.isfinite(value)
+            return float(value) if fits else None
+        case "int":
+            return value if is_number and -_INT64 <= value < _INT64 else None
+        case "size":
+            return value if is_number and 0 <= value < _INT64 else None
+    many = value if isinstance(value, (list, tuple)) else [value]
+    sizes = [_value(one, "size") for one in many]
+    return tuple(size for size in sizes if isinstance(size, int)) if None not in sizes else None
+
+
+def _function(written: str | None, place: Place) -> str:
+    if written is not None and not _FUNCTION.fullmatch(written):
+        place.error(f"`{written}` does not name a function", "e.g. `reference:matmul`")
+    return written or ""
+
+
+def _tolerance(value: Any, place: Place) -> float | None:
+    if value is None:
+        return None
+    if not (math.isfinite(value) and value >= 0):
+        place.error(f"`{value}` is no tolerance", "e.g. 0.01")
+    return float(value)

@@ -1,0 +1,214 @@
+"""Calls of an op that are measured: shapes, numbers, and the key that they have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbuild.languages.expression import EvaluationError, Expression
+from kbuild.languages.schema.values import Default
+from kbuild.languages.spec.dtypes import DTYPES
+from kbuild.languages.spec.tuning import ELLIPSIS
+from kbuild.languages.spec.values import OpSpec, TuningCase
+
+
+class NoCase(Exception):  # noqa: N818 - not an error: such a call is left out, with the reason
+    """Why there is no such call."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of an op."""
+
+    op: OpSpec
+    dtypes: tuple[tuple[str, str], ...]
+    """Tensor -> dtype, as the op's images are made for."""
+    said: TuningCase
+    """The case as it was written."""
+    shapes: tuple[tuple[str, tuple[int, ...] | None], ...]
+    """Tensor argument -> shape; None for one that is None."""
+    scalars: tuple[tuple[str, bool | int | float | None], ...]
+    """Other arguments."""
+    key: tuple[int, ...]
+    bytes: int
+    """Of all tensors, results included."""
+    values: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Names and questions -> numbers, for `when`."""
+
+    @property
+    def label(self) -> str:
+        """What the user is told: `gemm M=16 N=4096 float16`."""
+        sizes = " ".join(f"{name}={_extent(value)}" for name, value in self.said)
+        dtypes = "/".join(dict.fromkeys(dtype for _, dtype in self.dtypes))
+        return " ".join(filter(None, (self.op.name, sizes, dtypes)))
+
+    def arguments(self) -> list[dict[str, Any]]:
+        """The arguments in the schema's order, as the probe takes them."""
+        shapes, scalars, dtypes = dict(self.shapes), dict(self.scalars), dict(self.dtypes)
+        found: list[dict[str, Any]] = []
+        for argument in self.op.schema.arguments:
+            name = argument.name
+            one: dict[str, Any] = {"name": name, "keyword": argument.keyword_only}
+            if name in shapes:
+                one |= {"shape": shapes[name], "dtype": dtypes[name]}
+                one |= {"writes": argument.type.is_mutated}
+            else:
+                one |= {"value": scalars[name]}
+            found.append(one)
+        return found
+
+    def holds(self, index: int, candidate: int) -> bool:
+        """True when the candidate of a launch is meant for this call.
+
+        Raises:
+            NoCase: its `when` has no value.
+        """
+        return self._is_true(self.op.launches[index].candidates[candidate].when)
+
+    def launches(self, index: int) -> bool:
+        """True when the call makes that launch at all.
+
+        Raises:
+            NoCase: its `when` has no value.
+        """
+        return self._is_true(self.op.launches[index].when)
+
+    def _is_true(self, when: Expression | None) -> bool:
+        try:
+            return when is None or bool(when.evaluate(self.values))
+        except (EvaluationError, KeyError) as error:
+            raise NoCase(f"`{when}` has no value: {error}") from error
+
+
+def make_case(
+    op: OpSpec, dtypes: Mapping[str, str], said: TuningCase, sm_count: int | None
+) -> Case:
+    """The call that a case describes.
+
+    Args:
+        op: the op.
+        dtypes: one of `op.dtype_sets()`.
+        said: a value for each dimension.
+        sm_count: multiprocessors of the device; None when that is not known.
+
+    Raises:
+        NoCase: there is no such call: shapes that are not described, or a broken `require`.
+    """
+    values: dict[str, int] = {f"itemsize({name})": DTYPES[dtype] for name, dtype in dtypes.items()}
+    if sm_count is not None:
+        values["sm_count()"] = sm_count
+    scalars = dict(_scalars(op, dict(said)))
+    values |= {name: int(v) for name, v in dict(said).items() if isinstance(v, int)}
+    values |= {name: int(v) for name, v in scalars.items() if isinstance(v, int)}
+    given = dict(said)
+    absent = {name for name in op.optional if given.get(name) is False}
+    values |= {f"has({name})": int(name not in absent) for name in op.optional}
+    shapes = _Shapes(op, given.get(ELLIPSIS, ()), values, absent).found()
+    try:
+        for condition in op.require:
+            if not condition.evaluate(values):
+                raise NoCase(f"`{condition}` does not hold")
+        key = tuple(expression.evaluate(values) for expression in op.key)
+    except (EvaluationError, KeyError) as error:
+        raise NoCase(f"{error} has no value") from error
+    return Case(
+        op=op,
+        dtypes=tuple(dtypes.items()),
+        said=said,
+        shapes=tuple((name, shapes.get(name)) for name in op.inputs),
+        scalars=tuple(scalars.items()),
+        key=key,
+        bytes=sum(math.prod(shape) * DTYPES[dtypes[name]] for name, shape in shapes.items()),
+        values=values,
+    )
+
+
+class _Shapes:
+    """Shapes and the numbers that follow from them, until nothing more follows."""
+
+    def __init__(self, op: OpSpec, extents: Any, values: dict[str, int], absent: set[str]) -> None:
+        self._op = op
+        self._extents: tuple[int, ...] = tuple(extents)
+        self._values = values
+        self._names = [rule.tensor for rule in op.dtypes if rule.tensor not in absent]
+
+    def found(self) -> dict[str, tuple[int, ...]]:
+        """Tensor -> shape.
+
+        Raises:
+            NoCase: that of an argument does not follow.
+        """
+        shapes: dict[str, tuple[int, ...]] = {}
+        known = -1
+        while known < len(self._values):
+            known = len(self._values)
+            for name in self._names:
+                if name not in shapes and (shape := self._shape(name)) is not None:
+                    shapes[name] = shape
+                    self._values |= dict(_questions(name, shape))
+            for name, expression in self._op.let:
+                value = self._number(expression)
+                if value is not None:
+                    self._values[name] = value
+        lacking = [name for name in self._op.inputs if name in self._names and name not in shapes]
+        if lacking:
+            raise NoCase(f"the shape of `{lacking[0]}` does not follow from `shapes` and the sizes")
+        return shapes
+
+    def _shape(self, name: str) -> tuple[int, ...] | None:
+        rule = self._op.shape(name)
+        if rule is None:
+            return None
+        shape: list[int] = []
+        for dim in rule.dims:
+            if dim is None:
+                shape += self._extents
+                continue
+            value = self._number(dim)
+            if value is None:
+                return None
+            shape.append(value)
+        return tuple(shape)
+
+    def _number(self, expression: Any) -> int | None:
+        try:
+            return int(expression.evaluate(self._values))
+        except KeyError:
+            return None
+        except EvaluationError as error:
+            raise NoCase(f"`{expression}`: {error}") from error
+
+
+def _questions(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+    """What a contiguous tensor of that shape answers."""
+    rank = len(shape)
+    yield f"numel({name})", math.prod(shape)
+    yield f"dim({name})", rank
+    for axis, size in enumerate(shape):
+        stride = math.prod(max(extent, 1) for extent in shape[axis + 1 :])
+        for written in (axis, axis - rank):
+            yield f"size({name}, {written})", size
+            yield f"stride({name}, {written})", stride
+
+
+def _scalars(
+    op: OpSpec, said: Mapping[str, Any]
+) -> Iterator[tuple[str, bool | int | float | None]]:
+    for argument in op.schema.arguments:
+        if argument.type.is_tensor:
+            continue
+        value = said.get(argument.name)
+        if value is None and isinstance(argument.default, Default):
+            default = argument.default.value
+            value = default if isinstance(default, (bool, int, float)) else None
+            if value is None and default is not None:
+                raise NoCase(f"`{argument.name}` is `{default}`, which no case can say")
+        elif value is None:
+            raise NoCase(f"nothing says what `{argument.name}` is; name it in `tune`")
+        yield argument.name, value
+
+
+def _extent(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,128 @@
+"""The devices of the user's interpreter, asked in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from kbuild.config.suggest import listed
+from kbuild.errors import ToolchainError, UsageError
+from kbuild.run import Runner
+
+PROGRAM = "kbuild.tune.probes"
+ALL = "all"
+CPU = "cpu"
+"""The processor: only tests tune for it."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device."""
+
+    id: str
+    """`cuda:0`, also for AMD's, as Torch calls them."""
+    name: str
+    arch: str
+    sm_count: int
+    driver: str = ""
+
+    @property
+    def backend(self) -> str:
+        """The backend whose variants run on it."""
+        return "rocm" if self.arch.startswith("gfx") else CPU if self.id == CPU else "cuda"
+
+    @property
+    def capability(self) -> str:
+        """The arch as `build.toml` writes it: `9.0`, `gfx942`."""
+        number = self.arch.removeprefix("sm_")
+        return self.arch if number == self.arch else f"{number[:-1]}.{number[-1]}"
+
+    @property
+    def model(self) -> tuple[str, str]:
+        """What devices have in common that share a table."""
+        return self.name, self.arch
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the interpreter's Torch sees."""
+
+    torch: str
+    devices: tuple[Device, ...]
+
+    def chosen(self, wanted: Sequence[str]) -> tuple[Device, ...]:
+        """The devices with these names; `all` means every GPU; the first GPU when empty.
+
+        Raises:
+            ToolchainError: there is no GPU at all.
+            UsageError: one of them does not exist.
+        """
+        gpus = [device for device in self.devices if device.id != CPU]
+        if not gpus and CPU not in wanted:
+            words = f"Torch {self.torch} sees no GPU here; tuning measures on a real one"
+            hint = "run `kbuild tune` where the GPU is; --python names an interpreter whose Torch "
+            raise ToolchainError(words, hint=f"{hint}is built for it")
+        if ALL in wanted:
+            return tuple(gpus)
+        by_id = {device.id: device for device in self.devices}
+        names = [_full(name) for name in wanted] or [gpus[0].id]
+        unknown = [name for name in names if name not in by_id]
+        if unknown:
+            known = [*(gpu.id for gpu in gpus), ALL]
+            raise UsageError(
+                f"there is no device `{unknown[0]}`", hint=f"there is: {listed(known)}"
+            )
+        return tuple(by_id[name] for name in dict.fromkeys(names))
+
+
+def ask(runner: Runner, python: Path) -> Found:
+    """The devices that an interpreter's Torch sees.
+
+    Raises:
+        ToolchainError: it has no Torch, or does not answer.
+    """
+    done = runner.run(command(python, "devices"), env=environment())
+    for line in done.output.splitlines():
+        said = parsed(line)
+        if "devices" in said:
+            return Found(said["torch"], tuple(Device(**one) for one in said["devices"]))
+        if "lacking" in said:
+            raise no_torch(python)
+    tail = "\n    ".join(done.output.strip().splitlines()[-4:])
+    raise ToolchainError(f"`{python}` does not say which devices there are:\n    {tail}")
+
+
+def no_torch(python: Path) -> ToolchainError:
+    """The interpreter cannot load the variant."""
+    hint = "--python names an interpreter that has Torch"
+    return ToolchainError(f"`{python}` has no Torch to run the kernel with", hint=hint)
+
+
+def command(python: Path, *arguments: str) -> tuple[str, ...]:
+    """The command that asks the programs of `probes`."""
+    return (str(python), str(files(PROGRAM)), *arguments)
+
+
+def environment() -> dict[str, str]:
+    """What the programs are started with."""
+    return os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def parsed(line: str) -> dict[str, Any]:
+    """The object that a line is; empty for any other line: kernels may print as well."""
+    if not line.startswith("{"):
+        return {}
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _full(name: str) -> str:
+    return f"cuda:{name}" if name.isdigit() else "cuda:0" if name == "cuda" else name

@@ -1,0 +1,172 @@
+"""What is measured: for one call, every candidate of one launch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kbuild.languages.description import CHOOSE, DescribedKernel, Description
+from kbuild.languages.shipped import runs
+from kbuild.languages.spec.values import Candidate, OpSpec, TuningCase
+from kbuild.languages.target import Target
+from kbuild.tune.cases import Case, NoCase
+from kbuild.tune.devices import Device
+from kbuild.tune.ordinary import cases_of
+
+
+@dataclass(frozen=True)
+class Work:
+    """One op of a variant, and the calls of it that are measured."""
+
+    kernel: DescribedKernel
+    op: OpSpec
+    first: int
+    """The number that the control op gives to the op's first launch."""
+    cases: tuple[Case, ...]
+    left_out: tuple[tuple[TuningCase, str], ...] = ()
+    """Calls that cannot be made, with the reason."""
+
+    def control(self, launch: int) -> int:
+        """The control op's number of a launch."""
+        return self.first + launch
+
+
+@dataclass(frozen=True)
+class Job:
+    """A race between the candidates of one launch."""
+
+    work: Work
+    case: Case
+    launch: int
+    candidates: tuple[int, ...]
+    """In the section's order, so that the first that runs is the default."""
+    fixed: tuple[tuple[int, int], ...] = ()
+    """Launches (by the control op's number) that run a certain candidate meanwhile."""
+    salt: str = ""
+    """Digest of the project's own functions that take part."""
+    rules: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def content(self) -> dict[str, Any]:
+        """The job as the probe takes it, without its name."""
+        tune = self.work.op.tune
+        facts = {"sizes": dict(self.case.said), "dtypes": dict(self.case.dtypes)}
+        return {
+            "op": self.work.op.name,
+            "choose": CHOOSE,
+            "launch": self.work.control(self.launch),
+            "fixed": [list(pair) for pair in self.fixed],
+            "candidates": list(self.candidates),
+            "arguments": self.case.arguments(),
+            "inputs": tune.inputs,
+            "reference": tune.reference,
+            "rtol": tune.rtol,
+            "atol": tune.atol,
+            "facts": facts,
+            "rules": dict(self.rules),
+        }
+
+    @property
+    def id(self) -> str:
+        """Its name in the journal: the same job has the same."""
+        text = json.dumps([self.content(), self.salt, self.work.kernel.name], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def candidate(self, index: int) -> Candidate:
+        """One of the launch's candidates."""
+        return self.work.op.launches[self.launch].candidates[index]
+
+
+def work_of(
+    description: Description, device: Device | None, only: Sequence[str], more: Mapping[str, Any]
+) -> tuple[Work, ...]:
+    """The ops of a variant with their calls.
+
+    Args:
+        description: what is in the variant.
+        device: where they are measured, since its multiprocessors may be asked about; None when
+            nothing is going to be.
+        only: names of ops; all when empty.
+        more: op -> cases that are measured instead of those of its `tune` table.
+    """
+    found = []
+    first = 0
+    for kernel in sorted(description.kernels, key=lambda kernel: kernel.name):
+        for op in kernel.ops():
+            start, first = first, first + len(op.launches)
+            if only and op.name not in only:
+                continue
+            if op.name in more:
+                op = replace(op, tune=replace(op.tune, cases=more[op.name]))  # noqa: PLW2901
+            count = device.sm_count if device is not None else 1
+            made = [cases_of(op, dtypes, count) for dtypes in op.dtype_sets()]
+            cases = tuple(case for some, _ in made for case in some)
+            left_out = dict.fromkeys(one for _, some in made for one in some)
+            found.append(Work(kernel, op, start, cases, tuple(left_out)))
+    return tuple(found)
+
+
+def jobs_of(  # noqa: PLR0917
+    work: Work,
+    launch: int,
+    device: Device,
+    winners: Mapping[tuple[Case, int], int],
+    salt: str = "",
+    rules: Mapping[str, float] | None = None,
+) -> Iterator[Job | tuple[TuningCase, str]]:
+    """The races for one launch of an op; for a call that has none, the reason.
+
+    Args:
+        work: the op and its calls.
+        launch: index into the op's launches; none for an index beyond.
+        device: where they are measured.
+        winners: what earlier launches run, by call and launch.
+        salt: see `Job`.
+        rules: how long is measured.
+    """
+    if launch >= len(work.op.launches):
+        return
+    candidates = work.op.launches[launch].candidates
+    for case in work.cases:
+        try:
+            if not case.launches(launch):
+                continue
+            fitting = tuple(
+                index
+                for index, one in enumerate(candidates)
+                if is_made_for(one, device.arch) and case.holds(launch, index)
+            )
+        except NoCase as reason:
+            yield case.said, str(reason)
+            continue
+        if not fitting:
+            yield case.said, f"no candidate of launch {launch} is made for it"
+            continue
+        fixed = [
+            (work.control(earlier), winners[case, earlier])
+            for earlier in range(launch)
+            if (case, earlier) in winners
+        ]
+        yield Job(work, case, launch, fitting, tuple(fixed), salt, rules or {})
+
+
+def is_made_for(candidate: Candidate, arch: str) -> bool:
+    """True when images of the candidate may run on devices of that arch."""
+    return not candidate.archs or any(runs(_target(one), arch) for one in candidate.archs)
+
+
+def _target(arch: str) -> Target:
+    number = arch.replace(".", "")
+    return Target.parse(arch if arch.startswith("gfx") else f"sm_{number}")
+
+
+def salt_of(op: OpSpec, root: Path) -> str:
+    """A digest of the project's modules that make inputs and compute what is expected."""
+    found = hashlib.sha256()
+    for written in (op.tune.inputs, op.tune.reference):
+        file = root / f"{written.partition(':')[0].replace('.', '/')}.py"
+        found.update(file.read_bytes() if written and file.is_file() else b"")
+    return found.hexdigest()[:16]

@@ -1,0 +1,106 @@
+"""Inputs that are made up, and results that are compared."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+torch: Any = importlib.import_module("torch")
+
+RTOL = {
+    "float64": 1e-7,
+    "float32": 1e-3,
+    "float16": 1e-2,
+    "bfloat16": 2e-2,
+    "float8_e4m3fn": 0.13,
+    "float8_e5m2": 0.26,
+}
+"""dtype -> how far a result may be from the expected one, relative to it; integers not at all.
+float32 leaves room for products in TF32."""
+_INTEGERS = 8
+"""Integers are made up below this."""
+
+
+def made_up(arguments: Sequence[Mapping[str, Any]], device: str) -> list[Any]:
+    """The arguments' values, the same each time: normally distributed floats, small integers.
+
+    Args:
+        arguments: see `kbuild.tune.cases.Case.arguments`.
+        device: where they are.
+    """
+    generator = torch.Generator(device=device).manual_seed(0)
+    return [_value(argument, generator, device) for argument in arguments]
+
+
+def _value(argument: Mapping[str, Any], generator: Any, device: str) -> Any:
+    if "shape" not in argument:
+        return argument["value"]
+    shape = argument["shape"]
+    if shape is None:
+        return None
+    dtype = getattr(torch, argument["dtype"])
+    if dtype.is_floating_point:
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        made = torch.randn(shape, generator=generator, device=device, dtype=wide)
+    else:
+        most = 2 if dtype == torch.bool else _INTEGERS
+        made = torch.randint(most, shape, generator=generator, device=device)
+    return made.to(dtype)
+
+
+def copies(values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The values, with tensors that are written to copied."""
+    return [
+        value.clone() if argument.get("writes") and value is not None else value
+        for value, argument in zip(values, arguments, strict=True)
+    ]
+
+
+def results(
+    returned: Any, values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]
+) -> list[Any]:
+    """What a call gave: results, then the tensors that it wrote to."""
+    given = list(returned) if isinstance(returned, (list, tuple)) else [returned]
+    written = [value for value, one in zip(values, arguments, strict=True) if one.get("writes")]
+    return [one for one in (*given, *written) if one is not None]
+
+
+def difference(
+    found: Sequence[Any], expected: Sequence[Any], rtol: float | None, atol: float | None
+) -> str:
+    """What is wrong with results, in words; empty when nothing is."""
+    if len(found) != len(expected):
+        return f"{len(found)} results, {len(expected)} were expected"
+    for index, (one, other) in enumerate(zip(found, expected, strict=True)):
+        words = _differs(one, other, rtol, atol)
+        if words:
+            return words if len(found) == 1 else f"result {index}: {words}"
+    return ""
+
+
+def _differs(found: Any, expected: Any, rtol: float | None, atol: float | None) -> str:
+    if found.shape != expected.shape:
+        return f"the shape is {tuple(found.shape)}, {tuple(expected.shape)} was expected"
+    if not found.is_floating_point():
+        count = int((found != expected).sum())
+        return f"{count} of {found.numel()} values differ" if count else ""
+    wide = torch.float64 if found.dtype == torch.float64 else torch.float32
+    one, other = found.to(wide), expected.to(wide)
+    if rtol is None:
+        rtol = RTOL[str(found.dtype).removeprefix("torch.")]
+    if atol is None:
+        atol = rtol * _magnitude(other)
+    wrong = ~torch.isclose(one, other, rtol=rtol, atol=atol, equal_nan=True)
+    count = int(wrong.sum())
+    if not count:
+        return ""
+    most = float((one - other)[wrong].abs().nan_to_num(nan=math.inf).max())
+    return f"{count} of {found.numel()} values differ, by up to {most:.3g}"
+
+
+def _magnitude(values: Any) -> float:
+    """The root mean square of the finite values."""
+    finite = values[torch.isfinite(values)]
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0

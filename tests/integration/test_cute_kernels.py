@@ -1,0 +1,157 @@
+"""A kernel in CuTe DSL from `build.toml` to a loaded op, without a GPU. Fetches 110 MB."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from dsl_bench import loaded
+from elftools.elf.elffile import ELFFile
+from integration_bench import ROOT, Bench
+
+from kbuild.checks.readers.devicecode import read_device_code
+from kbuild.errors import ToolchainError
+from kbuild.run import LocalRunner
+from kbuild.toolchains.wheels.index import Index
+from kbuild.toolchains.wheels.settings import pip_settings
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.compile,
+    pytest.mark.torch,
+    pytest.mark.usefixtures("need_torch"),
+]
+VARIANT = "torch-stable-abi211-cu130-x86_64-linux"
+BUILD = ("--driver", "local", "--variant", VARIANT, "--arch", "9.0")
+LICENCE = "nvidia-cutlass-dsl"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where CuTe DSL is installed, once for all tests."""
+    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
+        pytest.skip("CuTe DSL compiles on x86_64 Linux")
+    given = os.environ.get("KBUILD_CACHE_DIR")
+    own = (Path(given) if given else Path.home() / ".cache" / "kbuild") / "store"
+    if any(own.glob("cute-4.8.1-*")):
+        return own
+    try:
+        with Index(pip_settings(LocalRunner())) as index:
+            index.files("nvidia-cutlass-dsl")
+    except ToolchainError as error:
+        pytest.skip(f"the package index is out of reach: {error.message}")
+    return tmp_path_factory.mktemp("store")
+
+
+def bench_in(folder: Path, store: Path) -> Bench:
+    """The example in a folder, and a cache of its own, but for the store."""
+    left = shutil.ignore_patterns("build", ".kbuild", "__pycache__", "flake.nix")
+    shutil.copytree(ROOT / "examples" / "add-cute", folder / "project", ignore=left)
+    (folder / "cache").mkdir()
+    (folder / "cache" / "store").symlink_to(store)
+    bench = Bench(folder / "project", folder / "cache")
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "add")):
+        bench.git(*arguments)
+    return bench
+
+
+@pytest.fixture(scope="module")
+def bench(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    made = bench_in(tmp_path_factory.mktemp("add"), store)
+    made.built(*BUILD)
+    return made
+
+
+def extension(bench: Bench) -> Path:
+    (found,) = (bench.root / "build" / VARIANT).glob("*.abi3.so")
+    return found
+
+
+def test_what_is_in_the_variant(bench: Bench) -> None:
+    metadata = json.loads((bench.root / "build" / VARIANT / "metadata.json").read_text())
+    assert metadata["backend"] == {"type": "cuda", "archs": ["9.0a"]}
+    versions = metadata["provenance"]["kernel-builder"]["toolchain"]["versions"]
+    assert versions["nvidia-cutlass-dsl"] == "4.8.1"
+    assert versions[f"license {LICENCE}"] == "the static runtime of nvidia-cutlass-dsl 4.8.1"
+    images = read_device_code(extension(bench)).images
+    assert {(image.arch, image.kind) for image in images} == {("9.0a", "machine")}
+    assert len(images) == 2 * 2 * 3  # ops, aligned and plain, dtypes
+    with extension(bench).open("rb") as file:
+        tags = ELFFile(file).get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+        needed = {tag.needed for tag in tags}
+    assert {name for name in needed if "cu" in name or "tvm" in name} == {"libcudart.so.13"}
+    assert extension(bench).stat().st_size < 5_000_000
+
+
+def test_nothing_is_exported_and_no_paths_are_inside(bench: Bench) -> None:
+    done = subprocess.run(  # noqa: TID251
+        ("nm", "-D", "--defined-only", str(extension(bench))),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = {line.split()[-1] for line in done.stdout.splitlines()}
+    foreign = ("_cu", "cu", "__tvm", "__cute", "TVM", "Cute")
+    assert not [name for name in names if name.startswith(foreign)]
+    data = extension(bench).read_bytes()
+    for word in (str(bench.root), str(bench.cache), "site-packages", "nvidia_cutlass_dsl"):
+        assert word.encode() not in data, word
+
+
+def test_every_check_is_content(bench: Bench) -> None:
+    done = bench.kbuild("check-builds", "--strict", "--skip", "manylinux", "--json")
+    (target,) = json.loads(done.stdout)["targets"]
+    found = [finding for built in target["outputs"] for finding in built["findings"]]
+    assert [finding for finding in found if finding["severity"] != "info"] == []
+
+
+def test_it_loads_without_the_dsl(bench: Bench) -> None:
+    code = """
+for name in ("cutlass", "tvm_ffi"):
+    assert name not in sys.modules
+    sys.modules[name] = None
+x = torch.empty(3, 5, device="meta", dtype=torch.bfloat16)
+assert kernel.add(x, x, alpha=2.0).shape == (3, 5)
+out = torch.empty(5, 3, device="meta", dtype=torch.bfloat16).t()
+assert kernel.add(x, x, out=out) is out
+compiled = torch.compile(lambda a: kernel.add(a, a) + 1, fullgraph=True, backend="aot_eager")
+assert compiled(x).dtype == torch.bfloat16
+for bad in (torch.ones(4), torch.ones(4, dtype=torch.int8)):
+    try:
+        kernel.add(bad, bad)
+    except (RuntimeError, NotImplementedError) as error:
+        print(str(error).splitlines()[0])
+"""
+    said = bench.python(loaded(str(bench.root / "build" / VARIANT), code))
+    assert len(said.strip().splitlines()) == 2
+
+
+def test_an_unchanged_project_compiles_nothing(bench: Bench) -> None:
+    before = extension(bench).stat()
+    assert bench.build(*BUILD)[VARIANT]["status"] == "up-to-date"
+    assert extension(bench).stat() == before
+
+
+def test_the_same_bytes_in_another_folder(bench: Bench, store: Path, tmp_path: Path) -> None:
+    other = bench_in(tmp_path, store)
+    other.built(*BUILD)
+    assert extension(other).read_bytes() == extension(bench).read_bytes()
+
+
+def test_publishing_asks_for_the_licence(bench: Bench, tmp_path: Path) -> None:
+    command = ("publish", "--to", str(tmp_path / "mirror"), "--allow-dirty", "--allow-noncompliant")
+    refused = bench.run(*command, env={"KBUILD_ACCEPT_LICENSE": ""})
+    assert refused.returncode != 0
+    assert "--accept-license nvidia-cutlass-dsl" in refused.stderr
+    bench.kbuild(*command, "--accept-license", LICENCE, env={"KBUILD_ACCEPT_LICENSE": ""})
+    assert (tmp_path / "mirror").is_dir()
+
+
+def test_the_card_says_what_is_linked_in(bench: Bench) -> None:
+    card = (bench.root / "build" / "CARD.md").read_text()
+    assert "**Others' code is linked in.**" in card

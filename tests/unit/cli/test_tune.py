@@ -1,0 +1,310 @@
+"""`kbuild tune`, from the command line to the table, on ops that run on the processor."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tunable import SECTION, TWO, calls, write_variant
+
+pytestmark = pytest.mark.torch
+TABLE = "tuned/cpu.json"
+
+
+@pytest.fixture
+def tune(kbuild, here):
+    """`tune("--op", "x")` of the variant in `here/build/v`; the project is `here`."""
+
+    def run(*argv: str):
+        given = ("--variant", "build/v", "--device", "cpu", "--python", sys.executable)
+        return kbuild("tune", *given, *argv)
+
+    return run
+
+
+@pytest.fixture
+def variant(here):
+    return write_variant(here / "build" / "v")
+
+
+def rows(here) -> list[dict]:
+    return json.loads((here / TABLE).read_text())["rows"]
+
+
+class TestOneLaunch:
+    def test_the_whole_way(self, tune, here, variant):
+        answer = tune()
+        assert answer.code == 0, answer.err
+        found = rows(here)
+        assert [(row["op"], row["launch"], row["key"]) for row in found] == [
+            ("scale", 0, [16]),
+            ("scale", 0, [64]),
+        ]
+        for row in found:
+            assert row["constants"] == {"HOW": "fast"}
+            assert row["dtypes"] == {"x": "float32", "out": "float32"}
+            assert 500 <= row["us"] < row["default_us"]
+            assert row["default_us"] >= 3000
+        head = json.loads((here / TABLE).read_text())
+        assert (head["device"], head["arch"]) == ("CPU", "cpu")
+        assert {"kbuild", "torch", "triton"} <= head["versions"].keys()
+        # What is excluded, and why; what is not meant for the call or the device is not tried.
+        assert (
+            '{ HOW = "wrong" }: wrong results: 16 of 16 values differ, by up to 1 (and for 1 more)'
+            in answer.err
+        )
+        assert "RuntimeError: needs 300000 bytes of shared memory" in answer.err
+        assert {line.split()[1] for line in calls(variant)} == {"slow", "fast", "wrong", "large"}
+        assert "compared with those of its default candidate alone" in answer.err
+        assert '{ HOW = "fast" }' in answer.out
+        assert answer.out.splitlines()[0].split()[:4] == ["op", "launch", "dtypes", "key"]
+
+        # What was measured is not measured again.
+        again = tune("--json")
+        assert calls(variant) == []
+        assert [one["us"] for one in again.json["devices"][0]["results"]] == [
+            row["us"] for row in found
+        ]
+        assert rows(here) == found
+
+    def test_a_reference(self, tune, here):
+        write_variant(
+            here / "build" / "v", SECTION.replace("tune = {", 'tune = { reference = "right:scale",')
+        )
+        (here / "right.py").write_text("def scale(x, by):\n    return x * by + 1\n")
+        answer = tune("--json")
+        assert [row["constants"] for row in rows(here)] == [{"HOW": "wrong"}] * 2
+        kinds = {
+            (one["kind"], one["candidate"])
+            for one in answer.json["devices"][0]["results"][0]["excluded"]
+        }
+        assert ("wrong", '{ HOW = "slow" }') in kinds
+        assert "default candidate alone" not in answer.err
+
+        (here / "right.py").write_text("def scale(x, by):\n    return x * by\n")
+        assert tune().code == 0
+        assert [row["constants"] for row in rows(here)] == [{"HOW": "fast"}] * 2
+
+    def test_inputs_of_the_project(self, tune, here):
+        text = SECTION.replace(
+            "tune = {", 'tune = { reference = "own:expected", inputs = "own:make",'
+        )
+        write_variant(here / "build" / "v", text)
+        (here / "own.py").write_text(
+            "import torch\n"
+            "def make(sizes, dtypes, device):\n"
+            "    return {'x': torch.full((sizes['N'],), 3.0, device=device)}\n"
+            "def expected(x, by):\n"
+            "    assert bool((x == 3).all()), 'other inputs'\n"
+            "    return x * by\n"
+        )
+        assert tune().code == 0
+        assert [row["constants"] for row in rows(here)] == [{"HOW": "fast"}] * 2
+
+    def test_a_reference_that_fails(self, tune, here):
+        text = SECTION.replace("tune = {", 'tune = { reference = "lacking:f",')
+        write_variant(here / "build" / "v", text)
+        answer = tune()
+        assert answer.code == 0
+        assert "not measured: ModuleNotFoundError: No module named 'lacking'" in answer.err
+        assert not (here / TABLE).exists()
+
+    def test_a_candidate_that_ends_the_process(self, tune, here):
+        text = SECTION.replace('{ HOW = "wrong" }', '{ HOW = "crash" }').replace("16, 64", "16")
+        write_variant(here / "build" / "v", text)
+        answer = tune()
+        assert answer.code == 0, answer.err
+        assert (
+            '{ HOW = "crash" }: does not run: it ended the process with exit code 7' in answer.err
+        )
+        (row,) = rows(here)
+        assert row["constants"] == {"HOW": "fast"}
+
+    def test_a_budget_that_is_too_short_and_going_on(self, tune, here, variant, monkeypatch):
+        text = SECTION.replace("16, 64", ", ".join(map(str, range(1, 40))))
+        write_variant(here / "build" / "v", text)
+        first = tune("--budget", "4s")
+        assert first.code == 9
+        assert "run the same command again" in first.err
+        some = rows(here) if (here / TABLE).exists() else []
+        assert len(some) < 39
+
+    def test_shapes_of_a_file(self, tune, here, variant):
+        (here / "s.toml").write_text("scale = [{ N = 5 }]\n")
+        assert tune("--shapes", "s.toml").code == 0
+        assert [row["key"] for row in rows(here)] == [[5]]
+
+    @pytest.mark.parametrize(
+        ("name", "text", "words"),
+        [
+            ("s.toml", "scal = [{ N = 5 }]", "there is no op `scal`"),
+            ("s.json", '{"scale": [{"N": -5}]}', "scale.cases[0].N: `-5` is not a size"),
+            ("s.json", '{"scale": 5}', "must be a list of cases"),
+            ("s.json", "[", "s.json: "),
+            ("s.json", "[]", "is no table of ops"),
+        ],
+    )
+    def test_shapes_that_are_wrong(self, tune, here, variant, name, text, words):
+        (here / name).write_text(text)
+        answer = tune("--shapes", name)
+        assert answer.code == 3
+        assert words in answer.err
+
+
+class TestSeveralLaunches:
+    def test_one_launch_after_the_other(self, tune, here):
+        folder = write_variant(here / "build" / "v", SECTION + TWO)
+        assert tune("--op", "both").code == 0
+        found = {(row["launch"], row["dtypes"]["x"]): row["constants"]["HOW"] for row in rows(here)}
+        assert found == {
+            (launch, dtype): "fast" for launch in (0, 1) for dtype in ("float32", "float16")
+        }
+        # While the second is tuned, the first runs its winner: never slow with slow.
+        lines = calls(folder)
+        pairs = list(zip(lines[::2], lines[1::2], strict=True))
+        assert ("1 slow", "2 fast") in pairs
+        assert ("1 fast", "2 slow") in pairs
+        assert ("1 slow", "2 slow") not in pairs
+
+
+class TestResuming:
+    def test_after_kill_9(self, tune, here):
+        sizes = ", ".join(map(str, range(1, 9)))
+        folder = write_variant(here / "build" / "v", SECTION.replace("16, 64", sizes))
+        argv = (sys.executable, "-m", "kbuild", "tune", "--variant", "build/v", "--device", "cpu")
+        with subprocess.Popen(  # noqa: TID251
+            (*argv, "--python", sys.executable), cwd=here, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            journals = here / ".kbuild" / "tune"
+            until = time.monotonic() + 120
+            while time.monotonic() < until and process.poll() is None:
+                if any('"done"' in file.read_text() for file in journals.glob("*.jsonl")):
+                    break
+                time.sleep(0.02)
+            os.kill(process.pid, signal.SIGKILL)
+        (journal,) = journals.glob("*.jsonl")
+        done = journal.read_text().count('"done"')
+        assert 1 <= done < 8
+        with journal.open("a") as file:
+            file.write('{"done": "cut o')
+        time.sleep(0.5)  # the probe ends when it cannot say anything
+        calls(folder)
+        answer = tune("--json")
+        assert answer.code == 0, answer.err
+        assert [row["key"] for row in rows(here)] == [[n] for n in range(1, 9)]
+        assert journal.read_text().count('"done"') == 8 + 1
+
+
+class TestRefused:
+    def test_no_gpu(self, kbuild, here, variant):
+        answer = kbuild("tune", "--variant", "build/v", "--python", sys.executable)
+        assert answer.code == 4
+        assert "sees no GPU here" in answer.err
+        assert "--python" in answer.err
+
+    def test_no_such_device(self, tune, variant):
+        assert "there is no device `cuda:9`" in tune("--device", "9").err
+
+    def test_a_variant_of_users(self, tune, here):
+        folder = write_variant(here / "build" / "v")
+        (folder / "aot.json").unlink()
+        answer = tune()
+        assert answer.code == 2
+        assert "`v` cannot be tuned: it has no `aot.json`" in answer.err
+        assert "--keep-all" in answer.err
+
+    def test_a_description_that_is_broken(self, tune, variant):
+        (variant / "aot.json").write_text('{"format": 9}')
+        assert "this kbuild reads 1" in tune().err
+
+    def test_a_variant_that_cannot_be_loaded(self, tune, variant):
+        (variant / "__init__.py").write_text("raise RuntimeError('no')\n")
+        answer = tune()
+        assert answer.code == 4
+        assert "`v` cannot be loaded: RuntimeError: no" in answer.err
+
+    def test_an_op_that_is_none(self, tune, variant):
+        answer = tune("--op", "scal")
+        assert answer.code == 2
+        assert "did you mean `scale`?" in answer.err
+
+    def test_a_budget_that_is_none(self, tune, variant):
+        assert "--budget: `x` is not a duration" in tune("--budget", "x").err
+
+    def test_a_python_without_torch(self, kbuild, here, variant, tmp_path):
+        import venv
+
+        venv.create(tmp_path / "bare", with_pip=False)
+        python = tmp_path / "bare" / "bin" / "python"
+        answer = kbuild("tune", "--variant", "build/v", "--device", "cpu", "--python", str(python))
+        assert answer.code == 4
+        assert "has no Torch" in answer.err
+
+
+class TestDryRun:
+    def test_what_would_be_measured(self, kbuild, here, variant):
+        answer = kbuild("tune", "--variant", "build/v", "--dry-run")
+        assert answer.code == 0
+        assert "scale N=16 float32" in answer.out
+        assert "2 calls, 12 candidates" in answer.err
+        assert not (here / "tuned").exists()
+        assert not (here / ".kbuild").exists()
+        answer = kbuild("tune", "--variant", "build/v", "--dry-run", "--json")
+        assert len(answer.json["measurements"]) == 2
+
+
+class TestBuilding:
+    @pytest.fixture
+    def variant(self, demo):
+        """A built variant of `demo`."""
+        folder = demo / "build" / "torch-cuda"
+        folder.mkdir(parents=True)
+        metadata = {
+            "name": "demo",
+            "id": "_demo_cuda_1a2b3c4",
+            "version": 1,
+            "license": "MIT",
+            "python-depends": [],
+            "backend": {"type": "cuda"},
+        }
+        (folder / "metadata.json").write_text(json.dumps(metadata))
+        return folder
+
+    def test_variants_for_tuning_are_not_published(self, kbuild, demo):
+        answer = kbuild("build-and-upload", "demo", "--keep-all")
+        assert answer.code == 2
+        assert "is for `kbuild tune`, and is not published" in answer.err
+
+    def test_not_by_upload_either(self, variant):
+        from kbuild.hub.candidate import candidate_of
+
+        (variant / "aot.json").write_text("{}")
+        words = [reason.words for reason in candidate_of(variant).reasons]
+        assert "it is for `kbuild tune`, with every candidate in it" in words
+
+    def test_they_are_built_here(self, kbuild, demo):
+        answer = kbuild("build", "demo", "--keep-all", "--driver", "nix")
+        assert answer.code == 2
+        assert "--keep-all" in answer.err
+
+
+def test_a_build_of_the_same_images_goes_on(tune, here, variant):
+    """What is built again after a table was written has another namespace, but the same times."""
+    data = json.loads((variant / "aot.json").read_text())
+    (variant / "aot.json").write_text(json.dumps({**data, "images": "1" * 64}))
+    assert tune().code == 0
+    calls(variant)
+    code = (variant / "__init__.py").read_text()
+    (variant / "__init__.py").write_text(code.replace("_tunable_cpu_1", "_tunable_cpu_2"))
+    again = {**data, "images": "1" * 64, "namespace": "_tunable_cpu_2"}
+    (variant / "aot.json").write_text(json.dumps(again))
+    assert tune().code == 0
+    assert calls(variant) == []
+    (variant / "aot.json").write_text(json.dumps({**again, "images": "2" * 64}))
+    assert tune("--op", "scale").code == 0
+    assert calls(variant) != []
