@@ -1,8 +1,8 @@
 """The product of two matrices, in TileLang.
 
 Blocks of `block_M` x `block_N` elements of the result are computed from slices of `block_K`, of
-which `num_stages` are on their way at a time. Neighbouring blocks run together, in panels of `panel`
-rows, so that what they read is still in the cache.
+which `num_stages` are on their way at a time. Neighbouring blocks run together, in panels of
+`panel` rows, so that what they read is still in the cache.
 """
 
 import tilelang

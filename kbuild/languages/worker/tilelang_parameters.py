@@ -85,8 +85,8 @@ class Parameters:
         wanted = self._function.arguments
         if len(program.params) != len(wanted):
             raise RefusalError(
-                f"`{self._function.name}` has {len(program.params)} parameters when it is compiled, "
-                f"and its source says {len(wanted)}: {', '.join(wanted)}",
+                f"`{self._function.name}` has {len(program.params)} parameters when it is "
+                f"compiled, and its source says {len(wanted)}: {', '.join(wanted)}",
                 hint="return each tensor of `T.empty` by the name that it was given",
             )
         tensors, scalars = {}, {}

@@ -134,7 +134,8 @@ class TestRequests:
         _, asked = requests()[0]
         json.dumps(asked)
         assert asked["arguments"][0] == {
-            "name": "x", "kind": "tensor", "dtype": "float16", "dims": ["M", "N"], "contiguous": True
+            "name": "x", "kind": "tensor", "dtype": "float16", "dims": ["M", "N"],
+            "contiguous": True,
         }  # fmt: skip
         assert asked["arguments"][1]["dims"] is None
         assert asked["arguments"][2] == {"name": "alpha", "kind": "float"}
