@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from kbuild.languages.expand import expand
 from kbuild.languages.image import Image
 from kbuild.languages.spec.arguments import Bound, KernelParameter
+from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import Candidate, OpSpec
 from kbuild.languages.target import Target
 from kbuild.languages.unit import Unit
@@ -43,6 +44,8 @@ class Function:
     """Constants that the kernel computes itself, by `@triton.heuristics`."""
     notes: tuple[str, ...] = ()
     """What of the kernel's own words was not followed, one sentence each."""
+    facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What else a language's worker says, for its `complete`."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,19 @@ class Language:
     ) -> tuple[Unit, ...]:
         """See `kbuild.languages.expand`."""
         return expand(op, targets, candidates)
+
+    def complete(
+        self, op: OpSpec, functions: Mapping[str, Function], place: Place
+    ) -> OpSpec | None:
+        """The op with what its kernel functions say themselves; None after an error.
+
+        Args:
+            op: as the section has it.
+            functions: those of its sources, by name.
+            place: collects what is wrong.
+        """
+        del functions, place
+        return op
 
     def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
         """What the worker is asked to compile; the image depends on nothing else of the unit.

@@ -31,5 +31,11 @@ def _function(data: Mapping[str, Any]) -> Function:
         for one in data["candidates"]
     )
     return Function(
-        data["name"], parameters, candidates, tuple(data["key"]), computed, tuple(data["notes"])
+        data["name"],
+        parameters,
+        candidates,
+        tuple(data["key"]),
+        computed,
+        tuple(data["notes"]),
+        data.get("facts", {}),
     )

@@ -108,5 +108,5 @@ def digest(value: Any) -> str:
 
 @cache
 def _worker() -> str:
-    files = sorted(_WORKER.glob("*.py"))
+    files = sorted(_WORKER.rglob("*.py"))
     return digest([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])[:16]

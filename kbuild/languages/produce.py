@@ -142,12 +142,15 @@ def _joined(
     issues += reading.issues
     functions = workshop.describe(kernel, root)
     place, found = Place(("kernel", kernel.name), issues), {}
-    for op in reading.ops:
+    language = LANGUAGES.get(kernel.language)
+    completed = (language.complete(op, functions, place) for op in reading.ops)
+    ops = tuple(op for op in completed if op is not None)
+    for op in ops:
         for index, launch in enumerate(op.launches):
             one = _join(op, launch, functions, place)
             if one is not None:
                 found[op.name, index] = one
-    return reading.ops, found
+    return ops, found
 
 
 def _join(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kbuild.languages.expression import Expression
 from kbuild.languages.spec.values import Candidate, Launch
 from kbuild.languages.tables import Table
 from kbuild.languages.target import Target
@@ -23,7 +24,7 @@ def shipped(  # noqa: PLR0917
     """The candidates that get an image for `target`, in the section's order.
 
     Those are the winners of tables whose devices run images of `target`, and the default ones: up
-    to and including the first that every call may use.
+    to and including the first that every call may use, and of several for the same calls the first.
 
     Args:
         launch: with its real candidates, also where they are the kernel's own.
@@ -61,10 +62,13 @@ def closest(arch: str, targets: Sequence[Target]) -> Target | None:
 
 
 def _defaults(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+    seen: list[Expression | None] = []
     for candidate in candidates:
-        yield candidate
+        if candidate.when not in seen:
+            yield candidate
         if candidate.when is None:
             return
+        seen.append(candidate.when)
 
 
 def runs(target: Target, arch: str) -> bool:

@@ -83,7 +83,7 @@ class Case:
 
 
 def make_case(
-    op: OpSpec, dtypes: Mapping[str, str], said: TuningCase, sm_count: int | None
+    op: OpSpec, dtypes: Mapping[str, str], said: TuningCase, answers: Mapping[str, int]
 ) -> Case:
     """The call that a case describes.
 
@@ -91,14 +91,13 @@ def make_case(
         op: the op.
         dtypes: one of `op.dtype_sets()`.
         said: a value for each dimension.
-        sm_count: multiprocessors of the device; None when that is not known.
+        answers: what expressions ask about the device, such as `sm_count()`, as far as it is known.
 
     Raises:
         NoCase: there is no such call: shapes that are not described, or a broken `require`.
     """
     values: dict[str, int] = {f"itemsize({name})": DTYPES[dtype] for name, dtype in dtypes.items()}
-    if sm_count is not None:
-        values["sm_count()"] = sm_count
+    values |= answers
     scalars = dict(_scalars(op, dict(said)))
     values |= {name: int(v) for name, v in dict(said).items() if isinstance(v, int)}
     values |= {name: int(v) for name, v in scalars.items() if isinstance(v, int)}
@@ -184,6 +183,7 @@ class _Shapes:
 def _questions(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
     """What a contiguous tensor of that shape answers."""
     rank = len(shape)
+    yield f"address({name})", 0  # the allocator's are divisible by all that is asked about
     yield f"numel({name})", math.prod(shape)
     yield f"dim({name})", rank
     for axis, size in enumerate(shape):

@@ -43,6 +43,15 @@ class Device:
         return self.arch if number == self.arch else f"{number[:-1]}.{number[-1]}"
 
     @property
+    def answers(self) -> dict[str, int]:
+        """What expressions ask about a device."""
+        number = self.arch.removeprefix("sm_")
+        return {
+            "sm_count()": self.sm_count,
+            "capability()": int(number) if number.isdigit() else 0,
+        }
+
+    @property
     def model(self) -> tuple[str, str]:
         """What devices have in common that share a table."""
         return self.name, self.arch

@@ -17,6 +17,9 @@ from kbuild.tune.cases import Case, NoCase
 from kbuild.tune.devices import Device
 from kbuild.tune.ordinary import cases_of
 
+_ANY = {"sm_count()": 1, "capability()": 0}
+"""What is said of a device when nothing is going to be measured."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -101,8 +104,8 @@ def work_of(
                 continue
             if op.name in more:
                 op = replace(op, tune=replace(op.tune, cases=more[op.name]))  # noqa: PLW2901
-            count = device.sm_count if device is not None else 1
-            made = [cases_of(op, dtypes, count) for dtypes in op.dtype_sets()]
+            answers = device.answers if device is not None else _ANY
+            made = [cases_of(op, dtypes, answers) for dtypes in op.dtype_sets()]
             cases = tuple(case for some, _ in made for case in some)
             left_out = dict.fromkeys(one for _, some in made for one in some)
             found.append(Work(kernel, op, start, cases, tuple(left_out)))

@@ -17,14 +17,14 @@ _EQUAL = range(4, 13, 2)
 
 
 def cases_of(
-    op: OpSpec, dtypes: Mapping[str, str], sm_count: int | None
+    op: OpSpec, dtypes: Mapping[str, str], answers: Mapping[str, int]
 ) -> tuple[list[Case], list[tuple[TuningCase, str]]]:
     """The calls to measure for one set of dtypes, and those that cannot be made, with reasons."""
     cases: list[Case] = []
     left_out: list[tuple[TuningCase, str]] = []
     for said in op.tune.cases or ordinary(op):
         try:
-            cases.append(make_case(op, dtypes, said, sm_count))
+            cases.append(make_case(op, dtypes, said, answers))
         except NoCase as reason:
             left_out.append((said, str(reason)))
     if op.tune.cases:

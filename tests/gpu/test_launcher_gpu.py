@@ -103,7 +103,8 @@ def test_a_graph(ops: Any, device: Any) -> None:
         ops._kbuild_preload()
         x = torch.randn(5000, device=device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Torch's own stream for captures belongs to the device of the first graph.
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
             y = ops.add(x, x)
             ops.scale_(y, 0.5, False)
             total = ops.total(y)

@@ -95,12 +95,12 @@ def write_adder(
     return bench
 
 
-def own_store() -> Path | None:
+def own_store(compiler: str = "triton-3.9.0") -> Path | None:
     """The store of this machine's kbuild, where it has the compiler already."""
     given = os.environ.get("KBUILD_CACHE_DIR")
     cache = Path(given) if given else Path.home() / ".cache" / "kbuild"
     store = cache / "store"
-    return store if any(store.glob("triton-3.9.0-*")) else None
+    return store if any(store.glob(f"{compiler}-*")) else None
 
 
 def loaded(variant: str, code: str) -> str:

@@ -28,6 +28,10 @@ class Dialect:
     """True when kernels are compiled for the host's processor, too."""
     structured: bool = False
     """True when kernels take tuples and tensor descriptors."""
+    also: tuple[str, ...] = ()
+    """Further distributions that `toolchain` has to pin."""
+    settled: tuple[str, ...] = ()
+    """Keys of a launch that the kernel says itself; it brings its candidates, too."""
     shaped: bool = False
     """True when kernels take whole tensors, whose sizes and strides images may assume things of;
     tuples as well."""
@@ -38,7 +42,13 @@ DIALECTS = {
     for dialect in (
         Dialect("triton", "triton", _TRITON, own_candidates=True, structured=True),
         Dialect(
-            "ninetoothed", "ninetoothed", ("num_warps", "num_stages"), False, own_candidates=True
+            "ninetoothed",
+            "ninetoothed",
+            ("num_warps", "num_stages"),
+            needs_grid=False,
+            own_candidates=True,
+            also=("triton",),
+            settled=("constants", "configs", "matrix", "grid", "divisible", "ones", "int64"),
         ),
         Dialect("cute", "nvidia-cutlass-dsl", needs_grid=False, shaped=True),
         Dialect(

@@ -89,10 +89,10 @@ def _batch_slice(rule: ShapeRule) -> str:
 
 def _let(op: OpSpec) -> Iterator[str]:
     """Only what shapes need: other names may ask for what fake tensors do not have."""
-    needed: set[str] = set()
-    dims = [dim for rule in op.shapes for dim in rule.dims if dim is not None]
-    for expression in (*dims, *(value for _, value in reversed(op.let))):
-        needed |= expression.names()
+    dims = (dim for rule in op.shapes for dim in rule.dims if dim is not None)
+    needed = {name for dim in dims for name in dim.names()}
+    for name, expression in reversed(op.let):
+        needed |= expression.names() if name in needed else set()
     for name, expression in op.let:
         if name in needed:
             yield f"{_local(name)} = {_python(op, expression)}"

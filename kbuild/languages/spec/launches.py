@@ -8,6 +8,7 @@ from typing import Any
 from kbuild.config.languages import LaunchKeys, LaunchSection, OpSection
 from kbuild.languages.expression import Expression
 from kbuild.languages.spec.candidates import (
+    AUTOTUNE,
     constant_names,
     is_autotuned,
     read_candidates,
@@ -51,7 +52,8 @@ def _launch(
     outer: Scope,
     place: Place,
 ) -> Launch:
-    is_open = is_autotuned(keys)
+    is_open = is_autotuned(keys) or bool(dialect.settled)
+    _judge_settled(keys, dialect, place)
     when = _when(keys, outer, place.at("when"))
     tuned = constant_names(keys, dialect)
     words = word_names(keys)
@@ -61,7 +63,8 @@ def _launch(
     keep = read_keep(keys.keep, candidates, dialect, scope, place.at("keep"))
     constants = read_constants(keys.constants, scope, place.at("constants"))
     words = [one.name for one in constants if one.expression is None and not _is_whole(one.value)]
-    scope = scope.inside(_new(keys.constants), place.at("constants"), words=words, is_open=is_open)
+    loose = is_open and not dialect.settled
+    scope = scope.inside(_new(keys.constants), place.at("constants"), words=words, is_open=loose)
     for name in keys.args.keys() & {*tuned, *keys.constants}:
         place.at("args", name).error(f"`{name}` is a constant as well", "keep one of the two")
     return Launch(
@@ -78,6 +81,14 @@ def _launch(
         when=when,
         keep=keep if is_open else (),
     )
+
+
+def _judge_settled(keys: LaunchKeys, dialect: Dialect, place: Place) -> None:
+    for key in dialect.settled:
+        value = getattr(keys, key)
+        if value not in (LaunchKeys.model_fields[key].default, AUTOTUNE):
+            message = f"`{dialect.name}` kernels say that themselves"
+            place.at(key).error(message, "remove it here; change the kernel's source")
 
 
 def _when(keys: OpSection | LaunchSection, scope: Scope, place: Place) -> Expression | None:

@@ -120,7 +120,7 @@ class Scope:
 
     def condition(self, text: str, place: Place) -> Expression | None:
         """Read a predicate; None after an error at `place`."""
-        if self.kinds.get(text.strip()) == "bool":
+        if self._is_true_or_false(text.strip()):
             return self.expression(text, place)
         try:
             found = parse_condition(text)
@@ -131,7 +131,12 @@ class Scope:
 
     def is_condition(self, expression: Expression) -> bool:
         """True when its value is 0 or 1, as that of a boolean argument is."""
-        return expression.is_condition or self.kinds.get(expression.text.strip()) == "bool"
+        return expression.is_condition or self._is_true_or_false(expression.text.strip())
+
+    def _is_true_or_false(self, name: str) -> bool:
+        """Whether it names a boolean argument, or a condition of `let`."""
+        meant = self.let.get(name)
+        return self.is_condition(meant) if meant else self.kinds.get(name) == "bool"
 
     def _known(self, found: Expression, place: Place) -> bool:
         fine = True

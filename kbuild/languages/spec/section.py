@@ -70,10 +70,19 @@ def _toolchain(value: Any, dialect: Dialect | None, place: Place) -> tuple[str, 
             spot.error(f"`{pin}` is not an exact version", "e.g. `triton==3.9.0`")
         else:
             names.append(match["name"].lower().replace("_", "-"))
-    if dialect is not None and len(names) == len(pins) and dialect.distribution not in names:
-        hint = f'pin it: `toolchain = "{dialect.distribution}==<version>"`'
-        where.error(f"does not say which version of `{dialect.distribution}` compiles this", hint)
+    wanted = (dialect.distribution, *dialect.also) if dialect is not None else ()
+    for name in wanted if len(names) == len(pins) else ():
+        if name not in names:
+            hint = _pinned(name, wanted)
+            where.error(f"does not say which version of `{name}` compiles this", hint)
     return tuple(str(pin) for pin in pins)
+
+
+def _pinned(name: str, wanted: Sequence[str]) -> str:
+    if len(wanted) == 1:
+        return f'pin it: `toolchain = "{name}==<version>"`'
+    pins = ", ".join(f'"{one}==<version>"' for one in wanted)
+    return f"pin both: `toolchain = [{pins}]`"
 
 
 def _ops(tables: Any, owner: Owner, place: Place) -> Iterator[OpSpec]:

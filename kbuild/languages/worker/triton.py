@@ -15,9 +15,9 @@ from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
 
 from kbuild.languages.worker import standin
 from kbuild.languages.worker.explain import explained
-from kbuild.languages.worker.functions import kernels
+from kbuild.languages.worker.functions import Kernel, kernels
 from kbuild.languages.worker.protocol import RefusalError
-from kbuild.languages.worker.sources import Shelf
+from kbuild.languages.worker.sources import Shelf, Sources
 from kbuild.languages.worker.specialised import Specialised
 
 _CACHE = "TRITON_CACHE_DIR"
@@ -36,13 +36,13 @@ class Compiler:
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
         sources = self._shelf.get(request)
-        found = kernels(sources.main(), sources.owns)
+        found = self._kernels(sources)
         return {"functions": [kernel.describe() for kernel in found.values()]}
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
         sources = self._shelf.get(request)
-        kernel = kernels(sources.main(), sources.owns).get(request["function"])
+        kernel = self._kernels(sources).get(request["function"])
         if kernel is None:
             raise RefusalError(f"there is no kernel function `{request['function']}`")
         said = io.StringIO()
@@ -53,12 +53,20 @@ class Compiler:
         except RefusalError:
             raise
         except Exception as error:
-            raise explained(error, kernel, sources) from error
+            raise self._explained(error, kernel, sources) from error
         finally:
             shutil.rmtree(os.environ[_CACHE], ignore_errors=True)
         code, facts = specialised.image(compiled, said.getvalue())
         Path(request["output"]).write_bytes(code)
         return facts
+
+    def _kernels(self, sources: Sources) -> Mapping[str, Kernel]:
+        """The sources' kernels by name."""
+        return kernels(sources.main(), sources.owns)
+
+    def _explained(self, error: Exception, kernel: Kernel, sources: Sources) -> RefusalError:
+        """What Triton said of one, in words for its author."""
+        return explained(error, kernel, sources)
 
 
 class _NoDevice:

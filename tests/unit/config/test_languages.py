@@ -96,6 +96,12 @@ def test_the_cpu_is_for_one_language(said):
     assert "kernel.add.backend" not in said(text, FILES)
 
 
+def test_a_release_that_cannot_be_used(said):
+    text = ADD.replace('"triton"', '"cute"').replace("triton==3.9.0", "nvidia-cutlass-dsl==4.2.0")
+    found = said(text, FILES)
+    assert "kernel.add.toolchain: pins nvidia-cutlass-dsl 4.2.0, which compiles only where" in found
+
+
 def test_a_tvm_ffi_project_has_none(said):
     text = ADD.replace("[torch]", '[tvm-ffi]\nsrc = ["add_triton/add.py"]')
     assert "kernel.add.language: its ops are Torch ops" in said(text, FILES)

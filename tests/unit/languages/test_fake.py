@@ -171,3 +171,15 @@ class TestShapes:
             with pytest.raises(RuntimeError, match=words):
                 called(torch.empty(2, 5), torch.empty(shape))
             assert called(torch.empty(2, 5), torch.empty(2, 5)).shape == (2, 5)
+
+
+def test_names_that_shapes_do_not_need_are_left_out():
+    """They may ask for what a fake tensor does not have, also through one another."""
+    let = '{ at = "address(x) % 16", whole = "at == 0 and sm_count() > 1", twice = "N * 2" }'
+    op = op_of(
+        text_of(let=let, shapes='{ x = ["...", "N"], w = ["N"], b = ["N"], out = ["twice"] }')
+    )
+    source = fake_source(op)
+    assert "_twice = " in source
+    assert "_at" not in source
+    assert "_whole" not in source

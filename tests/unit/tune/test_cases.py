@@ -15,7 +15,7 @@ DTYPES = {"x": "float16", "w": "float16", "b": "float16", "out": "float16"}
 
 def case(op, **given):
     pairs = tuple((name.replace("rest", "..."), value) for name, value in given.items())
-    return make_case(op, DTYPES, pairs, 132)
+    return make_case(op, DTYPES, pairs, {"sm_count()": 132})
 
 
 class TestTable:
@@ -132,28 +132,28 @@ class TestCase:
 class TestOrdinary:
     def test_powers_of_two_one_for_each_key(self):
         op = op_of(text_of(key='["N"]'))
-        cases, left_out = cases_of(op, DTYPES, 132)
+        cases, left_out = cases_of(op, DTYPES, {"sm_count()": 132})
         assert left_out == []
         assert [found.key for found in cases] == [(2**n,) for n in (6, 8, 10, 12, 14)]
         assert all(found.bytes <= MOST_BYTES for found in cases)
         assert max(found.bytes for found in cases) > MOST_BYTES // 64
 
     def test_without_a_key_one_call(self):
-        cases, _ = cases_of(op_of(text_of()), DTYPES, 132)
+        cases, _ = cases_of(op_of(text_of()), DTYPES, {"sm_count()": 132})
         assert len(cases) == 1
 
     @pytest.mark.parametrize("name", ["gemm", "rmsnorm"])
     def test_the_examples(self, name):
         for op in example(name):
             dtypes = op.dtype_sets()[0]
-            cases, left_out = cases_of(op, dtypes, 132)
+            cases, left_out = cases_of(op, dtypes, {"sm_count()": 132})
             reasons = [reason for _, reason in left_out]
             needs = ["nothing says what `splits` is; name it in `tune`"]
             assert reasons == ([] if cases else needs)
 
     def test_why_there_is_none(self):
         op = op_of(text_of(require='["N == 3"]'))
-        cases, left_out = cases_of(op, DTYPES, 132)
+        cases, left_out = cases_of(op, DTYPES, {"sm_count()": 132})
         assert cases == []
         assert [reason for _, reason in left_out] == ["`N == 3` does not hold"]
 
@@ -186,3 +186,13 @@ class TestOrdinary:
 def test_devices_that_a_candidate_is_made_for(archs, device, expected):
     op = op_of(text_of(configs=f"[{{ BLOCK = 1, archs = {archs} }}]"))
     assert is_made_for(op.launches[0].candidates[0], device) is expected
+
+
+def test_questions_to_the_device_and_about_addresses():
+    op = op_of(
+        text_of(let='{ tma = "capability() == 90 and address(x) % 16 == 0" }', require='["tma"]')
+    )
+    answers = {"sm_count()": 132, "capability()": 90}
+    assert make_case(op, DTYPES, (("...", (2,)), ("N", 64)), answers).values["tma"] == 1
+    with pytest.raises(NoCase, match="does not hold"):
+        make_case(op, DTYPES, (("...", (2,)), ("N", 64)), {**answers, "capability()": 80})

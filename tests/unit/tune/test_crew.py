@@ -26,7 +26,7 @@ DEVICES = tuple(Device(f"cuda:{n}", "NVIDIA H200", "sm_90", 132) for n in range(
 
 def jobs(count: int) -> list[Job]:
     dtypes = OP.dtype_sets()[0]
-    cases = (make_case(OP, dtypes, (("N", n + 1),), 1) for n in range(count))
+    cases = (make_case(OP, dtypes, (("N", n + 1),), {"sm_count()": 1}) for n in range(count))
     return [Job(WORK, case, 0, (0, 1)) for case in cases]
 
 

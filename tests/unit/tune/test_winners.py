@@ -16,7 +16,7 @@ WORK = Work(DescribedKernel("k", {}, ()), OP, 0, ())
 
 
 def job(rows: int = 1, n: int = 64) -> Job:
-    case = make_case(OP, OP.dtype_sets()[0], (("...", (rows,)), ("N", n)), 1)
+    case = make_case(OP, OP.dtype_sets()[0], (("...", (rows,)), ("N", n)), {"sm_count()": 1})
     return Job(WORK, case, 0, (0, 1, 2))
 
 

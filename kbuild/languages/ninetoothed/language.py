@@ -1,0 +1,49 @@
+"""NineToothed: its code generator writes what Triton compiles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from kbuild.languages.base import LANGUAGES, Function
+from kbuild.languages.ninetoothed.complete import complete
+from kbuild.languages.ninetoothed.facts import Facts
+from kbuild.languages.spec.place import Place
+from kbuild.languages.spec.values import OpSpec
+from kbuild.languages.triton import Triton
+from kbuild.version import Version
+
+OLDEST = Version.parse("0.26")
+"""The first release whose code generator is asked as the worker asks it."""
+_PIN = re.compile(r"ninetoothed==(?P<version>\d+\.\d+(?:\.\d+)*)")
+_COMPANIONS = ("sympy==1.14.0", "mpmath==1.3.0")
+"""What its generator imports besides Triton, unless `toolchain` pins another release of it."""
+
+
+@LANGUAGES.add
+class NineToothed(Triton):
+    """Kernels with `premake` and `configs`, as `ninetoothed.build` takes them."""
+
+    name = "ninetoothed"
+    worker = "ninetoothed.compiler"
+
+    def refuses(self, pins: Sequence[str]) -> str | None:
+        """See `Language.refuses`."""
+        versions = [match["version"] for match in map(_PIN.fullmatch, pins) if match]
+        if not versions:
+            return 'pins no exact NineToothed; write `"ninetoothed==0.26.0"` into `toolchain`'
+        if Version.parse(versions[0]) < OLDEST:
+            return f"pins NineToothed {versions[0]}; kernels are made with {OLDEST} and later"
+        return super().refuses(pins)
+
+    def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
+        """See `Language.requirements`."""
+        pinned = {pin.partition("==")[0] for pin in pins}
+        return (*pins, *(one for one in _COMPANIONS if one.partition("==")[0] not in pinned))
+
+    def complete(
+        self, op: OpSpec, functions: Mapping[str, Function], place: Place
+    ) -> OpSpec | None:
+        """See `Language.complete`."""
+        kernels = {name: Facts.from_json(one.facts) for name, one in functions.items()}
+        return complete(op, kernels, place)

@@ -1,0 +1,110 @@
+"""The worker for NineToothed: its kernels become Triton functions, which Triton's then takes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import triton as triton_  # type: ignore[import-not-found]
+
+from kbuild.languages.worker import triton
+from kbuild.languages.worker.functions import Kernel
+from kbuild.languages.worker.ninetoothed.generate import generate, place_of, without_gpu
+from kbuild.languages.worker.ninetoothed.inputs import Inputs, Recorder, collect
+from kbuild.languages.worker.ninetoothed.merge import merge
+from kbuild.languages.worker.protocol import RefusalError
+from kbuild.languages.worker.sources import Sources
+
+
+class _Made(NamedTuple):
+    """A kernel of a source."""
+
+    kernel: Kernel
+    facts: Mapping[str, Any]
+    place: tuple[str, int]
+    """Where the author's application begins."""
+
+
+class Compiler(triton.Compiler):
+    """See `protocol.Answering`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        without_gpu(triton_)
+        self._made: dict[int, Mapping[str, _Made]] = {}
+
+    def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `protocol.Answering`."""
+        made = self._all(self._shelf.get(request))
+        functions = ({**one.kernel.describe(), "facts": one.facts} for one in made.values())
+        return {"functions": list(functions)}
+
+    def _kernels(self, sources: Sources) -> Mapping[str, Kernel]:
+        return {name: one.kernel for name, one in self._all(sources).items()}
+
+    def _explained(self, error: Exception, kernel: Kernel, sources: Sources) -> RefusalError:
+        refusal = super()._explained(error, kernel, sources)
+        refusal.file, refusal.line = self._all(sources)[kernel.name].place
+        return refusal
+
+    def _all(self, sources: Sources) -> Mapping[str, _Made]:
+        found = self._made.get(id(sources))
+        if found is None:
+            kernels = _collected(sources)
+            found = {inputs.name: self._make(inputs, sources) for inputs in kernels}
+            self._made[id(sources)] = found
+        return found
+
+    def _make(self, inputs: Inputs, sources: Sources) -> _Made:
+        try:
+            made = [generate(inputs, index) for index in range(len(inputs.configs))]
+            text, facts = merge(inputs.name, inputs.meta_parameters, made)
+        except Exception as error:
+            refusal = sources.refusal(error)
+            if not refusal.file:
+                refusal.file, refusal.line = place_of(inputs.premake)
+            raise refusal from error
+        kernel = Kernel(inputs.name, self._imported(inputs.name, text))
+        return _Made(kernel, facts, (made[0]["file"], made[0]["line"]))
+
+    @staticmethod
+    def _imported(name: str, text: str) -> Any:
+        """The Triton function of a generated text; Triton reads it from a file."""
+        folder = Path(tempfile.mkdtemp())
+        path = folder / f"{name}.py"
+        path.write_text(text, "utf-8")
+        spec = importlib.util.spec_from_file_location(f"{folder.name}_{name}", path)
+        if spec is None or spec.loader is None:
+            raise RefusalError(f"`{path}` cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, name)
+
+
+def _collected(sources: Sources) -> list[Inputs]:
+    with _recording() as recorder:
+        module = sources.main()
+    try:
+        return collect(module, Path(module.__file__ or sources.first), recorder.calls)
+    except RefusalError as refusal:
+        refusal.file, refusal.line = module.__file__ or sources.first, 1
+        raise
+
+
+@contextlib.contextmanager
+def _recording() -> Iterator[Recorder]:
+    """`ninetoothed.build` keeps what it is given, however a source names it."""
+    import ninetoothed  # type: ignore[import-not-found]
+
+    recorder = Recorder()
+    original = ninetoothed.build
+    module: Any = importlib.import_module("ninetoothed.build")
+    ninetoothed.build = module.build = recorder.build
+    try:
+        yield recorder
+    finally:
+        ninetoothed.build = module.build = original

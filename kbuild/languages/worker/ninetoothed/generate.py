@@ -1,0 +1,270 @@
+"""One config of a kernel, through NineToothed's code generator: Triton source and facts about it.
+
+Runs inside the DSL's own environment. Nothing is compiled, and no GPU is asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import enum
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kbuild.languages.worker.ninetoothed.inputs import Inputs
+from kbuild.languages.worker.protocol import RefusalError
+
+_KNOWN = {*dir(builtins), "triton"}
+_PARTS = re.compile(r"ninetoothed_(?P<source>\w+)_(?P<kind>pointer|size|stride)(?:_(?P<axis>\d+))?")
+
+
+class _Device:
+    """What the generator asks of a GPU: limits that every GPU since sm_75 has."""
+
+    utils: Any
+
+    def __init__(self) -> None:
+        self.utils = self
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        del device
+        return {"max_num_regs": 65536, "max_shared_mem": 65536}
+
+
+def without_gpu(triton: Any) -> None:
+    """Let the generator believe that there is a GPU."""
+    triton.runtime.driver.set_active(_Device())
+
+
+def place_of(function: Any) -> tuple[str, int]:
+    """The file and line where a function begins."""
+    while hasattr(function, "func"):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+
+
+def generate(inputs: Inputs, index: int) -> dict[str, Any]:
+    """What the generator makes of a config, as JSON.
+
+    Raises:
+        RefusalError: something that kbuild cannot carry over.
+    """
+    where = f"config {index + 1} of `{inputs.name}`"
+    application, sources = _arranged(inputs, index, where)
+    try:
+        return _described(inputs, index, application, sources)
+    except RefusalError as refusal:
+        if not refusal.file:
+            refusal.file, refusal.line = place_of(application)
+        raise
+
+
+def _described(
+    inputs: Inputs, index: int, application: Any, sources: Mapping[str, Any]
+) -> dict[str, Any]:
+    _, _, options = inputs.configs[index]
+    where = f"config {index + 1} of `{inputs.name}`"
+    for name, tensor in sources.items():
+        _judge(name, tensor, where)
+    file, line = place_of(application)
+    generator, text = _run(application, where)
+    functions, imports = _functions(text, generator.launch_func_name)
+    kernel = next(one for one in functions if one.name == application.__name__)
+    _judge_names(kernel, [one.name for one in functions], imports, where)
+    return {
+        "arguments": _arguments(inputs, index),
+        "options": {name: value for name, value in options.items() if value is not None},
+        "tensors": {name: _tensor(tensor) for name, tensor in sources.items()},
+        "written": sorted(_written(kernel, sources)),
+        "parameters": [_parameter(one.arg, sources, where) for one in kernel.args.args],
+        "grid": _grid(generator.raw_grid, sources, where),
+        "function": kernel.name,
+        "source": ast.unparse(kernel),
+        "helpers": {one.name: ast.unparse(one) for one in functions if one is not kernel},
+        "imports": imports,
+        "file": file,
+        "line": line,
+    }
+
+
+def _arranged(inputs: Inputs, index: int, where: str) -> tuple[Any, dict[str, Any]]:
+    """The application, annotated as `ninetoothed.make` does it, and its parameters' tensors."""
+    from ninetoothed.tensor import Tensor  # type: ignore[import-not-found]
+
+    args, kwargs, _ = inputs.configs[index]
+    Tensor.num_instances = 0  # names, hence images, do not depend on the configs before
+    arrangement, application, tensors = inputs.premake(*args, **kwargs)
+    arranged = arrangement(*tensors)
+    arranged = arranged if isinstance(arranged, tuple) else (arranged,)
+    names = tuple(inspect.signature(application).parameters)
+    if len(names) != len(arranged):
+        raise RefusalError(
+            f"{where}: `{application.__name__}` has {len(names)} parameters,"
+            f" the arrangement gives {len(arranged)}"
+        )
+    application.__annotations__ = dict(zip(names, arranged, strict=True))
+    sources = {name: tensor.source for name, tensor in zip(names, arranged, strict=True)}
+    return application, sources
+
+
+def _run(application: Any, where: str) -> tuple[Any, str]:
+    from ninetoothed.generation import CodeGenerator  # type: ignore[import-not-found]
+
+    generator = CodeGenerator()
+    # The generator replaces the function's name as text, wherever it is: by itself.
+    try:
+        path = generator(
+            application,
+            caller="cuda",
+            kernel_name=application.__name__,
+            num_warps=None,
+            num_stages=None,
+            max_num_configs=None,
+            prettify=False,
+        )
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        file, line = place_of(application)
+        message = f"{where}: NineToothed's generator says {said}"
+        raise RefusalError(message, file=file, line=line) from error
+    return generator, Path(path).read_text("utf-8")
+
+
+def _judge(name: str, tensor: Any, where: str) -> None:
+    if tensor.jagged_dim is not None:
+        raise RefusalError(f"{where}: `{name}` is jagged, which is not supported")
+    for axis, size in enumerate(tensor.shape):
+        text = str(size)
+        if not isinstance(size, int) and text != tensor.size_string(axis):
+            raise RefusalError(
+                f"{where}: dimension {axis} of `{name}` is `{text}`;"
+                " give a number through `premake`, or leave the shape out"
+            )
+
+
+def _functions(text: str, launch: str) -> tuple[list[ast.FunctionDef], list[str]]:
+    body = ast.parse(text).body
+    functions = [one for one in body if isinstance(one, ast.FunctionDef) and one.name != launch]
+    imports = [ast.unparse(one) for one in body if isinstance(one, (ast.Import, ast.ImportFrom))]
+    return functions, imports
+
+
+def _parameter(text: str, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
+    for name, tensor in sources.items():
+        if text == tensor.name:
+            kind = "constant" if tensor.constexpr else "scalar"
+            return {"name": text, "kind": kind, "tensor": name, "axis": 0}
+    match = _PARTS.fullmatch(text)
+    owners = [n for n, tensor in sources.items() if match and tensor.name == match["source"]]
+    if match is None or len(owners) != 1:
+        bare = text.rpartition("_prefix_")[2].removeprefix("ninetoothed_")
+        raise RefusalError(
+            f"{where}: `{bare}` has no value before the kernel runs; make it a parameter of"
+            " `premake`, list its values in `configs`, and name it in `meta_parameters`"
+        )
+    return {
+        "name": text,
+        "kind": match["kind"],
+        "tensor": owners[0],
+        "axis": int(match["axis"] or 0),
+    }
+
+
+def _tensor(tensor: Any) -> dict[str, Any]:
+    return {
+        "shape": [size if isinstance(size, int) else None for size in tensor.shape],
+        "bounds": [getattr(size, "upper_bound", None) for size in tensor.shape],
+        "dtype": tensor.dtype,
+        "constant": bool(tensor.constexpr),
+        "value": tensor.value,
+    }
+
+
+def _written(kernel: ast.FunctionDef, sources: Mapping[str, Any]) -> Iterator[str]:
+    """Parameters of the application that the kernel stores to, through whatever pointers."""
+    stored = {
+        name.id
+        for call in ast.walk(kernel)
+        if isinstance(call, ast.Call) and _is_store(call) and call.args
+        for name in ast.walk(call.args[0])
+        if isinstance(name, ast.Name)
+    }
+    for name, tensor in sources.items():
+        pointers = {f"{tensor.name}_pointers", f"ninetoothed_{tensor.name}_pointer"}
+        if stored & pointers:
+            yield name
+
+
+def _is_store(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return name == "store" or name.startswith("atomic_")
+
+
+class _Sizes(ast.NodeTransformer):
+    """Generated names in the grid become kbuild's questions: `size(input, 0)`."""
+
+    def __init__(self, sources: Mapping[str, Any], where: str) -> None:
+        self._sources = sources
+        self._where = where
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        found = _parameter(node.id, self._sources, self._where)
+        if found["kind"] in ("size", "stride"):
+            text = f"{found['kind']}({found['tensor']}, {found['axis']})"
+            return ast.parse(text, mode="eval").body
+        return ast.Name(found["tensor"], ast.Load())
+
+
+def _grid(raw: ast.Lambda, sources: Mapping[str, Any], where: str) -> str:
+    axes = raw.body
+    if not isinstance(axes, ast.Tuple) or len(axes.elts) != 1:
+        raise RefusalError(f"{where}: a grid that is not one number: `{ast.unparse(axes)}`")
+    return ast.unparse(_Sizes(sources, where).visit(axes.elts[0]))
+
+
+def _judge_names(
+    kernel: ast.FunctionDef, others: list[str], imports: list[str], where: str
+) -> None:
+    """The generator leaves out the globals of the application's module."""
+    known = {*_KNOWN, *others, *(alias.asname or alias.name for alias in _aliases(imports))}
+    names = [one for one in ast.walk(kernel) if isinstance(one, ast.Name)]
+    known |= {one.arg for one in ast.walk(kernel) if isinstance(one, ast.arg)}
+    known |= {one.id for one in names if isinstance(one.ctx, ast.Store)}
+    for name in names:
+        if name.id not in known:
+            raise RefusalError(
+                f"{where}: NineToothed's generator does not carry `{name.id}` over into the"
+                " kernel; give it to `premake`, or write its value"
+            )
+
+
+def _aliases(imports: list[str]) -> Iterator[ast.alias]:
+    for text in imports:
+        statement = ast.parse(text).body[0]
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            yield from statement.names
+
+
+def _arguments(inputs: Inputs, index: int) -> dict[str, Any]:
+    """What `premake` was given that candidates are named by; dtypes are no such thing."""
+    from ninetoothed import dtype  # type: ignore[import-not-found]
+
+    args, kwargs, _ = inputs.configs[index]
+    bound = inspect.signature(inputs.premake).bind(*args, **kwargs)
+    bound.apply_defaults()
+    dtypes = {one for one in vars(dtype).values() if isinstance(one, str)}
+    arguments = bound.arguments.items()
+    return {n: _scalar(v) for n, v in arguments if not (isinstance(v, str) and v in dtypes)}
+
+
+def _scalar(value: Any) -> bool | int | float | str:
+    if isinstance(value, enum.Enum):
+        return value.name
+    return value if isinstance(value, (bool, int, float, str)) else repr(value)
