@@ -170,5 +170,5 @@ def test_no_dsl_is_imported(kernel):
     code += "x = torch.ones(64, 64, device='cuda', dtype=torch.float16)\n"
     code += "assert (k.gemm(x, x) == 64).all()"
     command = (sys.executable, "-c", code)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: TID251
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
