@@ -207,5 +207,9 @@ struct Fate {  // how far the candidates of a launch came
                   " bytes of shared memory; a block of this device (" + device.name + ", " +
                   device.arch + ") has at most " + std::to_string(device.shared));
   }
+  if (least >= 0) {
+    throw NoImage(head + "all images of " + quoted(launch.function) + " for " + device.arch +
+                  " need addresses that are multiples of 16, or what else they assume of this call");
+  }
   throw NoImage(head + "no image for " + device.arch + "; there are images for " + kArchWords);
 }
