@@ -12,6 +12,8 @@ class CpuSection(KernelSection):
     """A `[kernel.<name>]` table with `backend = "cpu"`."""
 
     backend: Literal["cpu"]
+    language: Literal["c++"] = "c++"
+    """Of its sources; sections in other languages have keys of their own."""
 
 
 @BACKENDS.add

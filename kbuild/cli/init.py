@@ -121,7 +121,7 @@ def _chosen(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
         raise UsageError("--noarch compiles nothing", hint="leave out --language or --noarch")
     from kbuild.project import catalog
 
-    able = catalog().language_backends
+    able = tuple(one for one in catalog().language_backends if one in catalog().arch_keys)
     backends, compiled = _backends(args.backends or able, noarch=False)
     unable = sorted(set(backends) - set(able))
     if unable:

@@ -38,6 +38,8 @@ def language_section(catalog: Catalog) -> type[LanguageSection]:
     """`LanguageSection` with the arch lists of all backends that have kernels in DSLs."""
     fields: dict[str, Any] = {}
     for backend in catalog.language_backends:
+        if backend not in catalog.arch_keys:
+            continue
         key, _ = catalog.arch_keys[backend]
         about = f"What it is compiled for on {backend}, as in other kernels."
         entry = Field(default=None, description=about)

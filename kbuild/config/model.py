@@ -241,5 +241,5 @@ class Catalog:
         return tuple(
             name
             for name, section in self.kernel_sections.items()
-            if "language" in section.model_fields and name in self.arch_keys
+            if "language" in section.model_fields
         )

@@ -17,7 +17,7 @@ from kbuild.languages.unit import Unit
 from kbuild.registry import Registry
 from kbuild.version import Version
 
-Flavour = Literal["cuda12", "cuda13", "rocm"]
+Flavour = Literal["cuda12", "cuda13", "rocm", "cpu"]
 _FIRST_OF_CUDA13 = 13
 
 
@@ -79,7 +79,7 @@ class Language:
         """What to compile for.
 
         Args:
-            backend: `cuda` or `rocm`.
+            backend: `cuda`, `rocm` or `cpu`.
             archs: as `build.toml` says them, `8.0+PTX` or `gfx942`; None when it does not.
             toolkit: the variant's release of CUDA or ROCm.
             pins: see `refuses`.
@@ -177,7 +177,7 @@ class Language:
 def flavour(backend: str, toolkit: str | None) -> Flavour:
     """Which assembler the variant's machine code has to come from."""
     if backend != "cuda":
-        return "rocm"
+        return "cpu" if backend == "cpu" else "rocm"
     newest = toolkit is None or Version.parse(toolkit).major >= _FIRST_OF_CUDA13
     return "cuda13" if newest else "cuda12"
 

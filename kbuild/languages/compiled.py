@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbuild.languages.image import Image
+from kbuild.languages.target import CPU
 from kbuild.languages.unit import Unit
 
 
@@ -24,6 +25,9 @@ class Compiled:
     def __post_init__(self) -> None:
         if not self.code:
             raise ValueError(f"the image `{self.image.entry}` for {self.image.arch} is empty")
-        wanted = "cubin" if self.image.kind == "object" else self.image.kind  # it holds one
-        if (self.image.arch, wanted) != (self.unit.target.arch, self.unit.target.kind):
-            raise ValueError(f"an image for {self.image.target} of a unit for {self.unit.target}")
+        holds = "cubin" if self.image.kind == "object" and self.image.arch != CPU.arch else ""
+        if (self.image.arch, holds or self.image.kind) != (
+            self.unit.target.arch,
+            self.unit.target.kind,
+        ):
+            raise ValueError(f"an image for {self.image.target} of a unit for {target}")

@@ -21,7 +21,8 @@ def _function(data: Mapping[str, Any]) -> Function:
         KernelParameter(
             one["name"],
             one["constant"],
-            has_value=one["constant"] and (one["default"] or one["name"] in computed),
+            has_value=one.get("optional", False)
+            or (one["constant"] and (one["default"] or one["name"] in computed)),
         )
         for one in data["parameters"]
     )

@@ -19,6 +19,7 @@ from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256_of_file
 from kbuild.matrix.selection import host_system
 from kbuild.store import Entry, Recipe
+from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.installer import Installer
 from kbuild.toolchains.wheels.lock import LockedWheel
@@ -37,6 +38,8 @@ _DATA = re.compile(r"[^/]+\.data/(?P<kind>[^/]+)/(?P<path>.+)")
 NVCC = "nvcc"
 """The assembler of the nvcc wheel."""
 _NVCC_RELEASE = "13.0"
+TOOLKIT, CXX = "cuda-", "c++"
+"""Names of compilers that are no part of the environment: `cuda-13.0`, `c++`."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +75,36 @@ class Environments:
             return self.installer.ensure(recipe, maker.make)
 
     def assembler(self, environment: Entry, name: str) -> tuple[Path, str]:
-        """A ptxas and its version, by its name in the environment or `nvcc`.
+        """A ptxas and its version, by its name in the environment or `nvcc`; or another program.
+
+        `cuda-13.0` is the nvcc of that release, with all that it needs; `c++` the host's compiler.
 
         Raises:
             ToolchainError: it is not there, or cannot be fetched.
         """
         if name == NVCC:
             return self._nvcc_assembler()
+        if name == CXX:
+            return self._cxx()
+        if name.startswith(TOOLKIT):
+            return self._nvcc(name.removeprefix(TOOLKIT))
         known: Mapping[str, Mapping[str, str]] = environment.facts["assemblers"]
         if name not in known:
             raise ToolchainError(f"{environment.name} has no {name}")
         return environment.root / known[name]["path"], known[name]["version"]
+
+    def _nvcc(self, release: str) -> tuple[Path, str]:
+        version = next(
+            wheel.version
+            for wheel in self.installer.lock.cuda[release].programs
+            if wheel.project == "nvidia-cuda-nvcc"
+        )
+        return self.installer.cuda(release).root / "bin" / "nvcc", version
+
+    def _cxx(self) -> tuple[Path, str]:
+        path = find_cxx()
+        said = self.installer.runner.run((str(path), "--version")).output.strip()
+        return path, said.splitlines()[0] if said else ""
 
     def _nvcc_assembler(self) -> tuple[Path, str]:
         """The whole toolkit's when that is installed; else that program alone is fetched."""

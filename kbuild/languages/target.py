@@ -11,6 +11,7 @@ from kbuild.backends.capability import Capability
 Kind = Literal["cubin", "ptx", "hsaco", "object"]
 
 _SM = re.compile(r"(?P<kind>sm|compute)_(?P<major>[1-9]\d?)(?P<minor>\d)(?P<feature>[af]?)")
+_CPU = "cpu"
 _GFX = re.compile(r"gfx(?:[1-9]\d?)[0-9a-f]{2}")
 
 
@@ -25,6 +26,8 @@ class Target:
     launches the machine code within it."""
 
     def __post_init__(self) -> None:
+        if (self.arch, self.kind) == (_CPU, "object"):
+            return
         code = ("cubin", "ptx", "object")
         fits = (("hsaco",), _GFX) if self.kind == "hsaco" else (code, _SM)
         if self.kind not in fits[0] or not fits[1].fullmatch(self.arch):
@@ -39,6 +42,8 @@ class Target:
         Raises:
             ValueError: the text is none of these.
         """
+        if text == _CPU:
+            return CPU
         if text.startswith("gfx"):
             return cls(text, "hsaco")
         match = _SM.fullmatch(text)
@@ -54,7 +59,7 @@ class Target:
 
     @property
     def capability(self) -> Capability | None:
-        """The compute capability; None for AMD's archs."""
+        """The compute capability; None for AMD's archs and the CPU."""
         match = _SM.fullmatch(self.arch)
         if match is None:
             return None
@@ -76,6 +81,10 @@ class Target:
             return arch == self.arch
         wanted = Capability.parse(arch).target
         return own == wanted or (not wanted.feature and own.base == wanted.base)
+
+
+CPU = Target(_CPU, "object")
+"""The host's processor, which kbuild knows nothing more of."""
 
 
 def targets(arch: str) -> tuple[Target, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.languages.base import Language
-from kbuild.languages.environment import Environments
+from kbuild.languages.environment import CXX, TOOLKIT, Environments
 from kbuild.languages.inputs import Kernel, Snapshot, digest, toolchain
 from kbuild.languages.pool import Kind
 from kbuild.languages.target import Target
@@ -31,6 +31,8 @@ _VARIABLES = {
     "TRITON_DUMP_PTXAS_LOG": "1",
 }
 """The whole environment of a worker, but for its home."""
+_LABELS = {TOOLKIT.rstrip("-"): "nvcc", CXX: CXX}
+"""What a program is called beside an image, where that is no ptxas."""
 Assembler = tuple[Path, str]
 
 
@@ -65,7 +67,10 @@ class Workplace:
             name: version for name, _, version in (pin.partition("==") for pin in self.pins)
         }
         name = self.language.program(self.pins, self.flavour, target)
-        return {**versions, **({"ptxas": self.assemblers[name][1]} if name else {})}
+        if name is None:
+            return versions
+        label = _LABELS.get(name.partition("-")[0], "ptxas")
+        return {**versions, label: self.assemblers[name][1]}
 
     def key(self, unit: Unit, request: Mapping[str, Any], sources: Snapshot) -> str:
         """What the unit's image is kept under.
@@ -73,7 +78,8 @@ class Workplace:
         The request says what the kernel's arguments are. What the op calls them, and the dimensions
         that they come from, is of no account.
         """
-        programs = {**self.compiler(unit.target), "request": digest(request)}
+        host = {CXX: self.assemblers[CXX][1]} if CXX in self.assemblers else {}
+        programs = {**self.compiler(unit.target), **host, "request": digest(request)}
         nameless = replace(unit, scalars=(), args=())
         return nameless.key(sources.digests, toolchain(self.pins, programs))
 

@@ -9,7 +9,7 @@ from kbuild.config.dsl import LanguageSection
 from kbuild.errors import ConfigError, Problem
 from kbuild.includes import included, reachable
 from kbuild.languages.base import LANGUAGES, flavour
-from kbuild.languages.target import Target
+from kbuild.languages.target import CPU, Target
 from kbuild.plan import AotKernel
 from kbuild.planning.desk import Desk
 from kbuild.planning.files import TABLES
@@ -41,6 +41,7 @@ def announced(kernels: Iterable[AotKernel]) -> set[str]:
     """The archs of the images as `metadata.json` writes them: `9.0a`, `8.0+PTX`, `gfx942`."""
     targets = {Target.parse(text) for kernel in kernels for text in kernel.targets}
     ptx = {target.arch for target in targets if target.kind == "ptx"}
+    targets.discard(CPU)
     return {_announced(target.arch, has_ptx=target.arch in ptx) for target in targets}
 
 

@@ -5,13 +5,16 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <torch/csrc/stable/c/shim.h>
@@ -41,7 +44,7 @@ using kbuild::Arithmetic;
 constexpr int kMostDevices = 64;
 constexpr int kMostDims = 64;
 
-#ifdef KBUILD_AOT_TEST_CPU
+#if defined(KBUILD_AOT_TEST_CPU) || defined(KBUILD_AOT_CPU)
 #define KBUILD_AOT_KEY "CPU"
 const char* const device_words = "CPU";
 int32_t wanted_device_type() { return aoti_torch_device_type_cpu(); }

@@ -214,5 +214,9 @@ struct Fate {  // how far the candidates of a launch came
                   " is for aligned calls alone: pointers and `divisible` integers are multiples of 16, "
                   "`ones` are 1");
   }
+  if (least >= 0) {
+    throw NoImage(head + "all images of " + quoted(launch.function) + " for " + device.arch +
+                  " need addresses that are multiples of 16, or what else they assume of this call");
+  }
   throw NoImage(head + "no image for " + device.arch + "; there are images for " + kArchWords);
 }

@@ -63,7 +63,7 @@ KBUILD_COLD void preload_launch(const Launch& launch, const Device& device) {
 
 KBUILD_COLD void preload_all(StableIValue*, uint64_t, uint64_t) {
   int32_t device = 0;
-#ifndef KBUILD_AOT_TEST_CPU
+#if !defined(KBUILD_AOT_TEST_CPU) && !defined(KBUILD_AOT_CPU)
   if (aoti_torch_get_current_device_index(&device)) torch_failed("_kbuild_preload", "name", "the device");
 #endif
   for (kbuild::AotSection* one = kbuild::aot_sections; one != nullptr; one = one->next) {

@@ -183,7 +183,9 @@ void look_at(const char* op, const char* name, Tensor& tensor) {
   tensor.data = static_cast<char*>(data);
   tensor.dtype = dtype_table.kinds[code & 255];
   tensor.device = device;
-#ifdef KBUILD_AOT_TEST_CPU
+#ifdef KBUILD_AOT_CPU
+  tensor.device = 0;
+#elif defined(KBUILD_AOT_TEST_CPU)
   tensor.device = test_device_of(data);
 #endif
 }
@@ -246,7 +248,7 @@ AtenTensorHandle empty(const char* op, const char* name, const Shape& shape, int
     stride = Arithmetic{"the size of a new tensor"}.mul(stride, shape.sizes[i] > 1 ? shape.sizes[i] : 1);
   }
   AtenTensorHandle handle = nullptr;
-#ifdef KBUILD_AOT_TEST_CPU
+#if defined(KBUILD_AOT_TEST_CPU) || defined(KBUILD_AOT_CPU)
   device = -1;
 #endif
   if (KBUILD_UNLIKELY(aoti_torch_empty_strided(shape.dim, shape.sizes, strides, code, device_type,
@@ -266,6 +268,9 @@ void allocate(const char* op, const char* name, Tensor& tensor, const Shape& sha
 // ---------------------------------------------------------------------------------------------
 // The current stream
 
+#ifdef KBUILD_AOT_CPU
+void* current_stream(const char*, int) { return nullptr; }
+#else
 struct Streams {
   // libtorch_cuda, libtorch_hip: every release
   AOTITorchError (*direct)(int32_t, void**) = nullptr;
@@ -309,3 +314,4 @@ void* current_stream(const char* op, int device) {
   if (failed) torch_failed(op, "name", "the stream");
   return stream;
 }
+#endif

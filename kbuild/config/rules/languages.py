@@ -30,7 +30,7 @@ def languages(document: Document, context: Context) -> Iterator[Issue]:
             known = (name for name in DIALECTS if context.catalog.language(name))
             hint = f"this version builds {listed(sorted((CXX, *known)))}"
             yield Issue(path, f"kbuild cannot build `{language}` kernels yet", hint)
-        yield from _backends(name, document, context)
+        yield from _backends(name, language, document, context)
         yield from _unknown_keys(name, section, document, context)
         issues = read_section(name, section).issues
         yield from issues
@@ -56,14 +56,17 @@ def _toolchain(name: str, document: Document, refuses: Refuses) -> Iterator[Issu
         yield Issue(path, what, hint)
 
 
-def _backends(name: str, document: Document, context: Context) -> Iterator[Issue]:
-    able = context.catalog.language_backends
+def _backends(name: str, language: str, document: Document, context: Context) -> Iterator[Issue]:
+    from kbuild.languages.spec import DIALECTS
+
+    on_cpu = DIALECTS[language].on_cpu
+    able = [one for one in context.catalog.language_backends if on_cpu or one != "cpu"]
     named = document.backends_of(name)
     if document.get("kernel", name, "backend") == []:
         yield Issue(("kernel", name, "backend"), "lists no backend", f"one of {listed(able)}")
     for position, (path, backend) in enumerate(named):
         if backend in context.catalog.kernel_sections and backend not in able:
-            message = f"kernels for `{backend}` are not written in DSLs"
+            message = f"kernels for `{backend}` are not written in `{language}`"
             yield Issue(path, message, f"backends with such kernels: {listed(able)}")
         if backend in [other for _, other in named[:position]]:
             yield Issue(path, f"`{backend}` is listed twice", "keep one of them")
@@ -80,7 +83,8 @@ def _unknown_keys(
 
     backends = {backend for _, backend in document.backends_of(name)}
     able = [one for one in context.catalog.language_backends if one in backends or not backends]
-    arch_keys = [context.catalog.arch_keys[backend][0] for backend in able]
+    known_archs = context.catalog.arch_keys
+    arch_keys = [known_archs[backend][0] for backend in able if backend in known_archs]
     known = {"backend", *arch_keys, *keys_of(LanguageKeys)}
     for key in section.keys() - known:
         yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")

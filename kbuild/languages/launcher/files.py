@@ -21,6 +21,7 @@ from kbuild.languages.launcher.values import LaunchedOp
 from kbuild.languages.launcher.variants import Variants
 from kbuild.languages.spec import OpSpec
 from kbuild.languages.tables import Table
+from kbuild.languages.target import CPU, Target
 
 FOLDER = "aot"
 _MOST_SLOTS = 64
@@ -65,8 +66,9 @@ def launcher(
         kernel=kernel,
         symbol=f"kbuild_aot_{identifier(kernel)}",
         blob=not objects,
+        on_cpu=CPU in images.archs,
         digest=sha256(blob or b"".join(one.code for one in objects)),
-        **_runtime("hip" if any(t.kind == "hsaco" for t in images.archs) else "cuda", objects),
+        **_runtime(_driver(images.archs), objects),
         tables=images.tables(),
         measured=measured_on(tables),
         arrays=arrays,
@@ -85,15 +87,24 @@ def launcher(
 
 _COMMON = ("base", "tensors", "images", "choice", "start")
 _OF_DRIVER = ("driver", "device", "run")
+_OF_OBJECTS = ("driver", "device")
 _ONCE = "#pragma once\n"
 _CONVENTIONS = {"c": "object_c", "tvm-ffi": "object_tvm_ffi"}
 """Of objects -> what calls them."""
 
 
+def _driver(targets: Sequence[Target]) -> str:
+    """Whose devices the images are for."""
+    if CPU in targets:
+        return "cpu"
+    return "hip" if any(target.kind == "hsaco" for target in targets) else "cuda"
+
+
 def _runtime(driver: str, objects: Sequence[Compiled]) -> dict[str, str]:
     """The parts that are the same in every launcher for one driver."""
     common = {name: templates.read(f"launcher/{name}.h") for name in _COMMON}
-    own = {name: templates.read(f"launcher/{driver}_{name}.h") for name in _OF_DRIVER}
+    names = _OF_OBJECTS if objects else _OF_DRIVER
+    own = {name: templates.read(f"launcher/{driver}_{name}.h") for name in names}
     headers = {
         "arithmetic": arithmetic_header().replace(_ONCE, ""),
         "registration": templates.read("project/registration.h").replace(_ONCE, ""),

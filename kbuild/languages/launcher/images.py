@@ -176,9 +176,9 @@ def _order(target: Target) -> tuple[int, str]:
 
 
 def _arch(target: Target) -> str:
-    digits = target.arch.removeprefix("sm_")
-    number = digits.rstrip("af") if target.kind != "hsaco" else "0"
-    feature = f"'{digits[-1]}'" if target.kind != "hsaco" and digits[-1] in "af" else "0"
+    digits = target.arch.removeprefix("sm_") if target.capability else "0"
+    number = digits.rstrip("af")
+    feature = f"'{digits[-1]}'" if digits[-1] in "af" else "0"
     return f"{{{literal(target.arch)}, {_KINDS[target.kind]}, {number}, {feature}}}"
 
 

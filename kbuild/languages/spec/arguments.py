@@ -32,7 +32,7 @@ class KernelParameter:
     is_constant: bool = False
     """Known when the function is compiled: `tl.constexpr` and the like."""
     has_value: bool = False
-    """A constant that needs no value: it has a default, or the kernel computes it."""
+    """It needs no value: it has a default, or is a constant that the kernel computes."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ def bind(
     for other in written.keys() - set(plain):
         _judge_unknown(other, name, plain, constants, place.at("args", other))
     found = {one: written.get(one) or default_source(op, launch, one) for one in plain}
-    missing = [one for one, source in found.items() if source is None]
+    optional = {one.name for one in parameters if not one.is_constant and one.has_value}
+    missing = [one for one, source in found.items() if source is None and one not in optional]
     if missing:
         hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
         place.at("args").error(f"nothing says what `{name}` gets for {listed(missing)}", hint)

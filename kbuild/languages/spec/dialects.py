@@ -24,6 +24,8 @@ class Dialect:
     """False where the kernel itself says how it is launched."""
     own_candidates: bool = False
     """True when a kernel may bring its candidates: `configs = "autotune"`."""
+    on_cpu: bool = False
+    """True when kernels are compiled for the host's processor, too."""
     structured: bool = False
     """True when kernels take tuples and tensor descriptors."""
     also: tuple[str, ...] = ()
@@ -49,7 +51,7 @@ DIALECTS = {
             settled=("constants", "configs", "matrix", "grid", "divisible", "ones", "int64"),
         ),
         Dialect("cute", "nvidia-cutlass-dsl", needs_grid=False, shaped=True),
-        Dialect("tilelang", "tilelang", needs_grid=False),
+        Dialect("tilelang", "tilelang", needs_grid=False, own_candidates=True, on_cpu=True),
     )
 }
 """Every language that is not C++, by name."""

@@ -70,7 +70,9 @@ def part_of(name: str, source: Source, parameter: str) -> Source | None:
 
 
 def _dimension(tensor: str, field: str) -> Source | None:
-    """`shape.0`, `stride.1`."""
+    """`shape.0`, `stride.1`, `numel`."""
+    if field == "numel":
+        return Source("int", expression=parse(f"numel({tensor})"))
     word, _, axis = field.partition(".")
     question = {"shape": "size", "stride": "stride"}.get(word)
     if question is None or not axis.isdecimal():

@@ -136,6 +136,14 @@ class Shelf:
         self._known: dict[tuple[str, ...], Sources] = {}
         self._current: Sources | None = None
 
+    def fresh(self, request: Mapping[str, Any]) -> Sources:
+        """The same, imported anew: nothing that an earlier request did to them is left."""
+        if self._current is not None:
+            self._current.leave()
+            self._current = None
+        self._known.pop((request["root"], *request["sources"]), None)
+        return self.get(request)
+
     def get(self, request: Mapping[str, Any]) -> Sources:
         """The sources that a request speaks of."""
         key = (request["root"], *request["sources"])

@@ -18,7 +18,7 @@ from typing import Any
 from kbuild.languages.worker.protocol import RefusalError
 
 NAMES = ("torch", "numpy")
-_VERSIONS = {"torch": "2.9.0+none", "numpy": "2.0.0+none"}
+_VERSIONS = {"torch": "2.9.0+none", "numpy": "2.0.0+none", "torch_c_dlpack_ext": "0"}
 DTYPES = {
     "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1,
     "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "bool": 1, "int8": 1, "int16": 2, "int32": 4,
@@ -40,7 +40,10 @@ _DECORATORS = {
     "custom_op", "triton_op", "register_fake", "register_autograd", "impl", "impl_abstract",
     "disable", "allow_in_graph", "custom_fwd", "custom_bwd", "once_differentiable", "jit", "njit",
 }  # fmt: skip
-_ABSENT = {"cuda.is_available": False, "cuda.device_count": 0}
+_ABSENT = {
+    "cuda.is_available": False, "cuda.device_count": 0, "npu.is_available": False,
+    "backends.mps.is_available": False,
+}  # fmt: skip
 _NONE = {"version.cuda", "version.hip"}
 
 

@@ -31,7 +31,7 @@ function(kbuild_aot_objects component)
   list(TRANSFORM objects PREPEND "${folder}/")
   set(joined "${CMAKE_CURRENT_BINARY_DIR}/aot-${component}.o")
   add_custom_command(OUTPUT "${joined}"
-    COMMAND "${CMAKE_LINKER}" -r -o "${joined}.all" ${objects} ${archives}
+    COMMAND "${CMAKE_LINKER}" -r --force-group-allocation -o "${joined}.all" ${objects} ${archives}
     COMMAND "${CMAKE_OBJCOPY}" --wildcard "--keep-global-symbol=*kbuild_aot_*" "${joined}.all" "${joined}"
     DEPENDS ${objects} ${archives} COMMENT "Joining aot/${component}" VERBATIM)
   add_custom_target(kbuild-aot-${component} DEPENDS "${joined}")

@@ -59,7 +59,7 @@ def test_several_backends(project, said):
         ('["cuda", 3]', "kernel.add.backend: must be a string"),
         ('["cuda", "cud"]', "kernel.add.backend: `cud` is not a backend\n  hint: did you mean"),
         ("true", "kernel.add.backend: must be a string or a list, not a boolean"),
-        ('"cpu"', "kernel.add.backend: kernels for `cpu` are not written in DSLs"),
+        ('"cpu"', "kernel.add.backend: kernels for `cpu` are not written in `triton`"),
     ],
 )
 def test_backends(said, backend, words):
@@ -82,10 +82,18 @@ def test_everything_at_once(said):
     assert len(found.splitlines()) == 8  # each of them once
 
 
-def test_not_yet(said):
-    text = ADD.replace('"triton"', '"tilelang"').replace("triton==3.9.0", "tilelang==0.1.6")
-    words = "kernel.add.language: kbuild cannot build `tilelang` kernels yet\n  hint: this version"
-    assert words in said(text, FILES)
+@pytest.mark.parametrize("pin", ["nvidia-cutlass-dsl==4.2.0", "tilelang==0.1.6"])
+def test_releases_that_cannot_be_used(said, pin):
+    language = "tilelang" if "tilelang" in pin else "cute"
+    text = ADD.replace('"triton"', f'"{language}"').replace("triton==3.9.0", pin)
+    assert f"kernel.add.toolchain: pins {pin.replace('==', ' ')}" in said(text, FILES)
+
+
+def test_the_cpu_is_for_one_language(said):
+    text = ADD.replace('backends = ["cuda"]', 'backends = ["cpu"]')
+    text = text.replace('backend = "cuda"', 'backend = "cpu"')
+    text = text.replace('"triton"', '"tilelang"').replace("triton==3.9.0", "tilelang==0.1.15")
+    assert "kernel.add.backend" not in said(text, FILES)
 
 
 def test_a_release_that_cannot_be_used(said):

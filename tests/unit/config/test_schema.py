@@ -32,7 +32,7 @@ def test_kernels_are_told_apart_by_their_backend_and_language():
 def test_sections_in_dsls():
     section = json_schema(catalog())["$defs"]["LanguageSection"]["properties"]
     one, several = section["backend"]["anyOf"]
-    assert one == several["items"] == {"enum": ["cuda", "rocm"]}
+    assert one == several["items"] == {"enum": ["cpu", "cuda", "rocm"]}
     assert section["language"]["not"] == {"const": "c++"}
     assert section["cuda-capabilities"]["description"]
 

@@ -371,9 +371,9 @@ def test_no_ops():
 
 
 def test_autotune_is_tritons():
-    text = text_of(configs='"autotune"').replace("triton==3.9.0", "tilelang==0.1.15")
-    text = text.replace('"triton"', '"tilelang"', 1)
-    assert "`tilelang` kernels have no candidates of their own" in said(text)
+    text = text_of(configs='"autotune"').replace("triton==3.9.0", "nvidia-cutlass-dsl==4.8.1")
+    text = text.replace('"triton"', '"cute"', 1)
+    assert "`cute` kernels have no candidates of their own" in said(text)
 
 
 def test_everything_at_once():

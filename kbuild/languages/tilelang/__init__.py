@@ -1,0 +1,132 @@
+"""TileLang: from pins and archs to targets, from a unit to what its worker compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kbuild.backends.capability import Capability
+from kbuild.errors import BuildError
+from kbuild.languages.base import LANGUAGES, Language, Linked, Resolved
+from kbuild.languages.expand import expand
+from kbuild.languages.image import Image
+from kbuild.languages.spec.arguments import Bound
+from kbuild.languages.spec.values import Candidate, OpSpec
+from kbuild.languages.target import CPU, Target
+from kbuild.languages.tilelang.arguments import request_of
+from kbuild.languages.tilelang.releases import (
+    DISTRIBUTION,
+    Release,
+    known_releases,
+    release_of,
+    version_of,
+)
+from kbuild.languages.unit import Unit
+from kbuild.version import Version
+
+_DEFAULT = ("8.0", "9.0a", "10.0a", "12.0a")
+"""Archs where the section says none. 8.6 and 8.9 run the code for 8.0."""
+_ONE_CHIP = (9, 0)
+"""From here on `9.0` means `9.0a`: TileLang writes instructions of that chip alone."""
+_NVCC, _CXX = "KBUILD_NVCC", "KBUILD_CXX"
+_NOT_HERE = {
+    "rocm": "TileLang's code for AMD needs hipcc and ROCm's headers, which no wheel brings",
+}
+
+
+@LANGUAGES.add
+class TileLang(Language):
+    """Kernels with `@tilelang.jit`, and functions that return a `T.prim_func`."""
+
+    name = "tilelang"
+    worker = "tilelang"
+
+    def refuses(self, pins: Sequence[str]) -> str | None:
+        """See `Language.refuses`."""
+        version = version_of(pins)
+        able = " or ".join(f"{DISTRIBUTION}=={known}" for known in known_releases())
+        if version is None:
+            return f'pins no exact release; write `toolchain = "{able}"`'
+        if version not in known_releases():
+            return (
+                f"pins {DISTRIBUTION} {version}; kbuild rewrites what a release writes, and knows "
+                f"{able} alone"
+            )
+        return None
+
+    def targets(
+        self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
+    ) -> Resolved:
+        """See `Language.targets`."""
+        if backend == "cpu":
+            return Resolved((CPU,))
+        if backend != "cuda":
+            return Resolved((), (_NOT_HERE.get(backend, f"TileLang has no code for {backend}"),))
+        release = _release(pins)
+        needed = Version.parse(release.cuda).major
+        if toolkit is not None and Version.parse(toolkit).major < needed:
+            words = (
+                f"objects of TileLang are compiled by CUDA {needed}'s nvcc; left out for {toolkit}"
+            )
+            return Resolved((), (words,))
+        found: dict[Target, None] = {}
+        notes: list[str] = []
+        for arch in _DEFAULT if archs is None else archs:
+            wanted = Capability.parse(arch)
+            chip = wanted.base >= _ONE_CHIP and not wanted.feature
+            name = f"{wanted.target}a" if chip else str(wanted.target)
+            if name not in release.archs:
+                notes.append(f"{arch}: {DISTRIBUTION} is not known to compile for it; left out")
+                continue
+            if wanted.ptx:
+                notes.append(f"{arch}: objects of TileLang hold no PTX; later GPUs need a rebuild")
+            found[Target(f"sm_{name.replace('.', '')}", "cubin")] = None
+        return Resolved(tuple(found), tuple(notes))
+
+    def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
+        """See `Language.requirements`."""
+        return _release(pins).environment(pins)
+
+    def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:
+        """See `Language.programs`."""
+        if flavour == "cpu":
+            return {_CXX: "c++"}
+        return {_NVCC: f"cuda-{_release(pins).cuda}", _CXX: "c++"}
+
+    def program(self, pins: Sequence[str], flavour: str, target: Target) -> str | None:
+        """See `Language.program`."""
+        del flavour
+        return "c++" if target == CPU else f"cuda-{_release(pins).cuda}"
+
+    def linked(self, root: Path, pins: Sequence[str], flavour: str) -> Linked:
+        """See `Language.linked`."""
+        del root, pins
+        return Linked(cudart=flavour.removeprefix("cuda") if flavour.startswith("cuda") else "")
+
+    def judge(self, image: Image, pins: Sequence[str]) -> None:
+        """See `Language.judge`."""
+        made, wanted = image.compiler.get(DISTRIBUTION), version_of(pins)
+        if made != wanted:
+            raise BuildError(
+                f"an object of `{image.entry}` was made by {DISTRIBUTION} {made}, and `toolchain` "
+                f"pins {wanted}",
+                hint="build it again; objects of two releases are not linked into one kernel",
+            )
+
+    def expand(
+        self,
+        op: OpSpec,
+        targets: Sequence[Target],
+        candidates: Mapping[int, Sequence[Candidate]] | None = None,
+    ) -> tuple[Unit, ...]:
+        """Without the plain units: TileLang takes every address to be divisible by 16."""
+        return tuple(unit for unit in expand(op, targets, candidates) if unit.aligned)
+
+    def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
+        """See `Language.request`."""
+        return request_of(unit, bound, version_of(bound.toolchain) or "")
+
+
+def _release(pins: Sequence[str]) -> Release:
+    return release_of(version_of(pins) or known_releases()[-1])

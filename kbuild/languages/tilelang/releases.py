@@ -1,0 +1,70 @@
+"""What each release of TileLang needs and compiles for; facts in `releases.toml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+DISTRIBUTION = "tilelang"
+_FILE = Path(__file__).with_name("releases.toml")
+_PIN = re.compile(rf"{DISTRIBUTION}==(?P<version>\d+(?:\.\d+)*(?:\.post\d+)?)")
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release."""
+
+    version: str
+    archs: tuple[str, ...]
+    """Capabilities: `8.0`, `9.0a`."""
+    cuda: str
+    """Release of CUDA whose nvcc compiles: `13.0`."""
+    pins: tuple[str, ...]
+    """The other distributions of its environment."""
+
+    def environment(self, pins: Sequence[str]) -> tuple[str, ...]:
+        """Every distribution of the environment, the DSL first.
+
+        Args:
+            pins: of the section; they take the place of the facts' own.
+        """
+        own = {_name(pin): pin.replace(" ", "") for pin in pins}
+        first = own.pop(DISTRIBUTION)
+        return (first, *({**{_name(pin): pin for pin in self.pins}, **own}).values())
+
+
+def version_of(pins: Sequence[str]) -> str | None:
+    """The exact release that is pinned."""
+    matches = (_PIN.fullmatch(pin.replace(" ", "")) for pin in pins)
+    return next((match["version"] for match in matches if match), None)
+
+
+def known_releases() -> tuple[str, ...]:
+    """Versions, the oldest first."""
+    return tuple(_rows())
+
+
+def release_of(version: str) -> Release:
+    """The facts of a known release.
+
+    Raises:
+        KeyError: nothing is known of it.
+    """
+    row = _rows()[version]
+    return Release(version, tuple(row["archs"]), row["cuda"], tuple(row["pins"]))
+
+
+def _name(pin: str) -> str:
+    return pin.partition("==")[0].strip().lower().replace("_", "-")
+
+
+@cache
+def _rows() -> Mapping[str, Mapping[str, Any]]:
+    import tomli
+
+    facts = tomli.loads(_FILE.read_text("utf-8"))
+    return {row["version"]: row for row in facts["release"]}

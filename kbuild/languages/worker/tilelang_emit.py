@@ -1,0 +1,164 @@
+"""From a function and its constants to the source that TileLang writes, and what it says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tilelang  # type: ignore[import-not-found]
+import tilelang.language as tl  # type: ignore[import-not-found]
+from tilelang.backend.target import determine_target  # type: ignore[import-not-found]
+from tilelang.jit.adapter.wrapper import TLWrapper  # type: ignore[import-not-found]
+
+from kbuild.languages.worker.protocol import RefusalError
+from kbuild.languages.worker.tilelang_functions import Function
+from kbuild.languages.worker.tilelang_source import Kernel
+
+CPU = "cpu"
+_KERNELS_ON_CPU = 1
+_FAST_MATH = "tl.enable_fast_math"
+_REGISTERS = "tl.ptxas_register_usage_level"
+_FLAGS = "tl.device_compile_flags"
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Source of one kernel for one target."""
+
+    text: str
+    program: Any
+    """The `PrimFunc`."""
+    kernels: tuple[Kernel, ...]
+    threads: int
+    shared: int
+    """Bytes of dynamic shared memory."""
+    flags: tuple[str, ...]
+    """For nvcc, beside the usual ones."""
+
+
+def emitted(function: Function, request: Mapping[str, Any]) -> Emitted:
+    """What TileLang writes for one unit.
+
+    Raises:
+        RefusalError: it cannot be written.
+    """
+    arch = request["arch"]
+    target = determine_target(
+        "c" if arch == CPU else {"kind": "cuda", "arch": arch}, return_object=True
+    )
+    program = _program(function, request, target)
+    configs = _configs(function, program)
+    with tilelang.tvm.transform.PassContext(opt_level=3, config=configs), target:
+        lowered = tilelang.lower(program, target=target)
+    device = lowered.device_mod.functions
+    kernels = tuple(_kernel(symbol.name_hint, one.attrs) for symbol, one in device.items())
+    if arch == CPU and len(kernels) > _KERNELS_ON_CPU:
+        raise RefusalError(
+            f"`{function.name}` has {len(kernels)} kernels; on the CPU one is called"
+        )
+    wrapper = TLWrapper(target)
+    wrapper.assign_optimized_module(
+        tilelang.tvm.IRModule({program.attrs["global_symbol"]: program})
+    )
+    wrapper.assign_pass_configs(configs)
+    wrapper.assign_host_module(lowered.host_mod)
+    wrapper.assign_device_module(lowered.device_mod)
+    text = _wrapped(wrapper, lowered.kernel_source, arch)
+    threads, shared = _launch_facts(device.values())
+    return Emitted(text, program, kernels, threads, shared, _flags(function, program, configs))
+
+
+def _program(function: Function, request: Mapping[str, Any], target: Any) -> Any:
+    given = {name: _value(function, name, v) for name, v in request["constants"].items()}
+    with target:
+        if not hasattr(function.jit, "get_tir"):
+            return function.jit(**_opened(function, given))
+        if function.is_eager:
+            _call_by_own_names(function.jit, given)
+            return function.jit.get_tir(**given)
+        return function.jit.get_tir(**_opened(function, given))
+
+
+def _call_by_own_names(jit: Any, given: Mapping[str, Any]) -> None:
+    """A `T.const` that is handed to a macro is called as the macro calls it; take that back."""
+    jit.initialize_jit_mode(**given)
+    bound = jit.func._argument_binder.bind((), dict(given))  # noqa: SLF001 - of a pinned release
+    template = jit.func._build_tir_template(**bound.compile_kwargs)  # noqa: SLF001
+    for variable, (tensor, what, axis, _) in (template.matcher or {}).items():
+        template.matcher[variable] = (tensor, what, axis, variable.orig_name)
+    jit.func.p1_cache[bound.p1_key] = template
+
+
+def _opened(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
+    """With a dynamic dimension for each that nothing fixes."""
+    free = {name: tl.dynamic(name) for name in sorted(function.open) if name not in given}
+    return {**free, **given}
+
+
+def _value(function: Function, name: str, value: Any) -> Any:
+    """A constant as the author's function takes it."""
+    if not isinstance(value, dict):
+        return value
+    parameter = function.signature.parameters.get(name)
+    is_text = parameter is not None and type(parameter.default) is str
+    return value["dtype"] if is_text else tl.dtype(value["dtype"])
+
+
+def _configs(function: Function, program: Any) -> dict[str, Any]:
+    own = {str(getattr(k, "value", k)): v for k, v in _said(function, "pass_configs").items()}
+    attrs = program.attrs or {}
+    if "tilelang_pass_configs" in attrs:
+        own = {**{str(k): v for k, v in dict(attrs["tilelang_pass_configs"]).items()}, **own}
+    return own
+
+
+def _said(function: Function, name: str) -> Any:
+    return getattr(function.jit, name, None) or {}
+
+
+def _flags(function: Function, program: Any, configs: Mapping[str, Any]) -> tuple[str, ...]:
+    said = _said(function, "compile_flags") or []
+    flags = said.split() if isinstance(said, str) else [str(one) for one in said]
+    attrs = program.attrs or {}
+    flags += [str(one) for one in attrs.get("tilelang_compile_flags", ())]
+    extra = configs.get(_FLAGS) or []
+    flags += extra.split() if isinstance(extra, str) else [str(one) for one in extra]
+    if configs.get(_FAST_MATH):
+        flags.append("--use_fast_math")
+    if configs.get(_REGISTERS) is not None:
+        flags.append(f"--ptxas-options=--register-usage-level={int(configs[_REGISTERS])}")
+    return tuple(flags)
+
+
+def _wrapped(wrapper: Any, source: str, arch: str) -> str:
+    try:
+        text: str = wrapper.wrap(source)
+    except AssertionError as error:
+        words = str(error)
+        if words.startswith("Unsupported dtype"):
+            kind = "the CPU" if arch == CPU else arch
+            raise RefusalError(
+                f"TileLang's code for {kind} has no {words.rsplit(maxsplit=1)[-1]}"
+            ) from error
+        raise
+    return text
+
+
+def _kernel(name: str, attrs: Any) -> Kernel:
+    return Kernel(name, pdl="has_cuda_pdl_sync" in attrs)
+
+
+def _launch_facts(kernels: Sequence[Any]) -> tuple[int, int]:
+    """Threads of the largest block, and the most shared memory."""
+    threads, shared = [1], [0]
+    for one in kernels:
+        extent = one.attrs.get("thread_extent", {})
+        sizes = [v for tag, v in extent.items() if "threadIdx" in tag]
+        product = 1
+        for size in sizes:
+            product *= int(size)
+        threads.append(product)
+        if "dyn_shared_memory_buf" in one.attrs:
+            shared.append(int(one.attrs["dyn_shared_memory_buf"]))
+    return max(threads), max(shared)

@@ -1,0 +1,218 @@
+"""Which value of a call each parameter of the emitted function gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tilelang  # type: ignore[import-not-found]
+
+from kbuild.languages.worker.protocol import RefusalError
+from kbuild.languages.worker.tilelang_emit import CPU, Emitted
+from kbuild.languages.worker.tilelang_functions import Function
+from kbuild.languages.worker.tilelang_source import Check, Entry
+
+_CALL = re.compile(r"\bint(?:32_t)? call\((?P<list>[^)]*)\)\s*\{")
+_STREAM = "cudaStream_t"
+_INTEGERS = {"int32": "int32_t", "int64": "int64_t", "uint32": "uint32_t", "uint64": "uint64_t"}
+_INTEGERS |= {f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16)}
+_FLOATS = {"float64": ("fp64", "double")}
+
+
+@dataclass(frozen=True)
+class Value:
+    """Something that the launcher hands over."""
+
+    name: str
+    """`A`, `A.shape.0`, `alpha`."""
+    kind: str
+    type: str
+    """As images name types."""
+    cxx: str
+
+
+class Parameters:
+    """The C function of one object."""
+
+    def __init__(self, function: Function, made: Emitted, request: Mapping[str, Any]) -> None:
+        self._function, self._request = function, request
+        self._is_cuda = request["arch"] != CPU
+        self._given = {one["name"]: one for one in request["arguments"]}
+        self._values: list[Value] = []
+        self._checks: list[Check] = []
+        self._first: dict[str, tuple[str, str]] = {}
+        self._arguments = list(self._filled(made))
+
+    def image(self) -> list[dict[str, str]]:
+        """What the launcher hands over, in order."""
+        return [{"kind": one.kind, "type": one.type, "name": one.name} for one in self._values]
+
+    def aligned(self) -> list[str]:
+        """Tensors whose addresses have to be divisible by 16; a CPU reads from anywhere."""
+        if not self._is_cuda:
+            return []
+        return sorted(one.name for one in self._values if one.kind == "pointer")
+
+    def entry(self) -> Entry:
+        """The function in C++."""
+        types = tuple(one.cxx for one in self._values)
+        return Entry(types, tuple(self._arguments), tuple(self._checks), self._is_cuda)
+
+    def _filled(self, made: Emitted) -> Iterator[str]:
+        tensors, scalars = self._sorted(made.program)
+        found = {}
+        for name, (parameter, buffer) in tensors.items():
+            found[name] = self._pointer(parameter, buffer)
+        for own, (name, variable) in scalars.items():
+            found[own] = self._scalar(name, variable)
+        for parameter, buffer in tensors.values():
+            self._shape(parameter, buffer)
+        for kind, name in _declared(made.text):
+            if name in found:
+                pointer = kind if name in tensors else ""
+                yield f"static_cast<{pointer}>({found[name]})" if pointer else found[name]
+            elif name in self._first:
+                yield self._first[name][0]
+            else:
+                raise RefusalError(f"`{self._function.name}`: where does `{name}` come from?")
+
+    def _sorted(
+        self, program: Any
+    ) -> tuple[dict[str, tuple[str, Any]], dict[str, tuple[str, Any]]]:
+        """Tensors by their names in the code, and numbers by theirs, which macros may change."""
+        wanted = self._function.arguments
+        if len(program.params) != len(wanted):
+            raise RefusalError(
+                f"`{self._function.name}` has {len(program.params)} parameters when it is "
+                f"compiled, and its source says {len(wanted)}: {', '.join(wanted)}",
+                hint="return each tensor of `T.empty` by the name that it was given",
+            )
+        tensors, scalars = {}, {}
+        for name, parameter in zip(wanted, program.params, strict=True):
+            buffer = program.buffer_map.get(parameter, None)
+            if buffer is None:
+                scalars[parameter.name] = (name, parameter)
+            else:
+                own = buffer.data.name if self._is_cuda else buffer.name
+                tensors[own] = (name, buffer)
+        return tensors, scalars
+
+    def _add(self, value: Value) -> str:
+        self._values.append(value)
+        return f"a{len(self._values) - 1}"
+
+    def _pointer(self, name: str, buffer: Any) -> str:
+        given = self._given.get(name)
+        if given is None or given["kind"] != "tensor":
+            raise RefusalError(f"`{name}` of `{self._function.name}` is a tensor")
+        dtype, wanted = str(buffer.dtype), given["dtype"]
+        if dtype != wanted:
+            raise RefusalError(
+                f"`{name}` of `{self._function.name}` is a tensor of {dtype} in the kernel, and of "
+                f"{wanted} in build.toml",
+                hint='hand it over: `constants = { dtype = { dtype = "..." } }`',
+            )
+        return self._add(Value(name, "pointer", f"*{_short(dtype)}", "void*"))
+
+    def _scalar(self, name: str, variable: Any) -> str:
+        dtype, given = str(variable.dtype), self._given.get(name)
+        if given is None:
+            default = self._function.defaults.get(name)
+            if default is None:
+                raise RefusalError(f"nothing says what `{name}` of `{self._function.name}` gets")
+            return str(int(default)) if "int" in dtype or dtype == "bool" else repr(float(default))
+        if given["kind"] == "tensor":
+            raise RefusalError(f"`{name}` of `{self._function.name}` is a number, not a tensor")
+        if "float" in dtype:
+            kind, cxx = _FLOATS.get(dtype, ("fp32", "float"))
+            return self._add(Value(name, "float", kind, cxx))
+        if dtype == "bool":
+            return self._add(Value(name, "int", "u1", "bool"))
+        if dtype not in _INTEGERS:
+            raise RefusalError(f"`{name}` of `{self._function.name}` is a number of {dtype}")
+        kind = f"{'u' if dtype.startswith('u') else 'i'}{dtype.lstrip('uint')}"
+        return self._add(Value(name, "int", kind, _INTEGERS[dtype]))
+
+    def _shape(self, name: str, buffer: Any) -> None:
+        told = self._given[name]
+        dims = told["dims"]
+        if dims is not None and len(dims) != len(buffer.shape):
+            raise RefusalError(
+                f"`{name}` of `{self._function.name}` has {len(buffer.shape)} dimensions, and "
+                f"{len(dims)} in build.toml"
+            )
+        if dims is None:
+            self._flat(name, buffer)
+        for axis, size in enumerate(buffer.shape if dims is not None else ()):
+            self._dimension(f"{name}.shape.{axis}", f"{name}.shape[{axis}]", size, dims[axis])
+        if _is_compact(buffer):
+            if not told["contiguous"]:
+                raise RefusalError(
+                    f"`{name}` of `{self._function.name}` has to be contiguous",
+                    hint=f'write `contiguous = ["{name}"]`, or make it a `T.StridedTensor`',
+                )
+            return
+        for axis, stride in enumerate(buffer.strides):
+            self._dimension(f"{name}.stride.{axis}", f"{name}.stride({axis})", stride, "")
+
+    def _flat(self, name: str, buffer: Any) -> None:
+        """A tensor of any shape is one of one dimension."""
+        if len(buffer.shape) != 1:
+            raise RefusalError(
+                f"`{self._function.name}`: how many dimensions has `{name}`?",
+                hint="write them in `shapes`; a kernel that takes one dimension gets any tensor",
+            )
+        self._dimension(f"{name}.numel", f"{name}.numel()", buffer.shape[0], "")
+
+    def _dimension(self, name: str, words: str, size: Any, said: str) -> None:
+        """Of a dynamic one the value; of others, and where one comes again, a check."""
+        if hasattr(size, "name"):
+            kind, cxx = ("i64", "int64_t") if str(size.dtype) == "int64" else ("i32", "int32_t")
+            known = self._first.get(size.name)
+            if known is None:
+                self._first[size.name] = (self._add(Value(name, "int", kind, cxx)), said)
+            elif not said or said != known[1]:
+                mine = self._add(Value(name, "int", kind, cxx))
+                self._checks.append(Check(mine, known[0], words))
+        elif not hasattr(size, "value"):
+            raise RefusalError(
+                f"`{words}` of `{self._function.name}` is {size}: a dimension has to be a number "
+                "or a variable of its own",
+                hint="name the dimension with another `T.dynamic`",
+            )
+        elif said != str(int(size)):
+            mine = self._add(Value(name, "int", "i64", "int64_t"))
+            self._checks.append(Check(mine, str(int(size)), words))
+
+
+def _is_compact(buffer: Any) -> bool:
+    """Whether its strides are those of a contiguous tensor of its shape."""
+    if not len(buffer.strides):
+        return True
+    analyzer, wanted = tilelang.tvm.arith.Analyzer(), 1
+    for size, stride in reversed(list(zip(buffer.shape, buffer.strides, strict=True))):
+        if not analyzer.can_prove_equal(stride, wanted):
+            return False
+        wanted = wanted * size
+    return True
+
+
+def _declared(text: str) -> Iterator[tuple[str, str]]:
+    """Type and name of each parameter of `call`, without the stream."""
+    match = _CALL.search(text)
+    if match is None:
+        raise RefusalError("TileLang wrote no function `call`")
+    for one in filter(None, (part.strip() for part in match["list"].split(","))):
+        kind, _, name = one.replace("*", "* ").rpartition(" ")
+        if not kind.startswith(_STREAM):
+            yield kind.replace("__restrict__", "").strip(), name
+
+
+def _short(dtype: str) -> str:
+    """`fp16`, `i32`: how images name types."""
+    special = {"bfloat16": "bf16", "bool": "i1", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5"}
+    if dtype in special:
+        return special[dtype]
+    return dtype.replace("float", "fp").replace("uint", "u").replace("int", "i")

@@ -1,0 +1,190 @@
+"""The emitted source made fit to be linked with others: pure text, known to one release.
+
+TileLang 0.1.15 writes a file that is meant to be a library of its own. What is changed:
+
+- `call`, `init`, `get_last_error` and the kernels get names of their own, in one namespace of C;
+- the text of an error belongs to its thread;
+- each device is initialised, once;
+- programmatic dependent launch is asked for only by kernels that wait for it;
+- the outcome of a launch is looked at, and an empty grid is no launch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kbuild.languages.worker.protocol import RefusalError
+
+_LAUNCH = re.compile(
+    r"(?P<head>programmaticStreamSerializationAllowed = )1;"
+    r"(?P<body>(?:(?!cudaLaunchKernelEx).)*?)"
+    r"cudaLaunchKernelEx\(&config, (?P<kernel>\w+)(?P<rest>[^;]*);",
+    re.DOTALL,
+)
+_GRID = re.compile(r"config\.gridDim = (dim3\([^;]*\));")
+_LAST_ERROR = re.compile(r'\tTILELANG_CHECK_LAST_ERROR\("\w+"\);\n')
+"""It would blame a kernel for what another did before; launches are looked at themselves."""
+_ERROR = "static char error_buf[ERROR_BUF_SIZE];"
+_DEVICES = 64
+_GLOBAL_IN_HEADERS = ("debug_print_msg", "debug_print_buffer_value")
+"""Functions of the DSL's headers that are no inline ones."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A device function."""
+
+    name: str
+    pdl: bool = False
+    """Whether it waits for the kernel before it."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A dimension that the code takes for granted."""
+
+    argument: str
+    """C++ of its value."""
+    wanted: str
+    """C++ of what it is taken for."""
+    words: str
+    """`A.shape[1]`."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The C function that the launcher calls."""
+
+    parameters: tuple[str, ...]
+    """C++ types."""
+    arguments: tuple[str, ...]
+    """What `call` gets, in its order."""
+    checks: tuple[Check, ...] = ()
+    is_cuda: bool = True
+
+
+def completed(text: str, symbol: str, kernels: Sequence[Kernel], entry: Entry) -> str:
+    """The whole source of an object.
+
+    Args:
+        text: as the DSL wrote it.
+        symbol: the C function to define; `<symbol>_error` is defined, too.
+        kernels: all device functions in it.
+        entry: the C function.
+
+    Raises:
+        RefusalError: it is not what this release of the DSL is known to write.
+    """
+    pdl = {kernel.name for kernel in kernels if kernel.pdl}
+    for old, new in (
+        (_ERROR, "static thread_local char error_buf[ERROR_BUF_SIZE];"),
+        (
+            'extern "C" TL_EXPORT const char* get_last_error()',
+            f"static const char* {symbol}_last()",
+        ),
+        ('extern "C" TL_EXPORT int init()', f"static int {symbol}_init()"),
+    ):
+        text = _replaced(text, old, new)
+    if entry.is_cuda:
+        text = _replaced(text, 'extern "C" TL_EXPORT int call(', f"static int {symbol}_call(")
+        text = _launches(text, pdl)
+    else:
+        text = re.sub(r"(?<=\n)int32_t call\(", f"int32_t {symbol}_call(", text)
+    for kernel in kernels:
+        text = re.sub(rf"\b{re.escape(kernel.name)}\b", f"{symbol}_{kernel.name}", text)
+    return _renames(symbol) + text + _entry(symbol, entry)
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    if text.count(old) != 1:
+        raise RefusalError(
+            f"TileLang wrote {text.count(old)} times `{old}`, where one was expected"
+        )
+    return text.replace(old, new)
+
+
+def _launches(text: str, pdl: set[str]) -> str:
+    # Nothing of a call with an empty grid is done: descriptors of empty tensors cannot be made.
+    grids = _GRID.findall(text)
+    text = _LAST_ERROR.sub("", text)
+    text = _LAUNCH.sub(lambda match: _launch(match, pdl), text)
+    if "SerializationAllowed = 1;" in text:
+        raise RefusalError("TileLang wrote a launch that kbuild does not know")
+    if not grids:
+        return text
+    blocks = " && ".join(f"kbuild_is_empty({grid})" for grid in grids)
+    head = re.compile(r"(static int \w+_call\([^{]*\{\n)")
+    return head.sub(lambda match: f"{match[1]}\tif ({blocks}) return 0;\n", text, count=1)
+
+
+def _launch(match: re.Match[str], pdl: set[str]) -> str:
+    value = "/*pdl*/1" if match["kernel"] in pdl else "0"
+    launched = f"cudaLaunchKernelEx(&config, {match['kernel']}{match['rest']}"
+    return (
+        f"{match['head']}{value};{match['body']}"
+        f"if (!kbuild_is_empty(config.gridDim)) KBUILD_LAUNCHED({launched});"
+    )
+
+
+def _renames(symbol: str) -> str:
+    lines = [f"#define {name} {symbol}_{name}\n" for name in _GLOBAL_IN_HEADERS]
+    return "".join(lines) + _HEAD
+
+
+_HEAD = """\
+#ifdef __CUDACC__
+#define KBUILD_LAUNCHED(launch)                                            \\
+  do {                                                                     \\
+    const cudaError_t result = (launch);                                   \\
+    if (result != cudaSuccess) {                                           \\
+      (void)cudaGetLastError(); /* or Torch finds it at the next kernel */ \\
+      snprintf(error_buf, ERROR_BUF_SIZE, "it cannot be launched: %s",     \\
+               cudaGetErrorString(result));                                \\
+      return -1;                                                           \\
+    }                                                                      \\
+  } while (0)
+static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 0 || grid.z == 0; }
+#endif
+"""
+
+
+def _entry(symbol: str, entry: Entry) -> str:
+    given = [f"{kind} a{at}" for at, kind in enumerate(entry.parameters)]
+    lines = [
+        "\n#include <atomic>\n#include <cstdint>\n#include <cstdio>\n",
+        f'extern "C" const char* {symbol}_error(void) {{ return {symbol}_last(); }}\n',
+        f'extern "C" int {symbol}({", ".join((*given, "void* stream"))}) {{\n  error_buf[0] = 0;\n',
+        *map(_check, entry.checks),
+    ]
+    arguments = list(entry.arguments)
+    if entry.is_cuda:
+        lines.append(_ready(symbol))
+        arguments.append("static_cast<cudaStream_t>(stream)")
+    else:
+        lines.append(f"  (void)stream;\n  if ({symbol}_init() != 0) return -1;\n")
+    return "".join(lines) + f"  return {symbol}_call({', '.join(arguments)});\n}}\n"
+
+
+def _check(check: Check) -> str:
+    words = f'"{check.words} is %lld, and the kernel is compiled for %lld"'
+    values = f"(long long)({check.argument}), (long long)({check.wanted})"
+    return (
+        f"  if ({check.argument} != {check.wanted}) {{\n"
+        f"    snprintf(error_buf, ERROR_BUF_SIZE, {words}, {values});\n    return -1;\n  }}\n"
+    )
+
+
+def _ready(symbol: str) -> str:
+    """Once for each device; twice at the same time does no harm."""
+    return (
+        f"  static std::atomic<bool> ready[{_DEVICES}];\n"
+        "  int device = 0;\n"
+        "  TILELANG_CHECK(cudaGetDevice(&device));\n"
+        f"  const bool counts = device >= 0 && device < {_DEVICES};\n"
+        "  if (!counts || !ready[device].load(std::memory_order_acquire)) {\n"
+        f"    if ({symbol}_init() != 0) return -1;\n"
+        "    if (counts) ready[device].store(true, std::memory_order_release);\n"
+        "  }\n"
+    )

@@ -1,0 +1,4 @@
+// ---------------------------------------------------------------------------------------------
+// The host's processor: there is no driver
+
+#define KBUILD_AOT_PLATFORM "CPU"

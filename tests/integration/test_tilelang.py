@@ -1,0 +1,172 @@
+"""TileLang compiles without a GPU: objects for the CPU, one for a GPU. Fetches 82 MB."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tilelang_bench import Shop, shop
+
+from kbuild.checks.readers.devicecode import read_device_code
+from kbuild.errors import BuildError
+
+pytestmark = pytest.mark.network
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SOURCE = """\
+import tilelang
+import tilelang.language as T
+
+
+@T.macro
+def twice(value):
+    return value * 2
+
+
+@tilelang.jit
+def eager(x, scale: T.float32 = 1.5, dtype: T.dtype = T.float32):
+    n = T.dynamic("n")
+    wide = T.const("wide")
+    x: T.Tensor[[n, wide], dtype]
+    out = T.empty([n, wide], dtype)
+    with T.Kernel(n, threads=128) as row:
+        for i in T.Parallel(wide):
+            out[row, i] = twice(x[row, i]) * scale
+    return out
+
+
+@tilelang.jit(out_idx=[-1])
+def lazy(n, wide, dtype="float32"):
+    @T.prim_func
+    def main(x: T.Tensor((n, wide), dtype), out: T.Tensor((n, wide), dtype)):
+        with T.Kernel(n, threads=128) as row:
+            for i in T.Parallel(wide):
+                out[row, i] = x[row, i] + 1
+    return main
+
+
+@tilelang.jit
+def wrong(x):
+    n = T.dynamic("n")
+    x: T.Tensor[[n], T.float32]
+    out = T.empty([n], T.float32)
+    with T.Kernel(n, threads=1) as row:
+        out[row] = x[row] + missing
+    return out
+
+
+def helper(x):
+    return x
+"""
+OP = """
+schema = "{name}(Tensor x) -> Tensor out"
+shapes = {{ x = ["rows", "columns"], out = "x" }}
+dtypes = ["float32"]
+contiguous = true
+constants = {{ wide = {{ value = "columns", choices = [64, 128] }} }}
+"""
+
+
+@pytest.fixture(scope="module")
+def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop(tmp_path_factory.mktemp("tilelang"), SOURCE) as found:
+        yield found
+
+
+def test_functions(tilelang):
+    found = tilelang.functions()
+    assert sorted(found) == ["eager", "lazy", "wrong"]
+    names = {
+        name: [(p.name, p.is_constant, p.has_value) for p in one.parameters]
+        for name, one in found.items()
+    }
+    assert names["eager"] == [
+        *(("x", False, False), ("scale", False, True), ("out", False, False)),
+        *(("dtype", True, True), ("wide", True, False)),
+    ]
+    assert names["lazy"] == [
+        *(("x", False, False), ("out", False, False)),
+        *(("n", True, True), ("wide", True, True), ("dtype", True, True)),
+    ]
+
+
+@pytest.mark.parametrize("name", ["eager", "lazy"])
+def test_objects_for_the_cpu(tilelang, name):
+    made = tilelang.compiled(OP.format(name=name), "cpu")
+    assert [one.image.constants["wide"] for one in made] == [64, 128]
+    for one in made:
+        names = [parameter.name for parameter in one.image.parameters]
+        assert names[:3] == ["x", "out", "x.shape.0"]
+        assert one.image.convention == "c"
+        assert not one.image.divisible
+
+
+def test_an_object_for_a_gpu_is_the_same_every_time(tilelang, tmp_path):
+    text = OP.format(name="eager").replace("64, 128", "64")
+    (one,) = tilelang.compiled(text, "sm_90a")
+    assert one.image.divisible == {"x", "out"}
+    file = tmp_path / "object.o"
+    file.write_bytes(one.code)
+    assert {str(image.arch) for image in read_device_code(file).images} == {"9.0a"}
+    with shop(tmp_path / "again", SOURCE, keeps=False) as other:
+        other.compiled(OP.format(name="lazy").replace("64, 128", "64"), "cpu")
+        (again,) = other.compiled(text, "sm_90a")
+    assert again.code == one.code
+
+
+def test_errors_name_the_line(tilelang):
+    text = OP.format(name="wrong").replace('["rows", "columns"]', '["rows"]')
+    with pytest.raises(BuildError, match=r"k\.py:38: NameError: name 'missing' is not defined"):
+        tilelang.compiled(text[: text.index("constants")], "cpu")
+
+
+def test_a_dtype_that_the_kernel_does_not_have(tilelang):
+    text = OP.format(name="eager").replace("float32", "float64")
+    with pytest.raises(BuildError, match=r"`x` of `eager` is a tensor of float32 in the kernel"):
+        tilelang.compiled(text, "cpu")
+
+
+CALLS = """
+import sys
+for name in ("tilelang", "tvm", "tvm_ffi"):
+    sys.modules[name] = None
+import importlib.util, pathlib, torch
+folder = next(pathlib.Path(sys.argv[1]).glob("*cpu*"))
+spec = importlib.util.spec_from_file_location(
+    "kernel", folder / "__init__.py", submodule_search_locations=[str(folder)])
+kernel = importlib.util.module_from_spec(spec)
+sys.modules["kernel"] = kernel
+spec.loader.exec_module(kernel)
+for shape in [(1,), (3, 7), (0,), (0, 5), (100_003,), (2, 3, 255)]:
+    x, y = torch.randn(shape), torch.randn(shape)
+    wide = x.double() + 0.5 * y.double()
+    torch.testing.assert_close(kernel.add(x, y, alpha=0.5).double(), wide, rtol=1e-6, atol=1e-6)
+    assert torch.equal(kernel.mul(x, y), x * y)
+x, bias = torch.randn(33, 256), torch.randn(257)[1:]
+assert torch.equal(kernel.add_bias(x, bias), x + bias)
+try:
+    kernel.add_bias(torch.randn(2, 300), torch.randn(300))
+except RuntimeError as error:
+    assert "N = 300; there are images for N = 256, 1024" in str(error), error
+else:
+    raise SystemExit("300 columns")
+"""
+
+
+def test_the_example_runs_on_the_cpu_without_the_dsl(tmp_path):
+    output = tmp_path / "build"
+    project = tmp_path / "project"
+    left = shutil.ignore_patterns("build", ".kbuild")
+    shutil.copytree(EXAMPLES / "elementwise-tilelang", project, ignore=left)
+    options = ("--backend", "cpu", "--toolchain", "wheels", "--output", str(output))
+    for command in (
+        ("-m", "kbuild", "build", str(project), *options),
+        ("-c", CALLS, str(output)),
+    ):
+        done = subprocess.run(  # noqa: TID251
+            (sys.executable, *command), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

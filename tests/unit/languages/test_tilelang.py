@@ -1,0 +1,164 @@
+"""TileLang as a language: pins, archs, environments, and what a unit asks of the worker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sections import read
+
+from kbuild.errors import BuildError
+from kbuild.languages.base import LANGUAGES, flavour
+from kbuild.languages.image import Image
+from kbuild.languages.spec import KernelParameter, bind
+from kbuild.languages.spec.place import Place
+from kbuild.languages.target import CPU, Target
+
+PINS = ("tilelang==0.1.15",)
+HEAD = """
+[kernel.k]
+backend = "cuda"
+language = "tilelang"
+toolchain = "tilelang==0.1.15"
+src = ["k.py"]
+
+[[kernel.k.op]]
+"""
+OP = """
+schema = "f(Tensor x, Tensor y, float alpha) -> Tensor out"
+shapes = { x = ["M", "N"], y = ["..."], out = ["M", "N"] }
+dtypes = ["float16", "bfloat16"]
+contiguous = true
+constants = { dtype = { dtype = "x" }, width = { value = "N", choices = [64, 128] } }
+configs = [{ block = 128 }]
+"""
+NAMES = ("x", "y", "alpha", "out", "scale?", "dtype!", "width!", "block!")
+
+
+def tilelang():
+    return LANGUAGES.get("tilelang")
+
+
+def requests(text=OP, names=NAMES, target="sm_90a"):
+    reading = read(HEAD + text)
+    assert [i for i in reading.issues if i.severity == "error"] == []
+    (op,) = reading.ops
+    parameters = [
+        KernelParameter(name.rstrip("!?"), name.endswith("!"), has_value=name.endswith("?"))
+        for name in names
+    ]
+    issues = []
+    bound = bind(op, op.launches[0], {"f": parameters}, Place((), issues))
+    assert bound is not None, issues
+    units = tilelang().expand(op, [Target.parse(target)])
+    return [(unit, tilelang().request(unit, bound)) for unit in units]
+
+
+class TestPins:
+    def test_the_release_that_is_known(self):
+        assert tilelang().refuses(PINS) is None
+        assert "pins no exact release" in tilelang().refuses(("tilelang",))
+        words = tilelang().refuses(("tilelang==0.1.14",))
+        assert words.startswith("pins tilelang 0.1.14;")
+        assert "tilelang==0.1.15" in words
+
+    def test_the_environment_needs_no_torch(self):
+        found = tilelang().environment((*PINS, "numpy == 2.4.5"), "cuda13")
+        assert found[0] == PINS[0]
+        assert [pin for pin in found if pin.startswith("numpy")] == ["numpy==2.4.5"]
+        assert not any("torch" in pin for pin in found)
+        assert all(pin.count("==") == 1 for pin in found)
+
+    def test_compilers(self):
+        cuda = tilelang().programs(PINS, "cuda13")
+        assert cuda == {"KBUILD_NVCC": "cuda-13.0", "KBUILD_CXX": "c++"}
+        assert tilelang().programs(PINS, "cpu") == {"KBUILD_CXX": "c++"}
+        assert tilelang().program(PINS, "cuda13", Target.parse("sm_80")) == "cuda-13.0"
+        assert tilelang().program(PINS, "cpu", CPU) == "c++"
+        assert flavour("cpu", None) == "cpu"
+
+
+class TestTargets:
+    @pytest.mark.parametrize(
+        ("archs", "targets"),
+        [
+            (None, ["sm_80", "sm_90a", "sm_100a", "sm_120a"]),
+            (("8.9", "9.0", "9.0a"), ["sm_89", "sm_90a"]),
+            (("10.0",), ["sm_100a"]),
+        ],
+    )
+    def test_archs(self, archs, targets):
+        assert [
+            str(one) for one in tilelang().targets("cuda", archs, "13.2", PINS).targets
+        ] == targets
+
+    def test_what_is_left_out(self):
+        found = tilelang().targets("cuda", ("7.0", "8.0+PTX"), "13.0", PINS)
+        assert [str(one) for one in found.targets] == ["sm_80"]
+        assert "7.0: tilelang is not known to compile for it" in found.notes[0]
+        assert "8.0+PTX: objects of TileLang hold no PTX" in found.notes[1]
+
+    def test_other_backends(self):
+        assert tilelang().targets("cpu", None, None, PINS).targets == (CPU,)
+        for backend, toolkit, words in (
+            ("rocm", "7.0", "hipcc"),
+            ("cuda", "12.6", "CUDA 13's nvcc"),
+        ):
+            found = tilelang().targets(backend, None, toolkit, PINS)
+            assert found.targets == ()
+            assert words in found.notes[0]
+
+    def test_the_cpu_as_a_target(self):
+        assert Target.parse("cpu") == CPU
+        assert str(CPU) == "cpu"
+        assert CPU.capability is None
+        assert not CPU.is_one_of(("9.0",))
+        with pytest.raises(ValueError, match="no arch of cubin images"):
+            Target("cpu", "cubin")
+
+    def test_what_is_linked(self, tmp_path):
+        assert tilelang().linked(tmp_path, PINS, "cuda13").cudart == "13"
+        assert tilelang().linked(tmp_path, PINS, "cpu").cudart == ""
+
+
+class TestRequests:
+    def test_one_for_each_dtype_and_constant(self):
+        made = requests()
+        assert len(made) == 4
+        assert {one["constants"]["width"] for _, one in made} == {64, 128}
+        assert {one["constants"]["dtype"]["dtype"] for _, one in made} == {"float16", "bfloat16"}
+        assert len({one["symbol"] for _, one in made}) == 4
+        assert all(unit.aligned for unit, _ in made)
+
+    def test_what_a_tensor_is(self):
+        _, asked = requests()[0]
+        json.dumps(asked)
+        assert asked["arguments"][0] == {
+            "name": "x", "kind": "tensor", "dtype": "float16", "dims": ["M", "N"],
+            "contiguous": True,
+        }  # fmt: skip
+        assert asked["arguments"][1]["dims"] is None
+        assert asked["arguments"][2] == {"name": "alpha", "kind": "float"}
+
+    def test_a_number_with_a_default_may_be_left_out(self):
+        _, asked = requests()[0]
+        assert "scale" not in [one["name"] for one in asked["arguments"]]
+        with pytest.raises(AssertionError, match="nothing says what `f` gets for `scale`"):
+            requests(names=tuple(name.rstrip("?") for name in NAMES))
+
+    @pytest.mark.parametrize("key", ["divisible", "ones", "int64"])
+    def test_assumptions_say_nothing(self, key):
+        text = OP.replace("float alpha", "int alpha") + f'{key} = ["alpha"]\n'
+        with pytest.raises(BuildError, match=f"`{key}` says nothing to TileLang"):
+            requests(text)
+
+    def test_optional_tensors(self):
+        text = OP.replace("Tensor y", "Tensor? y").replace('y = ["..."]', 'y = ["N"]')
+        with pytest.raises(BuildError, match="takes `y`, which may be None"):
+            requests(text)
+
+    def test_images_of_another_release(self):
+        image = Image("tilelang", "cpu", "object", "f", (), 0, 1, convention="c",
+                      compiler={"tilelang": "0.1.14"})  # fmt: skip
+        with pytest.raises(BuildError, match=r"made by tilelang 0.1.14"):
+            tilelang().judge(image, PINS)
