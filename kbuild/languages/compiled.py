@@ -26,8 +26,6 @@ class Compiled:
         if not self.code:
             raise ValueError(f"the image `{self.image.entry}` for {self.image.arch} is empty")
         holds = "cubin" if self.image.kind == "object" and self.image.arch != CPU.arch else ""
-        if (self.image.arch, holds or self.image.kind) != (
-            self.unit.target.arch,
-            self.unit.target.kind,
-        ):
+        target = self.unit.target
+        if (self.image.arch, holds or self.image.kind) != (target.arch, target.kind):
             raise ValueError(f"an image for {self.image.target} of a unit for {target}")
