@@ -5,7 +5,8 @@
 #   - the variant's sources and headers (`src` of the bindings and of its `[kernel.*]` sections);
 #   - what those include from the project;
 #   - headers below the include folders, for includes that are macros;
-#   - the Python package, by extension.
+#   - the Python package, by extension;
+#   - the tuned tables, if it has kernels in Python DSLs.
 #
 # `kbuild check-config` in the sandbox still judges the whole `build.toml`. So the sources and
 # folders of other backends are there as empty stubs, and what is missing from the project is
@@ -95,6 +96,15 @@ let
         shippedSuffixes ? ${suffixOf path} && path != "${package}/_ops.py" && !(isBytecode name);
       enter = _: name: !(isHidden name || isBytecode name);
     } package;
+  # Tuned tables of kernels in Python DSLs.
+  tables =
+    if folder.isFolder "tuned" then
+      folder.walk {
+        keep = _: name: _: suffixOf name == "json";
+        enter = _: name: !(isHidden name);
+      } "tuned"
+    else
+      [ ];
   # Where the variant ships its package from, and where `kbuild check-config` looks for one.
   packageFolders =
     variant:
@@ -114,7 +124,15 @@ let
       headers = filter isOwn (concatMap headersBelow folders);
       packages = concatMap packageBelow (packageFolders variant);
     in
-    lib.attrNames (setOf ([ "build.toml" ] ++ sources ++ headers ++ packages));
+    lib.attrNames (
+      setOf (
+        [ "build.toml" ]
+        ++ sources
+        ++ headers
+        ++ packages
+        ++ (if variant.languages == [ ] then [ ] else tables)
+      )
+    );
 
   name =
     let

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def test_every_kind_of_argument(project, tmp_path):
 
 def test_the_example(project):
     """Builds here; it runs where there is a GPU."""
-    done = LocalRunner().run(["make", "KBUILD=python -m kbuild"], cwd=project)
+    done = LocalRunner().run(["make", f"KBUILD={sys.executable} -m kbuild"], cwd=project)
     assert done.ok, done.output
     ran = LocalRunner().run(["./main"], cwd=project)
     assert ran.returncode == 0 or "libcuda.so.1" in ran.output
