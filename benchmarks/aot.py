@@ -2,8 +2,8 @@
 
 Beside each other, in one run: the op of `examples/rmsnorm-triton`, the same op written by hand in
 CUDA C++ (`sources/rmsnorm.cu`, built by `torch.utils.cpp_extension`), Triton's own launch of the
-same source, and its launch with `@triton.autotune`; `examples/gemm-triton` and cuBLAS; rmsnorm and
-a copy of the same bytes.
+same source, and its launch with `@triton.autotune`; `examples/gemm-triton` (and `gemm-cute` and
+`gemm-tilelang`, where FOLDER has them) and cuBLAS; rmsnorm and a copy of the same bytes.
 
     python benchmarks/aot.py --prebuilt FOLDER [--save]
 
@@ -36,6 +36,7 @@ SHAPES = ((8192, 8192, 8192), (4096, 4096, 4096), (1024, 4096, 4096), (128, 4096
 SHAPES = (*SHAPES, (16, 4096, 4096))
 ROWS = ((16384, 4096), (8192, 8192), (65536, 1024), (4096, 16384), (262144, 128))
 FLUSH = 256 << 20
+PRODUCTS = ("gemm-triton", "gemm-cute", "gemm-tilelang")
 Call = Callable[[], Any]
 
 
@@ -187,18 +188,21 @@ def on_gpu(calls: Mapping[str, Call], repeats: int) -> dict[str, float]:
 
 
 def gemm(prebuilt: Path) -> dict[str, Any]:
-    """bfloat16 products against cuBLAS."""
+    """bfloat16 products of each example against cuBLAS."""
     import torch
 
-    op = by_kbuild(prebuilt, "gemm-triton")._ops.ops.gemm  # noqa: SLF001
+    names = [name for name in PRODUCTS if (prebuilt / name / "build").is_dir()]
+    ops = {name: by_kbuild(prebuilt, name)._ops.ops.gemm for name in names}  # noqa: SLF001
     result = {}
     for m, n, k in SHAPES:
         a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
         b = torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
-        calls = {"kbuild": lambda a=a, b=b: op(a, b), "cuBLAS": lambda a=a, b=b: torch.mm(a, b)}
+        calls: dict[str, Call] = {"cuBLAS": lambda a=a, b=b: torch.mm(a, b)}
+        calls |= {name: lambda op=op, a=a, b=b: op(a, b) for name, op in ops.items()}
         with torch.inference_mode():
             times = on_gpu(calls, 30 if m > 4096 else 100)
-        result[f"{m}x{n}x{k}"] = {**times, "cuBLAS / kbuild": times["cuBLAS"] / times["kbuild"]}
+        ratios = {f"cuBLAS / {name}": round(times["cuBLAS"] / times[name], 3) for name in ops}
+        result[f"{m}x{n}x{k}"] = {**times, **ratios}
     return result
 
 
@@ -217,8 +221,9 @@ def bandwidth(prebuilt: Path) -> dict[str, Any]:
         }
         with torch.inference_mode():
             times = on_gpu(calls, 50)
-        ratio = {"copy / kbuild": times["copy"] / times["kbuild"]}
-        result[f"{rows}x{length}"] = {**times, **ratio, "TB/s": x.nbytes * 2e-6 / times["kbuild"]}
+        share = round(times["copy"] / times["kbuild"], 3)
+        speed = round(x.nbytes * 2e-6 / times["kbuild"], 2)
+        result[f"{rows}x{length}"] = {**times, "copy / kbuild": share, "TB/s": speed}
     return result
 
 
