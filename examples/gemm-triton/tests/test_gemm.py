@@ -41,9 +41,9 @@ def check(out, a, b):
     assert out.shape == (a.shape[0], b.shape[1])
     assert out.dtype == a.dtype
     expected = a.double() @ b.double()
-    # The error of sums of K products in float32 is far below that of rounding the result.
+    # Tensor cores keep fewer bits of a sum of K products than float32 has.
     rounding = torch.finfo(a.dtype).eps
-    noise = 1e-5 * a.shape[1] ** 0.5
+    noise = 4e-5 * a.shape[1] ** 0.5
     torch.testing.assert_close(out.double(), expected, rtol=rounding, atol=noise)
 
 
