@@ -11,6 +11,8 @@ from kbuild.cli.parser import add_json
 from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
+
     from kbuild.fileset import FileSet
     from kbuild.languages.export.order import Order
 
@@ -42,7 +44,13 @@ def configure(parser: ArgumentParser) -> None:
         metavar="PATH",
         help="where the files go, without suffix (default, but for link: the name)",
     )
-    group = parser.add_argument_group("triton and cute")
+    _of_both(parser.add_argument_group("triton and cute"))
+    _of_cute(parser.add_argument_group("cute"))
+    _of_triton(parser.add_argument_group("triton"))
+    add_json(parser)
+
+
+def _of_both(group: _ArgumentGroup) -> None:
     group.add_argument(
         "-n", "--kernel-name", "--function", metavar="NAME", help="the kernel function"
     )
@@ -68,7 +76,9 @@ def configure(parser: ArgumentParser) -> None:
         default=CUDA[-1],
         help="the oldest CUDA whose drivers have to load the code (default: 13)",
     )
-    group = parser.add_argument_group("cute")
+
+
+def _of_cute(group: _ArgumentGroup) -> None:
     group.add_argument(
         "--arg",
         action="append",
@@ -79,7 +89,9 @@ def configure(parser: ArgumentParser) -> None:
     group.add_argument(
         "--emit", choices=("c",), default="c", help="c: a header and an object (default)"
     )
-    group = parser.add_argument_group("triton")
+
+
+def _of_triton(group: _ArgumentGroup) -> None:
     group.add_argument(
         "-s",
         "--signature",
@@ -96,7 +108,6 @@ def configure(parser: ArgumentParser) -> None:
     group.add_argument(
         "--num-ctas", type=int, default=1, metavar="N", help="blocks of a cluster (default: 1)"
     )
-    add_json(parser)
 
 
 def execute(args: Namespace, ctx: Context) -> int:
