@@ -6,9 +6,9 @@ python benchmarks/triton_units.py --save     also write benchmarks/results/trito
 50 candidates, aligned and plain, for one arch, of two kernels: an elementwise one, whose hundred
 units take little more than the start of a worker, and a matrix product (fewer rounds). Each run
 starts its workers anew, so interpreter and Triton's import count. One worker and two take turns, so
-that a busy moment of the machine hits both; the figures are medians. The third figure is the hundred units again, all
-of them kept: what an unchanged project costs. On a machine that is busy with other things, the
-processor seconds of the workers say how much of the time was theirs.
+that a busy moment of the machine hits both; the figures are medians. The last figure is the hundred
+units again, all of them kept: what an unchanged project costs. On a machine that is busy with other
+things, the processor seconds of the workers say how much of the time was theirs.
 """
 
 from __future__ import annotations
