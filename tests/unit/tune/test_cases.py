@@ -163,11 +163,11 @@ class TestOrdinary:
     @pytest.mark.parametrize(
         ("proposal", "sizes"),
         [
-            (Proposal((("N", 512),)), {512}),
-            (Proposal((), (("N", 1 << 10),)), {64, 256, 1024}),
-            (Proposal((), (("N", 100),)), {64}),
-            (Proposal((), (("N", 33),)), {32}),
-            (Proposal(), {64, 256, 1024, 4096, 16384}),
+            (Proposal((("N", 512),)), (512,)),
+            (Proposal((), (("N", 1 << 10),)), (64, 256, 1024)),
+            (Proposal((), (("N", 100),)), (64,)),
+            (Proposal((), (("N", 33),)), (32,)),
+            (Proposal(), (64, 256, 1024, 4096, 16384)),
         ],
         ids=str,
     )
