@@ -225,6 +225,39 @@ def test_descriptors_tuples_and_dtypes(bench: Shop) -> None:
             assert one.image.tensor_maps == ()
 
 
+MADE_ON_THE_DEVICE = (
+    IMPORTS
+    + """
+@triton.jit
+def k(x_ptr, out_ptr, M, N, B: tl.constexpr):
+    x = tl.make_tensor_descriptor(x_ptr, [M, N], [N, 1], [B, B])
+    out = tl.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [B, B])
+    at = [tl.program_id(0) * B, tl.program_id(1) * B]
+    out.store(at, x.load(at) * 3)
+"""
+)
+MADE_OP = """
+[[kernel.k.op]]
+schema = "k(Tensor x) -> Tensor"
+shapes = { x = ["M", "N"], out = "x" }
+dtypes = ["float32"]
+configs = [{ B = 32 }, { B = 32, num_ctas = 2 }, { B = 32, launch_pdl = true }]
+grid = ["cdiv(M, B)", "cdiv(N, B)"]
+"""
+
+
+def test_what_a_launch_has_to_bring(bench: Shop) -> None:
+    """Scratch memory for descriptors made on the device, clusters, early starts."""
+    made = bench.compile(MADE_OP, {"k.py": MADE_ON_THE_DEVICE}, "sm_90a")
+    for one in made:
+        options = dict(one.unit.options)
+        assert one.image.scratch > 0
+        assert one.image.scratch_align >= 64  # of a CUtensorMap
+        assert one.image.cluster == (options.get("num_ctas", 1), 1, 1)
+        assert one.image.pdl == options.get("launch_pdl", False)
+    assert len(made) == 6
+
+
 def test_an_optional_tensor(bench: Shop) -> None:
     source = ADD.replace("flag, BLOCK", "b_ptr, BLOCK").replace(
         "tl.where(flag, x * alpha, x)", "x if b_ptr is None else x + tl.load(b_ptr + i, m)"
