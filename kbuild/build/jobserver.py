@@ -24,6 +24,7 @@ class JobServer:
         self.path = path
         self.jobs = jobs
         self._pipe = pipe
+        self._closed = False
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -39,8 +40,14 @@ class JobServer:
         return False
 
     def release(self) -> None:
-        """Put a token back."""
-        os.write(self._pipe, _TOKEN)
+        """Put a token back; after the run, which a thread may outlive, nobody wants it."""
+        if not self._closed:
+            os.write(self._pipe, _TOKEN)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        self._closed = True
+        os.close(self._pipe)
 
     def drain(self) -> int:
         """Take all tokens that nobody holds; returns how many there were."""
@@ -60,9 +67,10 @@ def serve(folder: Path, jobs: int) -> Iterator[JobServer]:
     os.mkfifo(path, 0o600)
     # Opened for reading too, so that tokens stay when no client is there.
     pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    server = JobServer(path, jobs, pipe)
     try:
         os.write(pipe, _TOKEN * jobs)
-        yield JobServer(path, jobs, pipe)
+        yield server
     finally:
-        os.close(pipe)
+        server.close()
         path.unlink(missing_ok=True)
