@@ -125,7 +125,7 @@ class TuneSection(Section):
 
 
 class OpSection(LaunchKeys):
-    """One `[[kernel.<name>.op]]` table: a Torch op of a kernel that is written in a DSL."""
+    """One `[[kernel.<name>.op]]` table: an op of a kernel that is written in a DSL."""
 
     schema_: StrictStr
     """Torch schema: `"rmsnorm(Tensor x, Tensor weight, float eps=1e-6) -> Tensor"`."""

@@ -164,8 +164,8 @@ class NoarchSection(Section):
 class TvmFfiSection(Section):
     """The `[tvm-ffi]` table: a compiled extension for any framework through TVM-FFI."""
 
-    src: tuple[StrictStr, ...]
-    """Binding sources and headers."""
+    src: tuple[StrictStr, ...] = ()
+    """Binding sources and headers. Needed unless every kernel is written in a Python DSL."""
     include: tuple[StrictStr, ...] = ()
     """Include folders of the bindings, relative to the project."""
     pyext: tuple[StrictStr, ...] = ()

@@ -1,4 +1,8 @@
-"""The Python side of generated ops: `_aot.py`, which needs neither kbuild nor a DSL."""
+"""The Python side of generated ops: `_aot.py`, which needs neither kbuild nor a DSL.
+
+For extensions of Torch it holds the fake kernels; those for TVM-FFI have functions there, and what
+Torch is told of them in `_aot_torch.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kbuild.fileset import FileSet
+from kbuild.languages.functions import TORCH_MODULE, functions_source, operators_source
 from kbuild.languages.jit import HEAD, IMPORTS, SOURCES, Joined, file_of, jit_source
 from kbuild.languages.spec import OpSpec, fake_source
 
@@ -35,11 +40,31 @@ def _fake(name):
 _REGISTER = "_fake({name!r})"
 
 
-def package_files(ops: Sequence[tuple[OpSpec, Joined]], root: Path) -> FileSet:
+def package_files(
+    ops: Sequence[tuple[OpSpec, Joined]],
+    root: Path,
+    framework: str = "torch",
+    *,
+    control: bool = False,
+) -> FileSet:
     """What goes into the package for the ops of a variant, each with its joined launches.
 
     Sources are shipped for ops that fall back on their DSL.
+
+    Args:
+        ops: of all kernels.
+        root: the project.
+        framework: `torch` or `tvm-ffi`.
+        control: whether candidates can be chosen at run time.
     """
+    if framework == "tvm-ffi":
+        specs = [op for op, _ in ops]
+        return FileSet(
+            {
+                f"{FOLDER}/{MODULE}": functions_source(specs),
+                f"{FOLDER}/{TORCH_MODULE}": operators_source(specs, control=control),
+            }
+        )
     fallen = [(op, launches) for op, launches in ops if op.fallback == "jit"]
     imports = "".join(f"import {name}\n" for name in IMPORTS if fallen)
     parts = [_HEAD.format(imports=imports + "\n" if imports else "")]

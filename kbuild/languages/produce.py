@@ -12,6 +12,7 @@ from kbuild.config.issue import Issue
 from kbuild.config.load import located
 from kbuild.errors import ConfigError
 from kbuild.fileset import FileSet
+from kbuild.frameworks import FRAMEWORKS
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.chosen import Choosing
 from kbuild.languages.compiled import Compiled
@@ -78,6 +79,7 @@ def produce(
     sections = [joined(kernel, root, workshop, issues) for kernel in plan.aot]
     _refuse(issues, root)
     files, compiled = FileSet(), []
+    framework = FRAMEWORKS.get(plan.framework).table
     has_module = any(source for part in plan.components for source in part.compiled)
     for position, section in enumerate(sections):
         kernel = section.kernel
@@ -85,12 +87,20 @@ def produce(
         made = _compiled(section, root, workshop, tell, tables, note)
         launched = tuple(_launched(op, section.of(op), made) for op in section.ops)
         module = position == 0 and not has_module
-        text = launcher(kernel.name, launched, tables, module=module, control=kernel.keep_all)
+        text = launcher(
+            kernel.name,
+            launched,
+            tables,
+            module=module,
+            control=kernel.keep_all,
+            framework=framework,
+        )
         files = files.merge(text).merge(_libraries(kernel, made, workshop))
         compiled.append((kernel, made))
     specs = [(op, _functions(section.of(op))) for section in sections for op in section.ops]
-    files = files.merge(package_files(specs, root))
-    if any(kernel.keep_all for kernel in plan.aot):
+    control = any(kernel.keep_all for kernel in plan.aot)
+    files = files.merge(package_files(specs, root, framework, control=control))
+    if control:
         description = _description(plan, sections, tuple(compiled))
         files.add(f"{FOLDER}/{DESCRIPTION}", description.text())
     return Produced(files, tuple(compiled))

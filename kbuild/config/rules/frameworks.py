@@ -35,6 +35,16 @@ def noarch_has_no_kernels(document: Document, _: Context) -> Iterator[Issue]:
         yield Issue(("kernel",), message, "use `[torch]`, or remove the `[kernel.*]` sections")
 
 
+def tvm_ffi_has_sources(document: Document, _: Context) -> Iterator[Issue]:
+    """`[tvm-ffi]` lists sources, unless every kernel is in a DSL: their functions are generated."""
+    foreign = document.in_dsls()
+    if document.frameworks() != ["tvm-ffi"] or "src" in document.table("tvm-ffi"):
+        return
+    if not foreign or len(foreign) < len(document.table("kernel")):
+        hint = "list the sources that export the functions"
+        yield Issue(("tvm-ffi", "src"), "is missing", hint)
+
+
 def noarch_spellings(document: Document, _: Context) -> Iterator[Issue]:
     """Keys of `[torch-noarch]` are spelt one way at a time: older tools wrote `rocm_archs`."""
     table = document.table("torch-noarch")
@@ -117,6 +127,7 @@ def _version(value: Any) -> Version | None:
 RULES = (
     exactly_one,
     noarch_has_no_kernels,
+    tvm_ffi_has_sources,
     noarch_spellings,
     bounds,
     torch_bounds_are_rarely_right,

@@ -38,12 +38,16 @@ def languages(document: Document, context: Context) -> Iterator[Issue]:
             yield from _toolchain(name, document, refuses)
 
 
-def extensions(document: Document, _: Context) -> Iterator[Issue]:
-    """Kernels in DSLs become Torch ops, so their project has a `[torch]` table."""
+def fallbacks(document: Document, _: Context) -> Iterator[Issue]:
+    """Functions for TVM-FFI do not fall back on their DSL: what would run there is Torch's."""
+    if document.frameworks() != ["tvm-ffi"]:
+        return
     for name in document.in_dsls():
-        if document.frameworks() == ["tvm-ffi"]:
-            message = "its ops are Torch ops, and this project is one for TVM-FFI"
-            yield Issue(("kernel", name, "language"), message, "use `[torch]`")
+        for index, _op in enumerate(document.items("kernel", name, "op")):
+            path = ("kernel", name, "op", index, "fallback")
+            if document.get(*path) == "jit":
+                message = "runs the DSL on tensors of Torch, and this project is one for TVM-FFI"
+                yield Issue(path, message, "leave it out, or use `[torch]`")
 
 
 def _toolchain(name: str, document: Document, refuses: Refuses) -> Iterator[Issue]:
@@ -90,4 +94,4 @@ def _unknown_keys(
         yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")
 
 
-RULES = (languages, extensions)
+RULES = (languages, fallbacks)

@@ -1,8 +1,12 @@
-"""The fake kernel of an op: what `torch.compile` is told about its results."""
+"""The fake kernel of an op: what `torch.compile` is told about its results.
+
+The same rules, spelt for other arrays, make results for libraries that Torch does not know.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from kbuild.languages.expression import Expression
 from kbuild.languages.expression.nodes import Name, Query
@@ -17,6 +21,41 @@ QUERIES = {
     "size": "{tensor}.size({axis})",
     "stride": "{tensor}.stride({axis})",
 }
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How Python code asks arrays of some kind for what the rules need."""
+
+    queries: Mapping[str, str]
+    check: str
+    """Raises an error with `{message!r}` unless `{condition}`."""
+    empty: str
+    """Makes an array of `{shape}` and `{dtype}`, of the same library and device as `{tensor}`."""
+    dtype: str
+    """A dtype by Torch's name of it."""
+
+
+TORCH = Spelling(
+    QUERIES,
+    "torch._check({condition}, lambda: {message!r})",
+    "torch.empty({shape}, dtype={dtype}, device={tensor}.device)",
+    "torch.{dtype}",
+)
+ARRAYS = Spelling(
+    {
+        "numel": "_math.prod({tensor}.shape)",
+        "dim": "len({tensor}.shape)",
+        "itemsize": "{tensor}.dtype.itemsize",
+        "has": QUERIES["has"],
+        "size": "{tensor}.shape[{axis}]",
+        "stride": "({tensor}.strides[{axis}] // {tensor}.dtype.itemsize)",
+    },
+    "_check({condition}, {message!r})",
+    "_empty({tensor}, {shape}, {dtype})",
+    "{dtype!r}",
+)
+"""Arrays of NumPy and of those that are like them; `_math`, `_check` and `_empty` are in scope."""
 REGISTER = "torch.library.register_fake(add_op_namespace_prefix({name!r}))"
 """As `_ops.py` of every variant allows it."""
 
@@ -31,12 +70,27 @@ def fake_source(op: OpSpec, register: str = REGISTER) -> str:
         op: the op.
         register: the decorator, with `{name!r}` where the op's name belongs.
     """
-    head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({_parameters(op)}):\n"
+    head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({parameters(op)}):\n"
     body = [*_ranks(op), *sizes_source(op), *_let(op), *_checks(op), _result(op)]
     return head + "".join(f"    {line}\n" for line in body)
 
 
-def _parameters(op: OpSpec) -> str:
+def results_source(op: OpSpec) -> str:
+    """Python source of a function that makes arrays for the op's results, which it returns.
+
+    It takes the op's arguments, looks at no more of them than it must, and needs what `ARRAYS`
+    says.
+    """
+    names = ", ".join(argument.name for argument in op.schema.arguments)
+    spelling = ARRAYS
+    sizes = sizes_source(op, spelling)
+    made = ", ".join(empty_source(op, name, spelling) for name in op.results)
+    body = [*_ranks(op, spelling), *sizes, *_let(op, spelling), f"return ({made},)"]
+    return f"def _{op.name}_results({names}):\n" + "".join(f"    {line}\n" for line in body)
+
+
+def parameters(op: OpSpec) -> str:
+    """The op's parameters with their defaults, as Python writes them."""
     parts = []
     for argument in op.schema.arguments:
         if argument.keyword_only and "*" not in parts:
@@ -51,7 +105,7 @@ def _value(default: Default) -> str:
     return f"torch.{value}" if isinstance(value, Symbol) else repr(value)
 
 
-def _ranks(op: OpSpec) -> Iterator[str]:
+def _ranks(op: OpSpec, spelling: Spelling = TORCH) -> Iterator[str]:
     """Every argument has as many dimensions as its rule."""
     for rule in _inputs(op):
         if rule.like:
@@ -60,16 +114,17 @@ def _ranks(op: OpSpec) -> Iterator[str]:
         sign = ">=" if None in rule.dims else "=="
         words = "at least " if None in rule.dims else ""
         plural = "" if count == 1 else "s"
-        condition = f"{rule.tensor}.dim() {sign} {count}"
+        condition = f"{spelling.queries['dim'].format(tensor=rule.tensor)} {sign} {count}"
         message = f"{op.name}: {rule.tensor} must have {words}{count} dimension{plural}"
         if count or sign == "==":
-            yield _check(op, rule.tensor, condition, message)
+            yield _check(op, rule.tensor, condition, message, spelling)
 
 
-def sizes_source(op: OpSpec) -> Iterator[str]:
+def sizes_source(op: OpSpec, spelling: Spelling = TORCH) -> Iterator[str]:
     """Lines that give every dimension's name its value, and `...` its shape."""
     for size in op.sizes:
-        yield f"{_local(size.name)} = {size.tensor}.size({size.axis})"
+        value = spelling.queries["size"].format(tensor=size.tensor, axis=size.axis)
+        yield f"{_local(size.name)} = {value}"
     batch = _batch_owner(op)
     if batch is not None:
         yield f"__batch = {batch.tensor}.shape{_batch_slice(batch)}"
@@ -87,7 +142,7 @@ def _batch_slice(rule: ShapeRule) -> str:
     return f"[{before or ''}:{f'-{behind}' if behind else ''}]"
 
 
-def _let(op: OpSpec) -> Iterator[str]:
+def _let(op: OpSpec, spelling: Spelling = TORCH) -> Iterator[str]:
     """Only what shapes need: other names may ask for what fake tensors do not have."""
     dims = (dim for rule in op.shapes for dim in rule.dims if dim is not None)
     needed = {name for dim in dims for name in dim.names()}
@@ -95,7 +150,7 @@ def _let(op: OpSpec) -> Iterator[str]:
         needed |= expression.names() if name in needed else set()
     for name, expression in op.let:
         if name in needed:
-            yield f"{_local(name)} = {_python(op, expression)}"
+            yield f"{_local(name)} = {_python(op, expression, spelling)}"
 
 
 def _checks(op: OpSpec) -> Iterator[str]:
@@ -126,9 +181,11 @@ def _dim_checks(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
         yield _check(op, rule.tensor, condition, message)
 
 
-def _check(op: OpSpec, tensor: str, condition: str, message: str) -> str:
+def _check(
+    op: OpSpec, tensor: str, condition: str, message: str, spelling: Spelling = TORCH
+) -> str:
     guard = f"if {tensor} is not None: " if tensor in op.optional else ""
-    return f"{guard}torch._check({condition}, lambda: {message!r})"
+    return guard + spelling.check.format(condition=condition, message=message)
 
 
 def _result(op: OpSpec) -> str:
@@ -138,27 +195,29 @@ def _result(op: OpSpec) -> str:
     return "return " + (values[0] if len(values) == 1 else f"({', '.join(values)})")
 
 
-def empty_source(op: OpSpec, name: str) -> str:
+def empty_source(op: OpSpec, name: str, spelling: Spelling = TORCH) -> str:
     """A result's or a temporary's memory; it needs the lines of `sizes_source`, and `let`."""
     rule = next(rule for rule in op.shapes if rule.tensor == name)
-    shape = f"{rule.like}.shape" if rule.like else _shape(op, rule)
-    device = next(name for name in op.inputs if name not in op.optional)
-    return f"torch.empty({shape}, dtype={_dtype(op, name)}, device={device}.device)"
+    shape = f"{rule.like}.shape" if rule.like else _shape(op, rule, spelling)
+    tensor = next(name for name in op.inputs if name not in op.optional)
+    return spelling.empty.format(shape=shape, dtype=_dtype(op, name, spelling), tensor=tensor)
 
 
-def _shape(op: OpSpec, rule: ShapeRule) -> str:
-    parts = ["*__batch" if dim is None else _python(op, dim) for dim in rule.dims]
+def _shape(op: OpSpec, rule: ShapeRule, spelling: Spelling) -> str:
+    parts = ["*__batch" if dim is None else _python(op, dim, spelling) for dim in rule.dims]
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
-def _dtype(op: OpSpec, name: str) -> str:
+def _dtype(op: OpSpec, name: str, spelling: Spelling) -> str:
     """The dtype of the argument that it follows, or the only one that there is."""
     always = [tensor for tensor in op.inputs if tensor not in op.optional]
     rules = {rule.tensor: rule for rule in op.dtypes}
     rule = rules[name]
     while rule.like and rule.tensor not in always:
         rule = rules[rule.like]
-    return f"{rule.tensor}.dtype" if rule.tensor in always else f"torch.{rule.choices[0]}"
+    if rule.tensor in always:
+        return f"{rule.tensor}.dtype"
+    return spelling.dtype.format(dtype=rule.choices[0])
 
 
 def _inputs(op: OpSpec) -> list[ShapeRule]:
@@ -169,16 +228,17 @@ def _local(name: str) -> str:
     return f"_{name}"
 
 
-def _python(op: OpSpec, expression: Expression) -> str:
+def _python(op: OpSpec, expression: Expression, spelling: Spelling = TORCH) -> str:
     own = {size.name for size in op.sizes} | {name for name, _ in op.let}
     names = {}
     for leaf in expression.leaves():
         if isinstance(leaf, Name):
             names[leaf.key] = _local(leaf.name) if leaf.name in own else leaf.name
         else:
-            names[leaf.key] = _question(leaf)
-    return expression.to_python(names)
+            names[leaf.key] = _question(leaf, spelling)
+    text = expression.to_python(names)
+    return text if spelling is TORCH else text.replace("torch.sym_", "")
 
 
-def _question(query: Query) -> str:
-    return QUERIES[query.function].format(tensor=query.tensor, axis=query.axis)
+def _question(query: Query, spelling: Spelling) -> str:
+    return spelling.queries[query.function].format(tensor=query.tensor, axis=query.axis)

@@ -102,9 +102,31 @@ def test_a_release_that_cannot_be_used(said):
     assert "kernel.add.toolchain: pins nvidia-cutlass-dsl 4.2.0, which compiles only where" in found
 
 
-def test_a_tvm_ffi_project_has_none(said):
-    text = ADD.replace("[torch]", '[tvm-ffi]\nsrc = ["add_triton/add.py"]')
-    assert "kernel.add.language: its ops are Torch ops" in said(text, FILES)
+TVM_FFI = ADD.replace("[torch]", "[tvm-ffi]")
+TVM_FFI_FILES = {"tvm-ffi-ext/add/__init__.py": "__all__ = []\n", "add_triton/add.py": ""}
+PLAIN = """
+[kernel.plain]
+backend = "cpu"
+depends = []
+src = ["plain.cpp"]
+"""
+
+
+def test_a_tvm_ffi_project_needs_no_other_sources(said):
+    assert said(TVM_FFI, TVM_FFI_FILES) == ""
+
+
+def test_functions_for_tvm_ffi_do_not_fall_back(said):
+    found = said(f'{TVM_FFI}fallback = "jit"\n', TVM_FFI_FILES)
+    assert "kernel.add.op[0].fallback: runs the DSL on tensors of Torch" in found
+
+
+def test_kernels_in_cxx_have_sources_that_export_them(said):
+    text = TVM_FFI.replace('["cuda"]', '["cpu", "cuda"]', 1) + PLAIN
+    found = said(text, {**TVM_FFI_FILES, "plain.cpp": ""})
+    assert "tvm-ffi.src: is missing\n  hint: list the sources" in found
+    only = TVM_FFI[: TVM_FFI.index("[kernel.add]")].replace('["cuda"]', '["cpu"]') + PLAIN
+    assert "tvm-ffi.src: is missing" in said(only, {**TVM_FFI_FILES, "plain.cpp": ""})
 
 
 @pytest.mark.parametrize(

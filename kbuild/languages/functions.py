@@ -1,0 +1,174 @@
+"""`_aot.py` of extensions for TVM-FFI: a Python function for each op, and its operator in Torch.
+
+What the functions share is in `templates/project/tvm_ffi/aot.py.j2`, which is part of `_ops.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbuild.languages.description import CHOOSE
+from kbuild.languages.spec import OpSpec, fake_source
+from kbuild.languages.spec.fake import parameters, results_source
+
+TORCH_MODULE = "_aot_torch.py"
+_HEAD = '''\
+"""Functions that were compiled ahead of time, for arrays of any library. Written by kbuild."""
+
+import math as _math
+
+from ._ops import _check, _compiling, _empty, _of_torch, _on_meta, _operators, _schemas, _see
+from ._ops import _several, _tensors, _transforming
+from ._ops import has_torch as _has_torch
+from ._ops import module as _module
+from ._ops import ops as _ops
+
+_type = type
+'''
+_TAIL = """\
+if _has_torch:
+    from . import _aot_torch  # noqa: F401 - the functions as operators
+"""
+_TORCH_HEAD = '''\
+"""The functions as operators of Torch, for `torch.compile` and the like. Written by kbuild."""
+
+import torch
+
+from ._ops import _operators, _several, module, torch_register_op
+
+# The package may be imported under several names, and an operator is defined once.
+_registered = vars(_operators).setdefault("_kbuild_registered", set())
+
+
+def _operator(schema, function):
+    def register(fake):
+        if schema not in _registered:
+            _registered.add(schema)
+            torch_register_op(schema, function, fake=fake)
+        return fake
+
+    return register
+
+
+def _control(schema, function):
+    if schema not in _registered:
+        _registered.add(schema)
+        torch_register_op(schema, function, key="CompositeExplicitAutograd")
+
+
+def _preload():
+    module._kbuild_preload(torch.cuda.current_device() if torch.cuda.is_available() else 0)
+
+
+_control("_kbuild_preload() -> ()", _preload)
+'''
+
+
+def functions_source(ops: Sequence[OpSpec]) -> str:
+    """`_aot.py`: gives `ops` of `_ops.py` a function for each op, with its names and defaults."""
+    return "\n\n".join((_HEAD, *map(_function, ops), _TAIL))
+
+
+def operators_source(ops: Sequence[OpSpec], *, control: bool) -> str:
+    """`_aot_torch.py`: the ops as operators of Torch, and what prepares and steers them.
+
+    Args:
+        ops: all of the extension.
+        control: also `_kbuild_choose(int launch, int candidate)`, as launchers define it then.
+    """
+    head = _TORCH_HEAD
+    if control:
+        head += f'_control("{CHOOSE}(int launch, int candidate) -> ()", module.{CHOOSE})\n'
+    return "\n\n".join((head, *map(_operator, ops)))
+
+
+def _function(op: OpSpec) -> str:
+    """The function of one op: Torch's own tensors take the short way."""
+    given = _names(op)
+    kept = f"_run_{op.name} = _module.{op.name}\n"
+    lines = [
+        f"def {op.name}({', '.join((parameters(op), *(f'{name}=None' for name in op.results)))}):",
+        f'    """`{op.schema}`"""',
+        *_condition((*op.inputs, *op.results)),
+        "        try:",
+        *(f"            {line}" for line in _short(op)),
+        "        except RuntimeError:",
+        f"            if not _on_meta({', '.join(op.inputs)}):",
+        "                raise",
+        *_without_data(op),
+        f'    _see("{op.name}", {", ".join((*op.inputs, *op.results))})',
+        f"    _run_{op.name}({', '.join((given, *op.results))})",
+        *([f"    return {', '.join(op.results)}"] if op.results else []),
+    ]
+    made = [results_source(op)] if op.results else []
+    parts = [kept, *made, "\n".join(lines) + "\n", _arguments(op)]
+    return "\n\n".join(parts)
+
+
+def _short(op: OpSpec) -> list[str]:
+    """What is done with Torch's own tensors, for which the runtime makes results."""
+    given = _names(op)
+    if not op.results:
+        return [f"return _run_{op.name}({given})"]
+    made = f"_run_{op.name}({given})"
+    return [
+        f"if {_are_missing(op)}:",
+        f"    return {made if len(op.results) == 1 else f'_several({made})'}",
+        f"_run_{op.name}({', '.join((given, *op.results))})",
+        f"return {', '.join(op.results)}",
+    ]
+
+
+def _without_data(op: OpSpec) -> list[str]:
+    """Torch's other tensors are the operator's; other libraries have results made for them."""
+    lines = [
+        f"if _of_torch({', '.join(op.inputs)}):",
+        f"    return _operators.{op.name}({_as_given(op)})",
+    ]
+    if not op.results:
+        return [f"    {line}" for line in lines]
+    listed = ", ".join(op.results) if len(op.results) > 1 else f"({op.results[0]},)"
+    lines.append(f"{listed} = _{op.name}_results({_names(op)})")
+    return [f"    if {_are_missing(op)}:", *(f"        {line}" for line in lines)]
+
+
+def _are_missing(op: OpSpec) -> str:
+    return " or ".join(f"{name} is None" for name in op.results)
+
+
+def _condition(tensors: Sequence[str]) -> list[str]:
+    first, *others = (f"_type({name}) in _tensors" for name in tensors)
+    more = (*others, "not _compiling()", "not _transforming()")
+    return ["    if (", f"        {first}", *(f"        and {one}" for one in more), "    ):"]
+
+
+def _names(op: OpSpec) -> str:
+    return ", ".join(argument.name for argument in op.schema.arguments)
+
+
+def _as_given(op: OpSpec) -> str:
+    return ", ".join(
+        f"{one.name}={one.name}" if one.keyword_only else one.name for one in op.schema.arguments
+    )
+
+
+def _arguments(op: OpSpec) -> str:
+    """What JAX has to know of each argument: its name, whether it is an array, its default."""
+    parts = (
+        f'    ("{one.name}", {one.type.is_tensor}, '
+        f"{'...' if one.default is None else repr(one.default.value)}),"
+        for one in op.schema.arguments
+    )
+    lines = [f"_ops.{op.name} = {op.name}", f'_schemas["{op.name}"] = (', *parts, ")"]
+    return "\n".join(lines) + "\n"
+
+
+def _operator(op: OpSpec) -> str:
+    made = f"module.{op.name}({_names(op)})"
+    made = f"_several({made})" if len(op.results) > 1 else made
+    run = f"def _run_{op.name}({parameters(op)}):\n    return {made}\n"
+    return f"{run}\n\n{fake_source(op, _register(op))}"
+
+
+def _register(op: OpSpec) -> str:
+    return f'_operator("{op.schema}", _run_{op.name})'
