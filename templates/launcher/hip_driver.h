@@ -2,6 +2,7 @@
 // The HIP runtime that Torch itself uses: no library is linked
 
 #define KBUILD_AOT_PLATFORM "ROCm"
+#define KBUILD_AOT_HIP
 #define KBUILD_AOT_TORCH_LIBRARY "libtorch_hip.so"
 
 struct Driver {
