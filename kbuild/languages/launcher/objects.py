@@ -64,9 +64,10 @@ def linked_file(kernel: str, linked: Linked) -> FileSet:
 
 def _declaration(image: Image) -> str:
     if image.convention == "tvm-ffi":
+        # Hidden: extensions for TVM-FFI offer what is called `__tvm_ffi_*`.
         return (
-            f'extern "C" int {image.entry}(void*, const kbuild::FfiAny*, int32_t, '
-            "kbuild::FfiAny*);\n"
+            f'extern "C" __attribute__((visibility("hidden"))) int {image.entry}('
+            "void*, const kbuild::FfiAny*, int32_t, kbuild::FfiAny*);\n"
         )
     types = ", ".join((*(_c_type(one) for one in image.parameters), "void*"))
     error = f'extern "C" const char* {image.entry}_error(void);\n'
