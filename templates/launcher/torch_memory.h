@@ -49,6 +49,11 @@ void allocate(const char* op, const char* name, Tensor& tensor, const Shape& sha
   tensor.device = device;
 }
 
+void allocate_temporary(const char* op, const char* name, Tensor& tensor, const Shape& shape, int dtype,
+                        int device) {
+  allocate(op, name, tensor, shape, dtype, device);
+}
+
 // Bytes that are given back to Torch's allocator when `memory` goes, for what follows on the stream.
 void* allocate_bytes(const char* op, Tensor& memory, Int bytes, int device) {
   Shape shape;

@@ -40,21 +40,34 @@ void check_contiguous(const char* op, const char* name, const Tensor& tensor) {
   }
 }
 
+// Whether something gives memory to this call: Torch does, when a tensor of it is among the arguments.
+bool has_allocator() { return TVMFFIEnvGetDLPackManagedTensorAllocator() != nullptr; }
+
 [[noreturn]] KBUILD_COLD void cannot_allocate(const char* op, const char* name) {
-  refuse(op, "TVM-FFI cannot allocate " + quoted(name) + ": " + raised_text() +
-                 ". Call it with tensors of Torch, or give the results behind the arguments");
+  if (has_allocator()) refuse(op, "TVM-FFI cannot allocate " + quoted(name) + ": " + raised_text());
+  refuse(op, "nothing allocates " + quoted(name) +
+                 " for these arguments: give the results behind them, or call it with tensors of Torch");
 }
 
-void make(const char* op, const char* name, Tensor& tensor, Int* sizes, int dim, int dtype, int device) {
-  DLTensor wanted = {};
-  wanted.device = {DLDeviceType(device_type), device_type == kDLCPU ? 0 : device};
-  wanted.ndim = dim;
-  wanted.dtype = {dtypes[dtype].code, dtypes[dtype].bits, 1};
-  wanted.shape = sizes;
-  if (KBUILD_UNLIKELY(TVMFFIEnvTensorAlloc(&wanted, &tensor.made) != 0)) cannot_allocate(op, name);
+void look_at_new(const char* op, const char* name, Tensor& tensor, int device) {
   tensor.handle = TVMFFITensorGetDLTensorPtr(tensor.made);
   look_at(op, name, tensor);
   tensor.device = device;
+}
+
+DLTensor described(const Int* sizes, int dim, int dtype, int device) {
+  DLTensor told = {};
+  told.device = {DLDeviceType(device_type), device_type == kDLCPU ? 0 : device};
+  told.ndim = dim;
+  told.dtype = {dtypes[dtype].code, dtypes[dtype].bits, 1};
+  told.shape = const_cast<Int*>(sizes);
+  return told;
+}
+
+void make(const char* op, const char* name, Tensor& tensor, const Int* sizes, int dim, int dtype, int device) {
+  DLTensor wanted = described(sizes, dim, dtype, device);
+  if (KBUILD_UNLIKELY(TVMFFIEnvTensorAlloc(&wanted, &tensor.made) != 0)) cannot_allocate(op, name);
+  look_at_new(op, name, tensor, device);
 }
 
 // A result that the caller made.
@@ -75,20 +88,12 @@ void check_given(const char* op, const char* name, Tensor& tensor, const Shape& 
   check_contiguous(op, name, tensor);
 }
 
-void allocate(const char* op, const char* name, Tensor& tensor, Shape& shape, int dtype, int device) {
+void allocate(const char* op, const char* name, Tensor& tensor, const Shape& shape, int dtype, int device) {
   if (tensor.handle != nullptr) {
     check_given(op, name, tensor, shape, dtype, device);
   } else {
     make(op, name, tensor, shape.sizes, shape.dim, dtype, device);
   }
-}
-
-// Bytes that are given back to the allocator when `memory` goes, for what follows on the stream.
-void* allocate_bytes(const char* op, Tensor& memory, Int bytes, int device) {
-  constexpr int kBytes = 11;
-  static_assert(dtypes[kBytes].code == kDLUInt && dtypes[kBytes].bits == 8);
-  make(op, "the scratch memory", memory, &bytes, 1, kBytes, device);
-  return memory.data;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -99,3 +104,89 @@ void* current_stream(const char*, int) { return nullptr; }
 #else
 void* current_stream(const char*, int device) { return TVMFFIEnvGetStream(device_kind, device); }
 #endif
+
+// ---------------------------------------------------------------------------------------------
+// TVM-FFI: memory for the time of a call. Where nothing gives any, it is the host's or the driver's.
+
+#ifdef KBUILD_AOT_CPU
+void* take_memory(const char* op, const char* name, Int bytes, int) {
+  void* data = nullptr;
+  if (posix_memalign(&data, 64, size_t(bytes)) == 0) return data;
+  refuse(op, "there are no " + std::to_string(bytes) + " bytes for " + quoted(name));
+}
+
+void return_memory(void* data, int) { std::free(data); }
+#else
+void* take_memory(const char* op, const char* name, Int bytes, int device) {
+  const OnDevice here(op, devices[device]);
+  if (driver().allocate == nullptr) refuse(op, "this driver gives no memory for " + quoted(name));
+  void* data = nullptr;
+  const int result = driver().allocate(&data, size_t(bytes), current_stream(op, device));
+  if (result != 0) driver_failed(op, "give " + std::to_string(bytes) + " bytes for " + quoted(name), result);
+  return data;
+}
+
+void return_memory(void* data, int device) {
+  const OnDevice here("", devices[device]);
+  driver().release(data, current_stream("", device));
+}
+#endif
+
+struct Lent {
+  DLManagedTensor managed = {};
+  int device = 0;
+  Int sizes[kMostDims], strides[kMostDims];
+};
+
+KBUILD_COLD void end_loan(DLManagedTensor* managed) {
+  Lent* lent = static_cast<Lent*>(managed->manager_ctx);
+  try {
+    return_memory(managed->dl_tensor.data, lent->device);
+  } catch (...) {  // the device is gone, and its memory with it
+  }
+  delete lent;
+}
+
+KBUILD_COLD void lend(const char* op, const char* name, Tensor& tensor, const Int* sizes, int dim, int dtype,
+                      int device) {
+  const Arithmetic checked{"the size of a tensor"};
+  Int bytes = dtypes[dtype].itemsize;
+  for (int i = 0; i < dim; ++i) bytes = checked.mul(bytes, sizes[i]);
+  void* data = take_memory(op, name, std::max<Int>(1, bytes), device);
+  Lent* lent = new Lent;
+  std::copy(sizes, sizes + dim, lent->sizes);
+  contiguous_strides(sizes, dim, lent->strides);
+  lent->device = device;
+  lent->managed.dl_tensor = described(lent->sizes, dim, dtype, device);
+  lent->managed.dl_tensor.strides = lent->strides;
+  lent->managed.dl_tensor.data = data;
+  lent->managed.manager_ctx = lent;
+  lent->managed.deleter = &end_loan;
+  if (TVMFFITensorFromDLPack(&lent->managed, 0, 0, &tensor.made) != 0) {
+    end_loan(&lent->managed);
+    cannot_allocate(op, name);
+  }
+  look_at_new(op, name, tensor, device);
+}
+
+void make_for_call(const char* op, const char* name, Tensor& tensor, const Int* sizes, int dim, int dtype,
+                   int device) {
+  if (has_allocator()) {
+    make(op, name, tensor, sizes, dim, dtype, device);
+  } else {
+    lend(op, name, tensor, sizes, dim, dtype, device);
+  }
+}
+
+void allocate_temporary(const char* op, const char* name, Tensor& tensor, const Shape& shape, int dtype,
+                        int device) {
+  make_for_call(op, name, tensor, shape.sizes, shape.dim, dtype, device);
+}
+
+// Bytes that are given back when `memory` goes, for what follows on the stream.
+void* allocate_bytes(const char* op, Tensor& memory, Int bytes, int device) {
+  constexpr int kBytes = 11;
+  static_assert(dtypes[kBytes].code == kDLUInt && dtypes[kBytes].bits == 8);
+  make_for_call(op, "the scratch memory", memory, &bytes, 1, kBytes, device);
+  return memory.data;
+}

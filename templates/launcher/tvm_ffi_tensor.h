@@ -34,9 +34,9 @@ struct DtypeTable {
 constexpr DtypeTable dtype_table;
 
 struct Tensor : View {
-  const DLTensor* handle = nullptr;    // null is None
-  TVMFFIObjectHandle made = nullptr;   // the object, where the launcher made it
-  Int filled[kMostDims];               // the strides, where the caller says none
+  const DLTensor* handle = nullptr;   // null is None
+  TVMFFIObjectHandle made = nullptr;  // the object, where the launcher made it
+  Int filled[kMostDims];              // the strides, where the caller says none
 
   Tensor() = default;
   Tensor(const Tensor&) = delete;
@@ -75,6 +75,8 @@ struct WrongArguments : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+constexpr int32_t kBigInt = 78;  // kTVMFFIBigInt, since 0.1.15
+
 KBUILD_COLD const char* kind_words(int32_t type) {
   switch (type) {
     case kTVMFFINone: return "None";
@@ -83,6 +85,7 @@ KBUILD_COLD const char* kind_words(int32_t type) {
     case kTVMFFIFloat: return "a float";
     case kTVMFFIDLTensorPtr: case kTVMFFITensor: return "a tensor";
     case kTVMFFIRawStr: case kTVMFFISmallStr: case kTVMFFIStr: return "a str";
+    case kBigInt: return "an int of more than 64 bits";
     case kTVMFFIArray: return "an array of values";
     default: return "of another kind";
   }
