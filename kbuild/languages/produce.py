@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kbuild.config.issue import Issue
 from kbuild.config.load import located
-from kbuild.errors import ConfigError
+from kbuild.errors import BuildError, ConfigError
 from kbuild.fileset import FileSet
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.languages.base import LANGUAGES
@@ -86,6 +86,9 @@ def produce(
         tables = read_tables(root, kernel.tables)
         made = _compiled(section, root, workshop, tell, tables, note)
         launched = tuple(_launched(op, section.of(op), made) for op in section.ops)
+        for words in _empty(kernel, launched):
+            if workshop.is_news(words):
+                note(words)
         module = position == 0 and not has_module
         text = launcher(
             kernel.name,
@@ -176,6 +179,22 @@ def _libraries(kernel: AotKernel, made: Sequence[Compiled], workshop: Workshop) 
     place = workshop.prepare(kernel)
     linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
     return linked_file(kernel.name, linked)
+
+
+def _empty(kernel: AotKernel, ops: Sequence[LaunchedOp]) -> Iterator[str]:
+    """A sentence for each launch that is for other devices than those of this build.
+
+    Raises:
+        BuildError: an op has no other launches.
+    """
+    for op in ops:
+        name = f"kernel.{kernel.name}: `{op.spec.name}`"
+        if not any(launch.compiled for launch in op.launches):
+            words = f"{name} has no image: its launches are for none of {', '.join(kernel.targets)}"
+            raise BuildError(words, hint="build for other archs, or change its `when` and `archs`")
+        for launch in op.launches:
+            if not launch.compiled:
+                yield f"{name} gets no image of `{launch.bound.function}`: it is for other archs"
 
 
 def _launched(op: OpSpec, launches: Sequence[Joined], made: Sequence[Compiled]) -> LaunchedOp:

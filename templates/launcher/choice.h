@@ -175,6 +175,10 @@ struct Fate {  // how far the candidates of a launch came
                   " does not fit this call on " + device.arch +
                   (fate.is_unaligned ? ": it is for aligned calls alone" : ""));
   }
+  if (launch.variant_count == 0) {
+    throw NoImage(head + "no image of " + quoted(launch.function) +
+                  " was compiled: no arch of this build is one that it is for");
+  }
   if (!fate.is_allowed) {
     throw NoImage(head + "no candidate of " + quoted(launch.function) +
                   " is meant for this call; they have the conditions " + launch.conditions);

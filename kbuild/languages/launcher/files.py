@@ -62,6 +62,8 @@ def launcher(
     host = HOSTS[framework]
     for op in ops:
         host.judge(op.spec)
+        if not any(launch.compiled for launch in op.launches):
+            raise ValueError(f"`{op.spec.name}` has no images")
     images = Images()
     parts = [_Part(op, index, at, tables) for at, (op, index) in enumerate(_launches(ops))]
     for part in parts:
@@ -160,7 +162,7 @@ class _Part:
         """Refuse what the generated code has no room for."""
         variants = self.variants
         function = variants.launched.bound.function
-        if not variants.all:
+        if not variants.all and not variants.is_conditional:
             raise ValueError(f"`{function}` of `{self.op.spec.name}` has no images")
         if len(variants.slots) > _MOST_SLOTS:
             raise ValueError(f"`{function}` has more than {_MOST_SLOTS} arguments")

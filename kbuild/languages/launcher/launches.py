@@ -102,6 +102,12 @@ class LaunchCode:
             yield "Int wanted = 0;"
             yield from self._evaluated(when, "wanted", "when: ")
             yield "if (wanted == 0) return;"
+        if count:
+            yield from self._search(count)
+        yield "nothing_fits(launch, device, fate);"
+
+    def _search(self, count: int) -> Iterator[str]:
+        """The first candidate that fits is launched."""
         yield from self._tuned()
         if self.control:
             yield "const int forced = launch.forced->load(std::memory_order_relaxed);"
@@ -112,7 +118,6 @@ class LaunchCode:
         yield f"for (int step = {start}; step < {count}; ++step) {{"
         yield from (f"  {line}" for line in self._candidate())
         yield "}"
-        yield "nothing_fits(launch, device, fate);"
 
     def _tuned(self) -> Iterator[str]:
         if not self.is_tuned:

@@ -73,6 +73,14 @@ class Variants:
         )
 
     @cached_property
+    def is_conditional(self) -> bool:
+        """Whether there may be builds whose devices never get to it."""
+        launch = self.launched.launch
+        return launch.when is not None or all(
+            one.when is not None or one.archs for one in launch.candidates
+        )
+
+    @cached_property
     def all(self) -> tuple[Variant, ...]:
         """By kind of call, then candidate, then constants."""
         found: dict[tuple[int, int, tuple[int, ...]], list[Compiled]] = {}

@@ -57,6 +57,8 @@ class Bench:
         """Of a kernel `k` whose images need `shared` by dtype and `num_stages`."""
         text = OP.replace("{grid}", facts.pop("grid", "M"))
         op = f"[[op]]\n{text}\nconfigs = {configs}\n{facts.pop('more', '')}"
+        if "launches" in facts:
+            op = "[[op]]\n" + text.partition("grid")[0] + facts.pop("launches")
         section = {"language": "triton", "toolchain": "triton==3.9.0", "src": ["k.py"]}
         function: Mapping[str, Any] = {
             "name": "k", "parameters": PARAMETERS, "candidates": [], "key": [], "computed": [],
@@ -70,7 +72,9 @@ class Bench:
             targets=targets or ("sm_80",), flavour="cuda13",
             section={**section, **tomli.loads(op)}, keep_all=keep_all,
         )  # fmt: skip
-        plan: Any = SimpleNamespace(aot=(kernel,), components=(), ops_name="_k")
+        plan: Any = SimpleNamespace(
+            framework="torch", aot=(kernel,), components=(), ops_name="_k"
+        )
         produced = produce(plan, self.root, self.workshop, lambda *_: None, self.notes.append)
         return [one.unit for one in produced.compiled[0][1]], produced
 
@@ -136,6 +140,31 @@ def test_a_launch_without_an_image_for_one_dtype(bench: Bench):
     words = r"kernel\.k: no image of k sm_80 float32 num_stages=4 fits: it needs 200000 bytes"
     with pytest.raises(BuildError, match=words):
         bench.produce(LISTED, "sm_80", "sm_90a", shared=sizes(**huge))
+
+
+LAUNCH = """
+[[op.launch]]
+function = "k"
+configs = [{{ num_stages = 4 }}]
+grid = ["M"]
+when = "capability() {sign} 90"
+"""
+
+
+class TestOtherArchs:
+    """Launches that no arch of the build is for."""
+
+    def test_an_op_without_any_image(self, bench: Bench):
+        words = r"kernel\.k: `k` has no image: its launches are for none of sm_80"
+        with pytest.raises(BuildError, match=words):
+            bench.produce("", launches=LAUNCH.format(sign=">="))
+
+    def test_a_launch_without_images(self, bench: Bench):
+        both = LAUNCH.format(sign=">=") + LAUNCH.format(sign="<")
+        for _ in range(2):
+            units, _ = bench.produce("", launches=both)
+        assert {one.launch for one in units} == {1}
+        assert bench.notes == ["kernel.k: `k` gets no image of `k`: it is for other archs"]
 
 
 class TestSmallDevices:

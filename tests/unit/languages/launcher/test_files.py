@@ -67,8 +67,47 @@ def test_ptx_ends_with_a_zero():
 def test_no_images():
     op = small()
     none = LaunchedOp(op.spec, (dataclasses.replace(op.launches[0], compiled=()),))
-    with pytest.raises(ValueError, match="`k` of `k` has no images"):
+    with pytest.raises(ValueError, match="`k` has no images"):
         files_of("k", [none])
+
+
+TWO = """
+[kernel.two]
+language = "triton"
+toolchain = "triton==3.9.0"
+src = ["k.py"]
+[[kernel.two.op]]
+schema = "two(Tensor x) -> Tensor"
+shapes = { x = ["N"], out = "x" }
+dtypes = ["float16"]
+[[kernel.two.op.launch]]
+function = "k"
+configs = [{ BLOCK = 64 }]
+grid = ["cdiv(N, BLOCK)"]
+when = "N < 100"
+[[kernel.two.op.launch]]
+function = "k"
+configs = [{ BLOCK = 128 }]
+grid = ["cdiv(N, BLOCK)"]
+when = "N >= 100"
+"""
+
+
+@pytest.mark.compile
+@pytest.mark.torch
+def test_a_launch_for_other_devices(driver, tmp_path):
+    """A condition may leave a launch none of a build's archs, and so no image."""
+    torch = pytest.importorskip("torch")
+    (op,) = ops_of(TWO)
+    both = launched(op, {"k": KERNEL}, ("sm_90a",))
+    other = dataclasses.replace(both.launches[1], compiled=())
+    files = files_of("two", [LaunchedOp(op, (both.launches[0], other))], module=True)
+    torch.ops.load_library(str(extension(files, tmp_path, "_two_launches", "-O0")))
+    driver.said()
+    torch.ops._two_launches.two(torch.ones(8).half())
+    assert [one.image.split()[1] for one in driver.launches()] == ["BLOCK=64"]
+    with pytest.raises(RuntimeError, match="`two`: no image of `k` was compiled: no arch of"):
+        torch.ops._two_launches.two(torch.ones(200).half())
 
 
 def test_a_parameter_that_nothing_gives():
