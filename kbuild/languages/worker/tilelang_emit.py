@@ -70,7 +70,10 @@ def emitted(function: Function, request: Mapping[str, Any]) -> Emitted:
 
 
 def _program(function: Function, request: Mapping[str, Any], target: Any) -> Any:
+    function.judge()
     given = {name: _value(function, name, v) for name, v in request["constants"].items()}
+    if function.is_program:
+        return function.jit
     with target:
         if not hasattr(function.jit, "get_tir"):
             return function.jit(**_opened(function, given))
@@ -97,12 +100,12 @@ def _opened(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(function: Function, name: str, value: Any) -> Any:
-    """A constant as the author's function takes it."""
-    if not isinstance(value, dict):
-        return value
-    parameter = function.signature.parameters.get(name)
-    is_text = parameter is not None and type(parameter.default) is str
-    return value["dtype"] if is_text else tl.dtype(value["dtype"])
+    """A constant as the author's function takes it; candidates give dtypes by their names."""
+    parameter = function.parameters.get(name)
+    default = parameter.default if parameter is not None else None
+    if isinstance(value, dict):
+        return value["dtype"] if type(default) is str else tl.dtype(value["dtype"])
+    return tl.dtype(value) if isinstance(value, str) and isinstance(default, tl.dtype) else value
 
 
 def _configs(function: Function, program: Any) -> dict[str, Any]:
