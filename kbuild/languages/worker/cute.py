@@ -18,9 +18,10 @@ import cutlass  # type: ignore[import-not-found]  # noqa: E402
 from cutlass import cute  # noqa: E402
 
 from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
-from kbuild.languages.worker.cute_functions import functions  # noqa: E402
+from kbuild.languages.worker.cute_functions import Function, functions  # noqa: E402
+from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
-from kbuild.languages.worker.sources import Shelf, Sources  # noqa: E402
+from kbuild.languages.worker.sources import Sources  # noqa: E402
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _SAID = re.compile(r"\s*error: (.+)")
@@ -29,40 +30,26 @@ _MOST = 20
 """Further lines of an error that are worth showing."""
 
 
-class Compiler:
+class Compiler(ObjectCompiler):
     """See `protocol.Answering`."""
 
-    def __init__(self) -> None:
-        self._shelf = Shelf()
+    distribution = "nvidia-cutlass-dsl"
+    version = cutlass.__version__
+    what = "@cute.jit"
+    functions = functions
 
-    def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
-        sources = self._shelf.get(request)
-        found = functions(sources.main(), sources.owns)
-        return {"functions": [function.describe() for function in found.values()]}
-
-    def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
-        _judge_version(request["version"])
-        sources = self._shelf.get(request)
-        found = functions(sources.main(), sources.owns)
-        function = found.get(request["function"])
-        if function is None:
-            raise RefusalError(f"`{sources.first}` has no @cute.jit `{request['function']}`")
+    def made(
+        self, function: Function, request: Mapping[str, Any], sources: Sources
+    ) -> Mapping[str, Any]:
+        """See `ObjectCompiler.made`."""
         arguments = Arguments(function, request)
         emit = request.get("emit", "tvm-ffi")
         compiled = _compiled(arguments, emit, sources)
         _EMIT[emit](compiled, request)
         return {
-            "kind": "object",
             "convention": emit,
             "entry": _ENTRIES[emit].format(request["symbol"]),
             "parameters": arguments.parameters(),
-            "shared": 0,
-            "threads": 1,
-            "cluster": [1, 1, 1],
-            "tensor_maps": [],
-            "constants": {name: _plain(v) for name, v in request["constants"].items()},
             "divisible": sorted(arguments.divisible),
             "ones": sorted(arguments.ones),
         }
@@ -88,14 +75,6 @@ def _c(compiled: Any, request: Mapping[str, Any]) -> None:
 
 _EMIT = {"tvm-ffi": _tvm_ffi, "c": _c}
 _ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
-
-
-def _judge_version(wanted: str) -> None:
-    if cutlass.__version__ != wanted:
-        raise RefusalError(
-            f"the environment has nvidia-cutlass-dsl {cutlass.__version__}, not {wanted}",
-            hint="`kbuild toolchain prune` removes the environment; the next build makes it again",
-        )
 
 
 def _compiled(arguments: Arguments, emit: str, sources: Sources) -> Any:
@@ -125,7 +104,3 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _plain(value: Any) -> Any:
-    return value["dtype"] if isinstance(value, dict) else value

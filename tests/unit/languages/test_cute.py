@@ -112,8 +112,8 @@ class TestTargets:
         found = cute().targets("cuda", ("7.5", "9.0+PTX"), "13.0", PINS)
         assert [str(one) for one in found.targets] == ["sm_90a"]
         assert found.notes == (
-            "7.5: nvidia-cutlass-dsl does not compile for it; left out",
-            "9.0+PTX: objects of CuTe DSL hold no PTX; later GPUs need a rebuild",
+            "7.5: nvidia-cutlass-dsl is not known to compile for it; left out",
+            "9.0+PTX: objects of nvidia-cutlass-dsl hold no PTX; later GPUs need a rebuild",
         )
         assert cute().targets("rocm", ("gfx942",), "6.4", PINS).targets == ()
 

@@ -96,7 +96,7 @@ class TestTargets:
         found = tilelang().targets("cuda", ("7.0", "8.0+PTX"), "13.0", PINS)
         assert [str(one) for one in found.targets] == ["sm_80"]
         assert "7.0: tilelang is not known to compile for it" in found.notes[0]
-        assert "8.0+PTX: objects of TileLang hold no PTX" in found.notes[1]
+        assert "8.0+PTX: objects of tilelang hold no PTX" in found.notes[1]
 
     def test_other_backends(self):
         assert tilelang().targets("cpu", None, None, PINS).targets == (CPU,)
