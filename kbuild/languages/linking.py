@@ -1,27 +1,22 @@
-"""What languages have in common whose images are objects: archs, symbols, whose object it is."""
+"""What languages have in common whose images are objects: archs, constants, whose object it is."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kbuild.backends.capability import Capability
 from kbuild.errors import BuildError
 from kbuild.languages.base import Resolved
 from kbuild.languages.image import Image
-from kbuild.languages.inputs import digest
 from kbuild.languages.spec.arguments import Bound
 from kbuild.languages.target import Target
 from kbuild.languages.unit import Unit
 
-PREFIX = "kbuild_aot"
-"""Part of every symbol of an object; the linker hides such names."""
 _DEFAULT = ("8.0", "9.0a", "10.0a", "12.0a")
 """Archs where the section says none. 8.6 and 8.9 run the code for 8.0."""
 _ONE_CHIP = (9, 0)
 """From here on `9.0` means `9.0a`: what a kernel for that chip is written with."""
-_NAMED = 16
-"""Hexadecimal digits that make a symbol unique."""
 
 
 def cuda_targets(archs: Sequence[str] | None, able: Collection[str], distribution: str) -> Resolved:
@@ -71,10 +66,3 @@ def constants_of(unit: Unit, bound: Bound) -> dict[str, Any]:
     dtypes = {name: {"dtype": dtype} for name, dtype in unit.dtype_constants}
     constants = {**dict(unit.constants), **dtypes}
     return {name: constants[name] for name in bound.constants if name in constants}
-
-
-def with_symbol(unit: Unit, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A request with the name that its object exports, which no other object has."""
-    kernel = "".join(char if char.isalnum() else "_" for char in unit.kernel)
-    symbol = f"{PREFIX}_{kernel}_{digest([unit.kernel, asked])[:_NAMED]}"
-    return {**asked, "symbol": symbol}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kbuild.errors import BuildError
-from kbuild.languages.linking import constants_of, with_symbol
+from kbuild.languages.linking import constants_of
 from kbuild.languages.spec.arguments import Bound, TensorFacts
 from kbuild.languages.spec.values import Source
 from kbuild.languages.unit import Unit
@@ -26,7 +26,8 @@ def request_of(unit: Unit, bound: Bound, version: str) -> Mapping[str, Any]:
     Raises:
         BuildError: an argument cannot be handed to a CuTe function.
     """
-    asked = {
+    return {
+        "kernel": unit.kernel,
         "function": bound.function,
         "version": version,
         "arch": unit.target.arch,
@@ -34,7 +35,6 @@ def request_of(unit: Unit, bound: Bound, version: str) -> Mapping[str, Any]:
         "constants": constants_of(unit, bound),
         "options": dict(unit.options),
     }
-    return with_symbol(unit, asked)
 
 
 def _argument(name: str, source: Source, unit: Unit, bound: Bound) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbuild.errors import BuildError
-from kbuild.languages.linking import constants_of, with_symbol
+from kbuild.languages.linking import constants_of
 from kbuild.languages.spec.arguments import Bound
 from kbuild.languages.spec.values import Source
 from kbuild.languages.unit import Unit
@@ -31,14 +31,14 @@ def request_of(unit: Unit, bound: Bound, version: str) -> Mapping[str, Any]:
             raise BuildError(
                 what, hint="fix the dimension with `T.const`, or say its type in the kernel"
             )
-    asked = {
+    return {
+        "kernel": unit.kernel,
         "function": bound.function,
         "version": version,
         "arch": unit.target.arch,
         "arguments": [_argument(name, source, unit, bound) for name, source in bound.arguments],
         "constants": constants_of(unit, bound),
     }
-    return with_symbol(unit, asked)
 
 
 def _argument(name: str, source: Source, unit: Unit, bound: Bound) -> dict[str, Any]:

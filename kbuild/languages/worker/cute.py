@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ sys.path[1:1] = [
 
 import cutlass  # type: ignore[import-not-found]  # noqa: E402
 from cutlass import cute  # noqa: E402
+from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-not-found]  # noqa: E402
 
 from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
 from kbuild.languages.worker.cute_functions import Function, functions  # noqa: E402
@@ -44,31 +47,32 @@ class Compiler(ObjectCompiler):
         """See `ObjectCompiler.made`."""
         arguments = Arguments(function, request)
         emit = request.get("emit", "tvm-ffi")
-        compiled = _compiled(arguments, emit, sources)
-        _EMIT[emit](compiled, request)
+        with _before_compiling(lambda text: self.named(request, text)) as told:
+            compiled = _compiled(arguments, emit, sources)
+        if compiled is not None:
+            _EMIT[emit](compiled, told.symbol, Path(request["output"]))
         return {
             "convention": emit,
-            "entry": _ENTRIES[emit].format(request["symbol"]),
+            "entry": _ENTRIES[emit].format(told.symbol),
             "parameters": arguments.parameters(),
             "divisible": sorted(arguments.divisible),
             "ones": sorted(arguments.ones),
         }
 
 
-def _tvm_ffi(compiled: Any, request: Mapping[str, Any]) -> None:
+def _tvm_ffi(compiled: Any, symbol: str, output: Path) -> None:
     """An object with one function of TVM-FFI."""
-    file = Path(request["output"]).with_name("object.o")
-    compiled.export_to_c(str(file), function_name=request["symbol"])
-    file.replace(request["output"])
+    file = output.with_name("object.o")
+    compiled.export_to_c(str(file), function_name=symbol)
+    file.replace(output)
 
 
-def _c(compiled: Any, request: Mapping[str, Any]) -> None:
+def _c(compiled: Any, symbol: str, output: Path) -> None:
     """A header and an object, one behind the other; the first line says how long the header is."""
-    folder = Path(request["output"]).parent
-    compiled.export_to_c(str(folder), "object", request["symbol"])
-    header, code = (folder / name for name in ("object.h", "object.o"))
+    compiled.export_to_c(str(output.parent), "object", symbol)
+    header, code = (output.with_name(name) for name in ("object.h", "object.o"))
     text = header.read_bytes()
-    Path(request["output"]).write_bytes(b"%d\n%s%s" % (len(text), text, code.read_bytes()))
+    output.write_bytes(b"%d\n%s%s" % (len(text), text, code.read_bytes()))
     header.unlink()
     code.unlink()
 
@@ -77,13 +81,48 @@ _EMIT = {"tvm-ffi": _tvm_ffi, "c": _c}
 _ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
 
 
+class _MadeError(Exception):
+    """The kernel is there already."""
+
+
+@dataclass
+class _Told:
+    """What is known of a kernel once its text is."""
+
+    symbol: str = ""
+
+
+@contextmanager
+def _before_compiling(name: Callable[[str], tuple[str, bool]]) -> Iterator[_Told]:
+    """Meanwhile the DSL asks `name`, of a kernel's text, for its symbol and whether to go on.
+
+    The text is the module that tracing gives; locations in it have no influence on the code.
+    """
+    told, compile_ = _Told(), CutlassBaseDSL.compile_and_cache
+
+    def asking(dsl: Any, module: Any, *args: Any, **options: Any) -> Any:
+        told.symbol, is_wanted = name(module.operation.get_asm(enable_debug_info=False))
+        if not is_wanted:
+            raise _MadeError
+        return compile_(dsl, module, *args, **options)
+
+    CutlassBaseDSL.compile_and_cache = asking
+    try:
+        yield told
+    finally:
+        CutlassBaseDSL.compile_and_cache = compile_
+
+
 def _compiled(arguments: Arguments, emit: str, sources: Sources) -> Any:
+    """None when it was made before."""
     options = {"options": "--enable-tvm-ffi"} if emit == "tvm-ffi" else {}
     try:
         return cute.compile(*arguments.given(env_stream=bool(options)), **options)
     except RefusalError:
         raise
     except Exception as error:
+        if any(isinstance(one, _MadeError) for one in _chain(error)):
+            return None
         raise _explained(error, sources) from error
 
 

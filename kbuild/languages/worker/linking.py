@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -9,6 +11,13 @@ from typing import Any, ClassVar, Protocol
 
 from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.sources import Shelf, Sources
+
+_PREFIX = "kbuild_aot"
+"""Part of every symbol of an object; the linker hides such names."""
+_NAMED = 16
+"""Hexadecimal digits that make a symbol unique."""
+_MEANT = ("constants", "symbol", "kernel", "ask", "id", "root", "sources", "output")
+"""What of a request says nothing of a kernel whose text is known."""
 
 
 class Described(Protocol):
@@ -32,6 +41,11 @@ class ObjectCompiler(ABC):
 
     def __init__(self) -> None:
         self._shelf = Shelf()
+        self._ask: Callable[[str], bool] = lambda _: True
+
+    def ask_with(self, ask: Callable[[str], bool]) -> None:
+        """See `protocol.Asking`."""
+        self._ask = ask
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
@@ -48,7 +62,6 @@ class ObjectCompiler(ABC):
             raise RefusalError(words)
         return {
             "kind": "object",
-            "entry": request["symbol"],
             "shared": 0,
             "threads": 1,
             "cluster": [1, 1, 1],
@@ -67,11 +80,30 @@ class ObjectCompiler(ABC):
     def made(
         self, function: Any, request: Mapping[str, Any], sources: Sources
     ) -> Mapping[str, Any]:
-        """Compile to the file that the request names.
+        """Compile to the file that the request names, unless `named` says that it is there.
 
         Returns:
-            `convention`, `parameters`, and what of an image differs from the usual.
+            `convention`, `entry`, `parameters`, and what of an image differs from the usual.
         """
+
+    def named(self, request: Mapping[str, Any], text: str) -> tuple[str, bool]:
+        """The symbol of an object, and whether it is to be made.
+
+        Units whose constants come to the same code share an object, so its symbol says what is in
+        it, and not for whom.
+
+        Args:
+            request: what is compiled; a `symbol` that it says itself is for this object alone.
+            text: of the whole kernel, in whichever language the next compiler reads.
+        """
+        if "symbol" in request:
+            return request["symbol"], True
+        rest = {name: value for name, value in request.items() if name not in _MEANT}
+        kernel = request["kernel"]
+        content = json.dumps([kernel, rest, text], sort_keys=True)
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        word = "".join(char if char.isalnum() else "_" for char in kernel)
+        return f"{_PREFIX}_{word}_{digest[:_NAMED]}", self._ask(digest)
 
     def _functions(self, sources: Sources) -> Mapping[str, Any]:
         return type(self).functions(sources.main(), sources.owns)

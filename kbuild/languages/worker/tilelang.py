@@ -44,6 +44,10 @@ CPU = "cpu"
 """The arch of the host's own processor."""
 
 
+_NAMELESS = "kbuild_nameless"
+"""The symbol in a text that has none yet."""
+
+
 class Compiler(ObjectCompiler):
     """See `protocol.Answering`."""
 
@@ -62,10 +66,14 @@ class Compiler(ObjectCompiler):
         """See `ObjectCompiler.made`."""
         made = _explained(sources, lambda: emitted(function, request))
         parameters = Parameters(function, made, request)
-        source = completed(made.text, request["symbol"], made.kernels, parameters.entry())
-        compiled(source, made, request, Path(request["output"]))
+        text = completed(made.text, _NAMELESS, made.kernels, parameters.entry())
+        symbol, is_wanted = self.named(request, f"{text}\n{made.flags}")
+        if is_wanted:
+            source = completed(made.text, symbol, made.kernels, parameters.entry())
+            compiled(source, made, request, Path(request["output"]))
         return {
             "convention": "c",
+            "entry": symbol,
             "parameters": parameters.image(),
             "shared": made.shared,
             "threads": made.threads,
