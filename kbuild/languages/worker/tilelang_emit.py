@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ _KERNELS_ON_CPU = 1
 _FAST_MATH = "tl.enable_fast_math"
 _REGISTERS = "tl.ptxas_register_usage_level"
 _FLAGS = "tl.device_compile_flags"
+_CALL_ON_CPU = re.compile(r"int32_t call\([^)]*\) \{\s*return (?P<kernel>\w+)\([^)]*\);")
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,20 @@ def _wrapped(wrapper: Any, source: str, arch: str) -> str:
                 f"TileLang's code for {kind} has no {words.rsplit(maxsplit=1)[-1]}"
             ) from error
         raise
-    return text
+    return _called_as_declared(text) if arch == CPU else text
+
+
+def _called_as_declared(text: str) -> str:
+    """TileLang forgets strides, and takes numbers that are dimensions twice; the kernel does not."""
+    call = _CALL_ON_CPU.search(text)
+    if call is None:
+        raise RefusalError("TileLang wrote no function `call`")
+    declared = re.search(rf"\b{call['kernel']}\((?P<list>[^)]*)\) \{{", text)
+    listed = declared["list"] if declared is not None else ""
+    words = (one.split()[-1].lstrip("*") for one in listed.split(",") if one.strip())
+    names = ", ".join(words)
+    new = f"int32_t call({listed}) {{\n  return {call['kernel']}({names});"
+    return text[: call.start()] + new + text[call.end() :]
 
 
 def _kernel(name: str, attrs: Any) -> Kernel:

@@ -1,8 +1,8 @@
 """What a source in TileLang says of its functions.
 
 Four forms are known. An *eager* function has `@tilelang.jit` and tensors as parameters. A *lazy*
-one has it too, and returns a `T.prim_func`; so does a *factory*, without any decorator. A `T.prim_func`
-may also stand by itself.
+one has it too, and returns a `T.prim_func`; so does a *factory*, without any decorator. A
+`T.prim_func` may also stand by itself.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.tilelang_syntax import (
-    annotated,
     consts,
     dimensions,
     has_program,
     inner_of,
     names,
     returned,
+    sizes,
     tree_of,
 )
 from kbuild.languages.worker.tilelang_tuner import candidates_of, key_of
@@ -92,7 +92,7 @@ class Function:
         """Parameters of a factory that may stay dynamic: they are dimensions of its tensors."""
         if not isinstance(self.inner, FunctionDef):
             return frozenset()
-        used = annotated(self.inner)
+        used = sizes(self.inner)
         free = (one for one in self.parameters.values() if one.default is one.empty)
         return frozenset(one.name for one in free if one.name in used)
 
@@ -129,7 +129,7 @@ class Function:
         if self.is_eager and not self.arguments:
             raise RefusalError(
                 f"`{self.name}` has no tensors as parameters, and no `T.prim_func` within",
-                hint="write the `T.prim_func` in it, or `return` a call of the function that has it",
+                hint="write the `T.prim_func` in it, or `return` a call of what has one",
             )
 
 

@@ -14,6 +14,7 @@ from kbuild.languages.worker.protocol import RefusalError
 
 _PRIM_FUNC = "prim_func"
 _CONST, _EMPTY = "const", "empty"
+_SHAPED = ("match_buffer", "make_tensor")
 _TENSORS = ("Tensor", "StridedTensor", "Buffer")
 
 
@@ -50,9 +51,10 @@ def inner_of(tree: ast.AST, function: FunctionType) -> ast.FunctionDef | None:
 
 def _program(tree: ast.AST) -> ast.FunctionDef | None:
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node is not tree:
-            if any(_last(one) == _PRIM_FUNC for one in node.decorator_list):
-                return node
+        if not isinstance(node, ast.FunctionDef) or node is tree:
+            continue
+        if any(_last(one) == _PRIM_FUNC for one in node.decorator_list):
+            return node
     return None
 
 
@@ -61,10 +63,12 @@ def names(function: ast.FunctionDef) -> tuple[str, ...]:
     return tuple(one.arg for one in (*function.args.args, *function.args.kwonlyargs))
 
 
-def annotated(function: ast.FunctionDef) -> frozenset[str]:
-    """Names that the annotations of its parameters use."""
-    found = (one.annotation for one in function.args.args if one.annotation is not None)
-    nodes = (node for annotation in found for node in ast.walk(annotation))
+def sizes(function: ast.FunctionDef) -> frozenset[str]:
+    """Names in the annotations of its parameters, and in the shapes that it gives pointers."""
+    found = [one.annotation for one in function.args.args if one.annotation is not None]
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    found += [one.args[1] for one in calls if _last(one) in _SHAPED and one.args[1:]]
+    nodes = (node for one in found for node in ast.walk(one))
     return frozenset(node.id for node in nodes if isinstance(node, ast.Name))
 
 

@@ -1,4 +1,4 @@
-"""What `@tilelang.autotune` says of a function: its candidates, and what the best one depends on."""
+"""What `@tilelang.autotune` says of a function: candidates, and what the best one depends on."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def candidates_of(
     return found, notes
 
 
-def key_of(
-    tuner: Any, arguments: Sequence[str], tensors: Mapping[str, Sequence[str]]
-) -> list[str]:
+def key_of(tuner: Any, arguments: Sequence[str], tensors: Mapping[str, Sequence[str]]) -> list[str]:
     """What it tunes anew for: numbers by name, dimensions as `x.shape.0`.
 
     Args:
