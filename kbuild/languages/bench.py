@@ -12,7 +12,7 @@ from kbuild.build.budget import Run
 from kbuild.build.unit.ledger import Ledger
 from kbuild.errors import IncompleteError
 from kbuild.languages.cache import Made
-from kbuild.languages.conversation import Conversation, WorkerDiedError
+from kbuild.languages.conversation import Conversation, Makes, WorkerDiedError
 from kbuild.languages.image import Image
 from kbuild.languages.inputs import Snapshot
 from kbuild.languages.pool import Pool
@@ -57,25 +57,38 @@ class Bench:
         Raises:
             IncompleteError: the run ended.
         """
-        return self._answer(asked, "describe", lambda answer, _: answer)
+        return self._answer(asked, "describe", lambda answer, _: answer, lambda _: True)
 
-    def compile(self, asked: Asked, unit: Unit) -> Made | Refusal:
+    def compile(self, asked: Asked, unit: Unit, makes: Makes = lambda _: True) -> Made | Refusal:
         """The unit's image, or why there is none.
+
+        Args:
+            asked: the request.
+            unit: what is compiled.
+            makes: see `Conversation.ask`; where it says no, the image comes without code.
 
         Raises:
             IncompleteError: the run ended.
         """
+        is_made = True
 
         def read(answer: Mapping[str, Any], worker: Conversation) -> Made | Refusal:
-            return made_of(answer, (worker.scratch / "code").read_bytes(), asked.place, unit)
+            code = (worker.scratch / "code").read_bytes() if is_made else None
+            return made_of(answer, code, asked.place, unit)
 
-        return self._answer(asked, "compile", read)
+        def told(kernel: str) -> bool:
+            nonlocal is_made
+            is_made = makes(kernel)
+            return is_made
+
+        return self._answer(asked, "compile", read, told)
 
     def _answer(
         self,
         asked: Asked,
         what: str,
         read: Callable[[Mapping[str, Any], Conversation], T | Refusal],
+        makes: Makes,
     ) -> T | Refusal:
         deaths: list[WorkerDiedError] = []
         while len(deaths) < _ATTEMPTS:
@@ -83,7 +96,7 @@ class Bench:
                 with self._pool.worker(
                     asked.place.kind(asked.request), fresh=bool(deaths)
                 ) as worker:
-                    answer = self._ask(worker, asked, what)
+                    answer = self._ask(worker, asked, what, makes)
                     if "refusal" in answer:
                         return Refusal.read(answer["refusal"])
                     return read(answer["answer"], worker)
@@ -95,7 +108,9 @@ class Bench:
         message = f"the compiler {last.how}, {_ATTEMPTS} times"
         return Refusal(message, excerpt=tuple(last.said.splitlines()[-_LAST_WORDS:]))
 
-    def _ask(self, worker: Conversation, asked: Asked, what: str) -> Mapping[str, Any]:
+    def _ask(
+        self, worker: Conversation, asked: Asked, what: str, makes: Makes
+    ) -> Mapping[str, Any]:
         request = {
             "ask": what,
             "root": str(asked.sources.write(asked.folder)),
@@ -105,7 +120,7 @@ class Bench:
         }
         ledger = self._room(worker)
         try:
-            return worker.ask(request, self._patience)
+            return worker.ask(request, self._patience, makes)
         finally:
             ledger.release()
             self._weigh(worker)
@@ -124,10 +139,12 @@ class Bench:
             self._heaviest = max(self._heaviest, peak)
 
 
-def made_of(answer: Mapping[str, Any], code: bytes, place: Workplace, unit: Unit) -> Made | Refusal:
-    """What a worker compiled, unless it is of no use."""
+def made_of(
+    answer: Mapping[str, Any], code: bytes | None, place: Workplace, unit: Unit
+) -> Made | Refusal:
+    """What a worker compiled, unless it is of no use; no code is that of another unit."""
     facts = {name: value for name, value in answer.items() if name not in _UNUSED}
-    if not code:
+    if code == b"":
         return Refusal("the compiler made an empty image")
     if answer.get("profile_scratch"):
         return Refusal("the function writes a profile, which a launcher cannot provide for")
@@ -141,4 +158,4 @@ def made_of(answer: Mapping[str, Any], code: bytes, place: Workplace, unit: Unit
     most = most_shared(unit.target)
     if image.shared > most:
         return Made(None, b"", f"it needs {image.shared} bytes of shared memory, {most} are there")
-    return Made(image, code)
+    return Made(image, code or b"")

@@ -10,11 +10,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+Makes = Callable[[str], bool]
 _SAID = 4000
 """Characters of its last words that are worth keeping."""
 _BLOCK = 1 << 16
@@ -88,8 +89,15 @@ class Conversation:
         found = _PEAK.search(status)
         return int(found["kib"]) // 1024 if found else 0
 
-    def ask(self, request: Mapping[str, Any], patience: float) -> Mapping[str, Any]:
+    def ask(
+        self, request: Mapping[str, Any], patience: float, makes: Makes = lambda _: True
+    ) -> Mapping[str, Any]:
         """The answer to one request.
+
+        Args:
+            request: see `worker.protocol`.
+            patience: seconds.
+            makes: asked whether the worker is to make the kernel with that digest.
 
         Raises:
             WorkerDiedError: it ended, answered something else, or took longer than `patience`
@@ -100,7 +108,12 @@ class Conversation:
         line = json.dumps({**request, "id": self._asked}).encode() + b"\n"
         try:
             self._send(line)
-            answer = self._receive(time.monotonic() + patience, patience)
+            until = time.monotonic() + patience
+            answer = self._receive(until, patience)
+            while "kernel" in answer:
+                line = json.dumps({"id": self._asked, "make": makes(answer["kernel"])}).encode()
+                self._send(line + b"\n")
+                answer = self._receive(until, patience)
         except _SilenceError as silence:
             self.stop()
             how = str(silence) or self._ending()

@@ -78,10 +78,23 @@ class Workplace:
         The request says what the kernel's arguments are. What the op calls them, and the dimensions
         that they come from, is of no account.
         """
-        host = {CXX: self.assemblers[CXX][1]} if CXX in self.assemblers else {}
-        programs = {**self.compiler(unit.target), **host, "request": digest(request)}
+        programs = {**self._programs(unit.target), "request": digest(request)}
         nameless = replace(unit, scalars=(), args=())
         return nameless.key(sources.digests, toolchain(self.pins, programs))
+
+    def kernel_key(self, target: Target, kernel: str) -> str:
+        """What an object is kept under that several units may share.
+
+        Args:
+            target: what it is compiled for.
+            kernel: the digest that a worker gives of everything that is compiled.
+        """
+        facts = toolchain(self.pins, self._programs(target))
+        return digest(["kernel", self.language.name, str(target), kernel, facts])
+
+    def _programs(self, target: Target) -> dict[str, str]:
+        host = {CXX: self.assemblers[CXX][1]} if CXX in self.assemblers else {}
+        return {**self.compiler(target), **host}
 
     def description_key(self, sources: Snapshot) -> str:
         """What the description of the sources is kept under."""

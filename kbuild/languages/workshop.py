@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from kbuild.languages.described import functions_of
 from kbuild.languages.environment import Environments
 from kbuild.languages.fitting import Note, Outcome, fitting
 from kbuild.languages.inputs import Kernel, Snapshot, snapshot
+from kbuild.languages.kernels import Kernels, Share
 from kbuild.languages.pool import Pool
 from kbuild.languages.refusals import Refusal, label, of_units
 from kbuild.languages.shift import Shift
@@ -47,6 +48,8 @@ class _Wanted:
     made: Future[Made | Refusal]
     is_ours: bool
     """Whether this call has to make it."""
+    share: Share
+    """In what it comes to, which may be what others come to."""
 
 
 class Workshop:
@@ -69,6 +72,7 @@ class Workshop:
         """
         self._run, self._environments, self._language = run, environments, language
         self._cache = ImageCache(run.cache if run.keeps else None)
+        self._kernels = Kernels(self._cache)
         self._folder = run.folder / "languages"
         self._pool = Pool(run.budget.jobs, self._folder / "workers")
         self._bench = Bench(run, self._pool, patience)
@@ -190,7 +194,8 @@ class Workshop:
         if found is not None:
             future.set_result(found)
         asked = Asked(place, sources, self._folder / "sources", request)
-        return _Wanted(unit, key, asked, future, is_ours and found is None)
+        share = Share(self._kernels, lambda kernel: place.kernel_key(unit.target, kernel))
+        return _Wanted(unit, key, asked, future, is_ours and found is None, share)
 
     def _make(self, units: Sequence[_Wanted], tell: Tell) -> None:
         ours = [one for one in units if one.is_ours]
@@ -199,25 +204,45 @@ class Workshop:
         def perform(one: _Wanted) -> None:
             with _settled(one.made):
                 began = time.monotonic()
-                made = self._bench.compile(one.asked, one.unit)
+                made = self._made_of(one)
                 self._took[one.key] = time.monotonic() - began
-                if isinstance(made, Made):
-                    self._cache.keep(one.key, made)
-                one.made.set_result(made)
+                one.share.settle(made).add_done_callback(lambda whole: self._finish(one, whole))
             progress.step(label(one.unit))
 
         try:
             Shift(ours, perform, self._run).work()
+            wait([one.made for one in ours if one.share.is_elsewhere])
         finally:
             self._abandon(ours)
+
+    def _made_of(self, one: _Wanted) -> Made | Refusal:
+        try:
+            return self._bench.compile(one.asked, one.unit, one.share.makes)
+        except BaseException as error:
+            one.share.fail(error)
+            raise
+
+    def _finish(self, one: _Wanted, whole: Future[Made | Refusal]) -> None:
+        """Keep a unit's image, and hand it out."""
+        error = whole.exception()
+        with suppress(InvalidStateError):  # the run ended meanwhile
+            if error is not None:
+                one.made.set_exception(error)
+                return
+            made = whole.result()
+            if isinstance(made, Made):
+                self._cache.keep(one.key, made)
+            one.made.set_result(made)
 
     def _abandon(self, units: Sequence[_Wanted]) -> None:
         """Let nobody wait for what the end of the run left."""
         for one in units:
+            error = IncompleteError("the run ended before all was compiled")
+            one.share.fail(error)
             if not one.made.done():
                 with self._lock:
                     self._made.pop(one.key, None)
-                one.made.set_exception(IncompleteError("the run ended before all was compiled"))
+                one.made.set_exception(error)
 
     def _description(
         self, kernel: Kernel, place: Workplace, sources: Snapshot, key: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tomli
@@ -14,7 +14,9 @@ from kbuild.build.budget import Budget, opened
 from kbuild.languages.base import LANGUAGES, Function
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.environment import Environments
-from kbuild.languages.spec import bind, read_section
+from kbuild.languages.joined import Joined, with_key
+from kbuild.languages.spec import OpSpec, bind, read_section
+from kbuild.languages.spec.keep import with_candidates
 from kbuild.languages.spec.place import Place
 from kbuild.languages.target import Target
 from kbuild.languages.workshop import Workshop
@@ -58,16 +60,31 @@ class Shop:
 
     def compiled(self, text: str, target: str) -> tuple[Compiled, ...]:
         kernel = Kernel("cpu" if target == "cpu" else "cuda13")
+        op, joined = self._joined(text, kernel.flavour)
+        launches = (replace(joined.launch, autotune=False),)
+        language = LANGUAGES.get("tilelang")
+        units = language.expand(replace(op, launches=launches), [Target.parse(target)])
+        return self.workshop.compile(kernel, self.folder, [(unit, joined.bound) for unit in units])
+
+    def joined(self, text: str) -> OpSpec:
+        """The op with its key."""
+        op, joined = self._joined(text, "cpu")
+        return with_key(op, [joined])[0]
+
+    def _joined(self, text: str, flavour: str) -> tuple[OpSpec, Joined]:
         table: Mapping[str, Mapping[str, object]] = tomli.loads(HEAD + text)["kernel"]
         reading = read_section("k", table["k"])
-        assert reading.issues == ()
+        assert reading.issues == (), reading.issues
         (op,) = reading.ops
-        signatures = {n: one.parameters for n, one in self.functions(kernel.flavour).items()}
-        place = Place(())
-        bound = bind(op, op.launches[0], signatures, place)
+        functions, place = self.functions(flavour), Place(())
+        function = next(functions[n] for n in op.launches[0].functions if n in functions)
+        why = "; ".join(function.notes)
+        launch = with_candidates(op, op.launches[0], function.candidates, place, why)
+        assert launch is not None, place.issues
+        signatures = {n: one.parameters for n, one in functions.items()}
+        bound = bind(op, launch, signatures, place)
         assert bound is not None, place.issues
-        units = LANGUAGES.get("tilelang").expand(op, [Target.parse(target)])
-        return self.workshop.compile(kernel, self.folder, [(unit, bound) for unit in units])
+        return op, Joined(launch, bound, function)
 
 
 @contextmanager

@@ -6,21 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kbuild.backends.capability import Capability
-from kbuild.errors import BuildError, ToolchainError
+from kbuild.errors import ToolchainError
 from kbuild.languages.base import LANGUAGES, Language, Linked, Resolved
 from kbuild.languages.cute.arguments import request_of
 from kbuild.languages.cute.releases import DISTRIBUTION, OLDEST, release_of, version_of
 from kbuild.languages.image import Image
+from kbuild.languages.linking import cuda_targets, judge_release
 from kbuild.languages.spec.arguments import Bound
-from kbuild.languages.target import Target
 from kbuild.languages.unit import Unit
 from kbuild.version import Version
 
-_DEFAULT = ("8.0", "9.0a", "10.0a", "12.0a")
-"""Archs where the section says none. 8.6 and 8.9 run the code for 8.0."""
-_ONE_CHIP = (9, 0)
-"""From here on `9.0` means `9.0a`: what a kernel for that chip is written with."""
 _FIRST_RUNTIME = Version.parse("12.8")
 """The CUDA runtime that has `cudaLibraryLoadData`; that of 12.6 lacks it."""
 _ARCH = "CUTE_DSL_ARCH"
@@ -56,19 +51,7 @@ class Cute(Language):
         if toolkit is not None and Version.parse(toolkit) < _FIRST_RUNTIME:
             return Resolved((), (_old_runtime(toolkit),))
         able = release_of(version_of(pins) or "").archs
-        found: dict[Target, None] = {}
-        notes: list[str] = []
-        for arch in _DEFAULT if archs is None else archs:
-            wanted = Capability.parse(arch)
-            chip = wanted.base >= _ONE_CHIP and not wanted.feature
-            name = f"{wanted.target}a" if chip else str(wanted.target)
-            if name not in able:
-                notes.append(f"{arch}: {DISTRIBUTION} does not compile for it; left out")
-                continue
-            if wanted.ptx:
-                notes.append(f"{arch}: objects of CuTe DSL hold no PTX; later GPUs need a rebuild")
-            found[Target(f"sm_{name.replace('.', '')}", "cubin")] = None
-        return Resolved(tuple(found), tuple(notes))
+        return cuda_targets(archs, able, DISTRIBUTION)
 
     def environment(self, pins: Sequence[str], flavour: str) -> tuple[str, ...]:
         """See `Language.environment`."""
@@ -91,13 +74,7 @@ class Cute(Language):
 
     def judge(self, image: Image, pins: Sequence[str]) -> None:
         """See `Language.judge`."""
-        made, wanted = image.compiler.get(DISTRIBUTION), version_of(pins)
-        if made != wanted:
-            raise BuildError(
-                f"an object of `{image.entry}` was made by {DISTRIBUTION} {made}, and `toolchain` "
-                f"pins {wanted}",
-                hint="build it again; objects of two releases are not linked into one kernel",
-            )
+        judge_release(image, DISTRIBUTION, version_of(pins))
 
     def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
         """See `Language.request`."""

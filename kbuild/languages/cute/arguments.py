@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kbuild.errors import BuildError
-from kbuild.languages.inputs import digest
+from kbuild.languages.linking import constants_of
 from kbuild.languages.spec.arguments import Bound, TensorFacts
 from kbuild.languages.spec.values import Source
 from kbuild.languages.unit import Unit
 
 DIVISOR = 16
 """What aligned units assume: addresses in bytes, sizes and strides in elements."""
-PREFIX = "kbuild_aot"
-"""Part of every symbol of an object; the linker hides such names."""
 
 
 def request_of(unit: Unit, bound: Bound, version: str) -> Mapping[str, Any]:
@@ -28,21 +26,15 @@ def request_of(unit: Unit, bound: Bound, version: str) -> Mapping[str, Any]:
     Raises:
         BuildError: an argument cannot be handed to a CuTe function.
     """
-    dtypes = {name: {"dtype": dtype} for name, dtype in unit.dtype_constants}
-    constants = {**dict(unit.constants), **dtypes}
-    asked = {
+    return {
+        "kernel": unit.kernel,
         "function": bound.function,
         "version": version,
         "arch": unit.target.arch,
         "arguments": [_argument(name, source, unit, bound) for name, source in bound.arguments],
-        "constants": {name: constants[name] for name in bound.constants if name in constants},
+        "constants": constants_of(unit, bound),
         "options": dict(unit.options),
     }
-    return {**asked, "symbol": f"{PREFIX}_{_word(unit.kernel)}_{digest([unit.kernel, asked])[:16]}"}
-
-
-def _word(name: str) -> str:
-    return "".join(char if char.isalnum() else "_" for char in name)
 
 
 def _argument(name: str, source: Source, unit: Unit, bound: Bound) -> dict[str, Any]:

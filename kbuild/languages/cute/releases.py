@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kbuild.languages.pins import pinned_version, with_companions
 from kbuild.version import Version
 
 DISTRIBUTION = "nvidia-cutlass-dsl"
 OLDEST = Version.parse("4.5")
 """Releases before it start the driver when they compile."""
 _FILE = Path(__file__).with_name("releases.toml")
-_PIN = re.compile(rf"{DISTRIBUTION}==(?P<version>\d+\.\d+\.\d+)")
+_FORM = r"\d+\.\d+\.\d+"
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,8 @@ class Release:
             flavour: `cuda12` or `cuda13`.
         """
         rows = [*self.facts["pins"], *self.facts.get(flavour, ())]
-        named = {_name(pin): pin.format(version=self.version) for pin in rows}
-        own = {_name(pin): pin.replace(" ", "") for pin in pins}
-        first = own.pop(DISTRIBUTION)
-        return (first, *({**named, **own}).values())
+        companions = (row.format(version=self.version) for row in rows)
+        return with_companions(DISTRIBUTION, pins, companions)
 
     def runtime(self, root: Path, flavour: str) -> Path:
         """The static runtime in an environment."""
@@ -51,8 +49,7 @@ class Release:
 
 def version_of(pins: Sequence[str]) -> str | None:
     """The exact release that is pinned."""
-    matches = (_PIN.fullmatch(pin.replace(" ", "")) for pin in pins)
-    return next((match["version"] for match in matches if match), None)
+    return pinned_version(DISTRIBUTION, pins, _FORM)
 
 
 def release_of(version: str) -> Release:
@@ -60,10 +57,6 @@ def release_of(version: str) -> Release:
     wanted, rows = Version.parse(version), _facts()["release"]
     known = [row for row in rows if Version.parse(row["since"]) <= wanted]
     return Release(version, known[-1] if known else rows[0])
-
-
-def _name(pin: str) -> str:
-    return pin.partition("==")[0].strip().lower().replace("_", "-")
 
 
 @cache

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kbuild.backends.capability import Capability
-from kbuild.errors import BuildError
 from kbuild.languages.base import LANGUAGES, Language, Linked, Resolved
 from kbuild.languages.expand import expand
 from kbuild.languages.image import Image
+from kbuild.languages.linking import cuda_targets, judge_release
 from kbuild.languages.spec.arguments import Bound
 from kbuild.languages.spec.values import Candidate, OpSpec
 from kbuild.languages.target import CPU, Target
@@ -25,10 +24,6 @@ from kbuild.languages.tilelang.releases import (
 from kbuild.languages.unit import Unit
 from kbuild.version import Version
 
-_DEFAULT = ("8.0", "9.0a", "10.0a", "12.0a")
-"""Archs where the section says none. 8.6 and 8.9 run the code for 8.0."""
-_ONE_CHIP = (9, 0)
-"""From here on `9.0` means `9.0a`: TileLang writes instructions of that chip alone."""
 _NVCC, _CXX = "KBUILD_NVCC", "KBUILD_CXX"
 _NOT_HERE = {
     "rocm": "TileLang's code for AMD needs hipcc and ROCm's headers, which no wheel brings",
@@ -70,19 +65,7 @@ class TileLang(Language):
                 f"objects of TileLang are compiled by CUDA {needed}'s nvcc; left out for {toolkit}"
             )
             return Resolved((), (words,))
-        found: dict[Target, None] = {}
-        notes: list[str] = []
-        for arch in _DEFAULT if archs is None else archs:
-            wanted = Capability.parse(arch)
-            chip = wanted.base >= _ONE_CHIP and not wanted.feature
-            name = f"{wanted.target}a" if chip else str(wanted.target)
-            if name not in release.archs:
-                notes.append(f"{arch}: {DISTRIBUTION} is not known to compile for it; left out")
-                continue
-            if wanted.ptx:
-                notes.append(f"{arch}: objects of TileLang hold no PTX; later GPUs need a rebuild")
-            found[Target(f"sm_{name.replace('.', '')}", "cubin")] = None
-        return Resolved(tuple(found), tuple(notes))
+        return cuda_targets(archs, release.archs, DISTRIBUTION)
 
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
         """See `Language.requirements`."""
@@ -106,13 +89,7 @@ class TileLang(Language):
 
     def judge(self, image: Image, pins: Sequence[str]) -> None:
         """See `Language.judge`."""
-        made, wanted = image.compiler.get(DISTRIBUTION), version_of(pins)
-        if made != wanted:
-            raise BuildError(
-                f"an object of `{image.entry}` was made by {DISTRIBUTION} {made}, and `toolchain` "
-                f"pins {wanted}",
-                hint="build it again; objects of two releases are not linked into one kernel",
-            )
+        judge_release(image, DISTRIBUTION, version_of(pins))
 
     def expand(
         self,

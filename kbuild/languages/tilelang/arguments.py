@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbuild.errors import BuildError
-from kbuild.languages.inputs import digest
+from kbuild.languages.linking import constants_of
 from kbuild.languages.spec.arguments import Bound
 from kbuild.languages.spec.values import Source
 from kbuild.languages.unit import Unit
 
-PREFIX = "kbuild_aot"
-"""Part of every symbol of an object; the linker hides such names."""
 _ASSUMED = ("divisible", "ones", "int64")
 
 
@@ -33,20 +31,14 @@ def request_of(unit: Unit, bound: Bound, version: str) -> Mapping[str, Any]:
             raise BuildError(
                 what, hint="fix the dimension with `T.const`, or say its type in the kernel"
             )
-    dtypes = {name: {"dtype": dtype} for name, dtype in unit.dtype_constants}
-    constants = {**dict(unit.constants), **dtypes}
-    asked = {
+    return {
+        "kernel": unit.kernel,
         "function": bound.function,
         "version": version,
         "arch": unit.target.arch,
         "arguments": [_argument(name, source, unit, bound) for name, source in bound.arguments],
-        "constants": {name: constants[name] for name in bound.constants if name in constants},
+        "constants": constants_of(unit, bound),
     }
-    return {**asked, "symbol": f"{PREFIX}_{_word(unit.kernel)}_{digest([unit.kernel, asked])[:16]}"}
-
-
-def _word(name: str) -> str:
-    return "".join(char if char.isalnum() else "_" for char in name)
 
 
 def _argument(name: str, source: Source, unit: Unit, bound: Bound) -> dict[str, Any]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kbuild.languages.pins import pinned_version, with_companions
+
 DISTRIBUTION = "tilelang"
 _FILE = Path(__file__).with_name("releases.toml")
-_PIN = re.compile(rf"{DISTRIBUTION}==(?P<version>\d+(?:\.\d+)*(?:\.post\d+)?)")
+_FORM = r"\d+(?:\.\d+)*(?:\.post\d+)?"
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,12 @@ class Release:
         Args:
             pins: of the section; they take the place of the facts' own.
         """
-        own = {_name(pin): pin.replace(" ", "") for pin in pins}
-        first = own.pop(DISTRIBUTION)
-        return (first, *({**{_name(pin): pin for pin in self.pins}, **own}).values())
+        return with_companions(DISTRIBUTION, pins, self.pins)
 
 
 def version_of(pins: Sequence[str]) -> str | None:
     """The exact release that is pinned."""
-    matches = (_PIN.fullmatch(pin.replace(" ", "")) for pin in pins)
-    return next((match["version"] for match in matches if match), None)
+    return pinned_version(DISTRIBUTION, pins, _FORM)
 
 
 def known_releases() -> tuple[str, ...]:
@@ -56,10 +54,6 @@ def release_of(version: str) -> Release:
     """
     row = _rows()[version]
     return Release(version, tuple(row["archs"]), row["cuda"], tuple(row["pins"]))
-
-
-def _name(pin: str) -> str:
-    return pin.partition("==")[0].strip().lower().replace("_", "-")
 
 
 @cache

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,13 @@ sys.path[1:1] = [
 
 import cutlass  # type: ignore[import-not-found]  # noqa: E402
 from cutlass import cute  # noqa: E402
+from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-not-found]  # noqa: E402
 
 from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
-from kbuild.languages.worker.cute_functions import functions  # noqa: E402
+from kbuild.languages.worker.cute_functions import Function, functions  # noqa: E402
+from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
-from kbuild.languages.worker.sources import Shelf, Sources  # noqa: E402
+from kbuild.languages.worker.sources import Sources  # noqa: E402
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _SAID = re.compile(r"\s*error: (.+)")
@@ -29,59 +33,46 @@ _MOST = 20
 """Further lines of an error that are worth showing."""
 
 
-class Compiler:
+class Compiler(ObjectCompiler):
     """See `protocol.Answering`."""
 
-    def __init__(self) -> None:
-        self._shelf = Shelf()
+    distribution = "nvidia-cutlass-dsl"
+    version = cutlass.__version__
+    what = "@cute.jit"
+    functions = functions
 
-    def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
-        sources = self._shelf.get(request)
-        found = functions(sources.main(), sources.owns)
-        return {"functions": [function.describe() for function in found.values()]}
-
-    def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
-        _judge_version(request["version"])
-        sources = self._shelf.get(request)
-        found = functions(sources.main(), sources.owns)
-        function = found.get(request["function"])
-        if function is None:
-            raise RefusalError(f"`{sources.first}` has no @cute.jit `{request['function']}`")
+    def made(
+        self, function: Function, request: Mapping[str, Any], sources: Sources
+    ) -> Mapping[str, Any]:
+        """See `ObjectCompiler.made`."""
         arguments = Arguments(function, request)
         emit = request.get("emit", "tvm-ffi")
-        compiled = _compiled(arguments, emit, sources)
-        _EMIT[emit](compiled, request)
+        with _before_compiling(lambda text: self.named(request, text)) as told:
+            compiled = _compiled(arguments, emit, sources)
+        if compiled is not None:
+            _EMIT[emit](compiled, told.symbol, Path(request["output"]))
         return {
-            "kind": "object",
             "convention": emit,
-            "entry": _ENTRIES[emit].format(request["symbol"]),
+            "entry": _ENTRIES[emit].format(told.symbol),
             "parameters": arguments.parameters(),
-            "shared": 0,
-            "threads": 1,
-            "cluster": [1, 1, 1],
-            "tensor_maps": [],
-            "constants": {name: _plain(v) for name, v in request["constants"].items()},
             "divisible": sorted(arguments.divisible),
             "ones": sorted(arguments.ones),
         }
 
 
-def _tvm_ffi(compiled: Any, request: Mapping[str, Any]) -> None:
+def _tvm_ffi(compiled: Any, symbol: str, output: Path) -> None:
     """An object with one function of TVM-FFI."""
-    file = Path(request["output"]).with_name("object.o")
-    compiled.export_to_c(str(file), function_name=request["symbol"])
-    file.replace(request["output"])
+    file = output.with_name("object.o")
+    compiled.export_to_c(str(file), function_name=symbol)
+    file.replace(output)
 
 
-def _c(compiled: Any, request: Mapping[str, Any]) -> None:
+def _c(compiled: Any, symbol: str, output: Path) -> None:
     """A header and an object, one behind the other; the first line says how long the header is."""
-    folder = Path(request["output"]).parent
-    compiled.export_to_c(str(folder), "object", request["symbol"])
-    header, code = (folder / name for name in ("object.h", "object.o"))
+    compiled.export_to_c(str(output.parent), "object", symbol)
+    header, code = (output.with_name(name) for name in ("object.h", "object.o"))
     text = header.read_bytes()
-    Path(request["output"]).write_bytes(b"%d\n%s%s" % (len(text), text, code.read_bytes()))
+    output.write_bytes(b"%d\n%s%s" % (len(text), text, code.read_bytes()))
     header.unlink()
     code.unlink()
 
@@ -90,21 +81,48 @@ _EMIT = {"tvm-ffi": _tvm_ffi, "c": _c}
 _ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
 
 
-def _judge_version(wanted: str) -> None:
-    if cutlass.__version__ != wanted:
-        raise RefusalError(
-            f"the environment has nvidia-cutlass-dsl {cutlass.__version__}, not {wanted}",
-            hint="`kbuild toolchain prune` removes the environment; the next build makes it again",
-        )
+class _MadeError(Exception):
+    """The kernel is there already."""
+
+
+@dataclass
+class _Told:
+    """What is known of a kernel once its text is."""
+
+    symbol: str = ""
+
+
+@contextmanager
+def _before_compiling(name: Callable[[str], tuple[str, bool]]) -> Iterator[_Told]:
+    """Meanwhile the DSL asks `name`, of a kernel's text, for its symbol and whether to go on.
+
+    The text is the module that tracing gives; locations in it have no influence on the code.
+    """
+    told, compile_ = _Told(), CutlassBaseDSL.compile_and_cache
+
+    def asking(dsl: Any, module: Any, *args: Any, **options: Any) -> Any:
+        told.symbol, is_wanted = name(module.operation.get_asm(enable_debug_info=False))
+        if not is_wanted:
+            raise _MadeError
+        return compile_(dsl, module, *args, **options)
+
+    CutlassBaseDSL.compile_and_cache = asking
+    try:
+        yield told
+    finally:
+        CutlassBaseDSL.compile_and_cache = compile_
 
 
 def _compiled(arguments: Arguments, emit: str, sources: Sources) -> Any:
+    """None when it was made before."""
     options = {"options": "--enable-tvm-ffi"} if emit == "tvm-ffi" else {}
     try:
         return cute.compile(*arguments.given(env_stream=bool(options)), **options)
     except RefusalError:
         raise
     except Exception as error:
+        if any(isinstance(one, _MadeError) for one in _chain(error)):
+            return None
         raise _explained(error, sources) from error
 
 
@@ -125,7 +143,3 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _plain(value: Any) -> Any:
-    return value["dtype"] if isinstance(value, dict) else value

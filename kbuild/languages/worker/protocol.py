@@ -1,12 +1,17 @@
-"""Requests and answers, one JSON object per line."""
+"""Requests and answers, one JSON object per line.
+
+Before a worker does what takes long, it may say what it is about to make,
+`{"id": 3, "kernel": <digest>}`, and hears `{"id": 3, "make": true}`; or false, where that was made
+before, or is being made elsewhere.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import select
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 _IDLE = 60.0
 """Seconds without a request after which a worker gives its memory back."""
@@ -43,22 +48,49 @@ class Answering(Protocol):
         ...
 
 
+@runtime_checkable
+class Asking(Protocol):
+    """A compiler that asks before it makes something."""
+
+    def ask_with(self, ask: Callable[[str], bool]) -> None:
+        """Remember who answers: whether to make the kernel with that digest."""
+        ...
+
+
 def serve(compiler: Answering, requests: int, answers: int) -> None:
     """Answer requests until there are no more."""
     with os.fdopen(requests, "rb", buffering=0) as lines, os.fdopen(answers, "wb", 0) as out:
-        rest = b""
-        while select.select([lines], [], [], _IDLE)[0]:
-            block = lines.read(1 << 16)
-            if not block:
-                return
-            *whole, rest = (rest + block).split(b"\n")
-            for line in whole:
-                out.write(json.dumps(_answer(compiler, json.loads(line))).encode() + b"\n")
+        current = 0
+        heard = _heard(lines)
+
+        def say(what: Mapping[str, Any]) -> None:
+            out.write(json.dumps({"id": current, **what}).encode() + b"\n")
+
+        def ask(kernel: str) -> bool:
+            say({"kernel": kernel})
+            return bool(next(heard, {}).get("make", True))
+
+        if isinstance(compiler, Asking):
+            compiler.ask_with(ask)
+        for request in heard:
+            current = request["id"]
+            say(_answer(compiler, request))
+
+
+def _heard(lines: Any) -> Iterator[Mapping[str, Any]]:
+    """What kbuild says, until it says nothing more."""
+    rest = b""
+    while select.select([lines], [], [], _IDLE)[0]:
+        block = lines.read(1 << 16)
+        if not block:
+            return
+        *whole, rest = (rest + block).split(b"\n")
+        yield from map(json.loads, whole)
 
 
 def _answer(compiler: Answering, request: Mapping[str, Any]) -> Mapping[str, Any]:
     perform = {"describe": compiler.describe, "compile": compiler.compile}[request["ask"]]
     try:
-        return {"id": request["id"], "answer": perform(request)}
+        return {"answer": perform(request)}
     except RefusalError as refusal:
-        return {"id": request["id"], "refusal": refusal.to_json()}
+        return {"refusal": refusal.to_json()}

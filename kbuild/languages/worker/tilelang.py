@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kbuild.languages.worker import standin
 
@@ -31,70 +31,75 @@ if importlib.util.find_spec("torch") is None:
 
 import tilelang  # type: ignore[import-not-found]  # noqa: E402
 
+from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
-from kbuild.languages.worker.sources import Shelf, Sources  # noqa: E402
+from kbuild.languages.worker.sources import Sources  # noqa: E402
 from kbuild.languages.worker.tilelang_emit import emitted  # noqa: E402
-from kbuild.languages.worker.tilelang_functions import functions  # noqa: E402
+from kbuild.languages.worker.tilelang_functions import Function, functions  # noqa: E402
 from kbuild.languages.worker.tilelang_object import compiled  # noqa: E402
 from kbuild.languages.worker.tilelang_parameters import Parameters  # noqa: E402
 from kbuild.languages.worker.tilelang_source import completed  # noqa: E402
 
-CPU = "cpu"
-"""The arch of the host's own processor."""
-_ALIGNED = 16
+T = TypeVar("T")
+_NAMELESS = "kbuild_nameless"
+"""The symbol in a text that has none yet."""
+_HINTS = {
+    "no attribute 'lazy_jit'": "write `@tilelang.jit`: since 0.1.8 it does both; what is older "
+    "cannot be imported without a GPU's driver",
+    "Not all tensor from `T.empty` are returned": "return each of them; what is no result can be a "
+    "parameter of the kernel and, in build.toml, a temporary of the op",
+}
+"""Part of what the DSL says -> what to do."""
 
 
-class Compiler:
+class Compiler(ObjectCompiler):
     """See `protocol.Answering`."""
 
-    def __init__(self) -> None:
-        self._shelf = Shelf()
+    distribution = "tilelang"
+    version = tilelang.__version__
+    what = "TileLang function"
+    functions = functions
 
-    def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
-        sources = self._shelf.get(request)
-        found = functions(sources.main(), sources.owns)
-        return {"functions": [function.describe() for function in found.values()]}
+    def sources(self, request: Mapping[str, Any]) -> Sources:
+        """Imported anew: macros rename what they are given, for good."""
+        return self._shelf.fresh(request)
 
-    def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
-        _judge_version(request["version"])
-        sources = self._shelf.fresh(request)  # macros rename what they are given, for good
-        found = functions(sources.main(), sources.owns)
-        function = found.get(request["function"])
-        if function is None:
-            raise RefusalError(
-                f"`{sources.first}` has no TileLang function `{request['function']}`"
-            )
-        made = _explained(sources, lambda: emitted(function, request))
+    def _functions(self, sources: Sources) -> Mapping[str, Any]:
+        return _hinted(lambda: super(Compiler, self)._functions(sources))
+
+    def made(
+        self, function: Function, request: Mapping[str, Any], sources: Sources
+    ) -> Mapping[str, Any]:
+        """See `ObjectCompiler.made`."""
+        made = _hinted(lambda: _explained(sources, lambda: emitted(function, request)))
         parameters = Parameters(function, made, request)
-        source = completed(made.text, request["symbol"], made.kernels, parameters.entry())
-        compiled(source, made, request, Path(request["output"]))
+        text = completed(made.text, _NAMELESS, made.kernels, parameters.entry())
+        symbol, is_wanted = self.named(request, f"{text}\n{made.flags}")
+        if is_wanted:
+            source = completed(made.text, symbol, made.kernels, parameters.entry())
+            compiled(source, made, request, Path(request["output"]))
         return {
-            "kind": "object",
             "convention": "c",
-            "entry": request["symbol"],
+            "entry": symbol,
             "parameters": parameters.image(),
             "shared": made.shared,
             "threads": made.threads,
-            "cluster": [1, 1, 1],
-            "tensor_maps": [],
             "pdl": any(kernel.pdl for kernel in made.kernels),
-            "constants": dict(request["constants"]),
             "divisible": parameters.aligned(),
-            "ones": [],
         }
 
 
-def _judge_version(wanted: str) -> None:
-    if tilelang.__version__ != wanted:
-        raise RefusalError(
-            f"the environment has tilelang {tilelang.__version__}, `toolchain` pins {wanted}",
-            hint="`kbuild toolchain prune` removes the environment; the next build makes it again",
-        )
+def _hinted(make: Callable[[], T]) -> T:
+    """What `make` gives; with a hint where it fails for a reason that is known."""
+    try:
+        return make()
+    except RefusalError as refusal:
+        hints = (hint for said, hint in _HINTS.items() if said in refusal.message)
+        refusal.hint = refusal.hint or next(hints, "")
+        raise
 
 
-def _explained(sources: Sources, make: Any) -> Any:
+def _explained(sources: Sources, make: Callable[[], T]) -> T:
     """What `make` gives; the author's own line where it fails."""
     try:
         return make()

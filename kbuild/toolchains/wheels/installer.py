@@ -20,11 +20,12 @@ from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, refuses
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.headers import HeaderMaker, headers_recipe
 from kbuild.toolchains.wheels.index import Index
-from kbuild.toolchains.wheels.lock import Lock, packaged_lock
+from kbuild.toolchains.wheels.lock import Lock, LockedRelease, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 from kbuild.toolchains.wheels.stubs import StubMaker
-from kbuild.toolchains.wheels.torch import TorchMaker, torch_recipes
-from kbuild.toolchains.wheels.tvm_ffi import TvmFfiMaker, tvm_ffi_recipes
+from kbuild.toolchains.wheels.torch import TORCH
+from kbuild.toolchains.wheels.tree import Tree, TreeMaker
+from kbuild.toolchains.wheels.tvm_ffi import TVM_FFI
 
 Say = Callable[[str], None]
 _MEGABYTE = 1e6
@@ -95,12 +96,7 @@ class Installer:
         locked = self.lock.torch_for(release, exact=exact)
         if locked is None:
             raise _unpinned("Torch", release, self.lock.torch)
-        there = next(filter(None, map(self.store.find, torch_recipes(locked))), None)
-        if there is not None:
-            return there.touch()
-        with self.fetcher() as fetcher:
-            maker = TorchMaker(locked, fetcher, self.stubs)
-            return self.ensure(maker.recipe, maker.make)
+        return self._tree(TORCH, locked)
 
     def tvm_ffi(self, release: str) -> Entry:
         """The headers and the link stub of TVM-FFI `0.1`.
@@ -111,12 +107,7 @@ class Installer:
         locked = self.lock.tvm_ffi.get(release)
         if locked is None:
             raise _unpinned("TVM-FFI", release, self.lock.tvm_ffi)
-        there = next(filter(None, map(self.store.find, tvm_ffi_recipes(locked))), None)
-        if there is not None:
-            return there.touch()
-        with self.fetcher() as fetcher:
-            maker = TvmFfiMaker(locked, fetcher, self.stubs)
-            return self.ensure(maker.recipe, maker.make)
+        return self._tree(TVM_FFI, locked)
 
     def headers(self, name: str, release: str) -> Entry:
         """The headers `name` of the release `major.minor`; `include/` below the entry's root.
@@ -134,6 +125,14 @@ class Installer:
             return there.touch()
         with self.fetcher() as fetcher:
             return self.ensure(recipe, HeaderMaker(wheel, fetcher).make)
+
+    def _tree(self, tree: Tree, locked: LockedRelease) -> Entry:
+        there = next(filter(None, map(self.store.find, tree.recipes(locked))), None)
+        if there is not None:
+            return there.touch()
+        with self.fetcher() as fetcher:
+            maker = TreeMaker(tree, locked, fetcher, self.stubs)
+            return self.ensure(maker.recipe, maker.make)
 
     @property
     def stubs(self) -> StubMaker:

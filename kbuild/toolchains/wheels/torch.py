@@ -9,17 +9,12 @@ Torch's libraries happen to export is taken from them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.store import Recipe
-from kbuild.toolchains.wheels.fetch import Fetcher
-from kbuild.toolchains.wheels.lock import LockedRelease, LockedWheel
 from kbuild.toolchains.wheels.stubs import StubMaker
+from kbuild.toolchains.wheels.tree import Tree
 
-_LAYOUT = 1
-"""Counts changes of what `make` does with the same wheel."""
 _WANTED = re.compile(
     r"torch/(include|share/cmake)/.+|torch/version\.py|torch/utils/hipify/[^/]+\.py"
     r"|torch/lib/lib(c10|c10_cuda|c10_hip|c10_xpu|torch)\.so|torch-[^/]+\.dist-info/METADATA"
@@ -49,41 +44,6 @@ _GENERATED = {
 }
 
 
-def torch_recipes(locked: LockedRelease) -> tuple[Recipe, ...]:
-    """What an installed entry may have been made from: any of the wheels."""
-    return tuple(_recipe(locked.version, wheel) for wheel in locked.wheels)
-
-
-def _recipe(version: str, wheel: LockedWheel) -> Recipe:
-    return Recipe("torch", version, {"layout": _LAYOUT, "wheel": wheel.sha256})
-
-
-@dataclass(frozen=True)
-class TorchMaker:
-    """Makes the tree of one Torch release."""
-
-    locked: LockedRelease
-    fetcher: Fetcher
-    stubs: StubMaker
-
-    @property
-    def recipe(self) -> Recipe:
-        """The wheel that there is, and what is made of it.
-
-        Raises:
-            ToolchainError: there is none.
-        """
-        wheel, _ = self.fetcher.index.locate(self.locked.wheels)
-        return _recipe(self.locked.version, wheel)
-
-    def make(self, root: Path) -> dict[str, Any]:
-        """Fill the tree; see `kbuild.store.Make`."""
-        source = self.fetcher.unpack(self.locked.wheels, root, place)
-        written = list(_complete_headers(root))
-        self.stubs.make_libraries(root / LINK_FOLDER, {f"lib{name}.so": () for name in LIBRARIES})
-        return {"sources": [source.to_json()], "generated": written}
-
-
 def include_folders(root: Path) -> tuple[Path, ...]:
     """As `torch.utils.cpp_extension.include_paths` has them."""
     include = root / "torch" / "include"
@@ -95,6 +55,11 @@ def place(name: str) -> str | None:
     return name if _WANTED.fullmatch(name) else None
 
 
+def _complete(root: Path, stubs: StubMaker) -> dict[str, Any]:
+    stubs.make_libraries(root / LINK_FOLDER, {f"lib{name}.so": () for name in LIBRARIES})
+    return {"generated": _complete_headers(root)}
+
+
 def _complete_headers(root: Path) -> list[str]:
     """Write the generated headers that the wheel does not have."""
     missing = {name: text for name, text in _GENERATED.items() if not (root / name).is_file()}
@@ -102,3 +67,6 @@ def _complete_headers(root: Path) -> list[str]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return sorted(missing)
+
+
+TORCH = Tree("torch", 1, place, _complete)

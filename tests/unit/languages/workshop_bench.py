@@ -93,6 +93,10 @@ class Shop:
         """The units that were compiled, again and again those that failed."""
         return [line[2] for line in self.log if line[1] == "start"]
 
+    def made(self) -> list[str]:
+        """The units that something was compiled for, of those that name their kernels."""
+        return [line[2] for line in self.log if line[1] == "make"]
+
     def most_at_once(self) -> int:
         """How many units were under way at the same time."""
         steps = sorted((float(line[0]), 1 if line[1] == "start" else -1) for line in self.log)

@@ -14,7 +14,10 @@ PARAMETER = {"kind": "pointer", "type": "*fp16", "name": "x"}
 
 
 class Compiler:
-    """See `kbuild.languages.worker.protocol.Answering`."""
+    """See `kbuild.languages.worker.protocol.Answering`, and `Asking`."""
+
+    def ask_with(self, ask):
+        self._ask = ask
 
     def describe(self, request):
         source = self._source(request)
@@ -31,8 +34,11 @@ class Compiler:
         first = self._is_first(source, options)
         if options.get("do") and (first or options.get("always")):
             getattr(self, f"_{options['do']}")()
-        time.sleep(options.get("seconds", 0.0))
-        Path(request["output"]).write_bytes(b"" if options.get("empty") else b"code" * 8)
+        if options.get("kernel") and not self._ask(options["kernel"]):
+            self._log(source, f"known {options.get('number')} {os.getpid()}")
+            Path(request["output"]).unlink(missing_ok=True)
+        else:
+            self._make(request, source, options)
         self._log(source, f"end {options.get('number')} {os.getpid()}")
         return {
             "kind": "cubin",
@@ -47,6 +53,14 @@ class Compiler:
             "constants": {},
             "types": {"x": "*fp16"},
         }
+
+    def _make(self, request, source, options):
+        if options.get("kernel"):
+            self._log(source, f"make {options.get('number')} {os.getpid()}")
+        if options.get("fail") and self._is_first(source, {"number": "failed"}):
+            getattr(self, f"_{options['fail']}")()
+        time.sleep(options.get("seconds", 0.0))
+        Path(request["output"]).write_bytes(b"" if options.get("empty") else b"code" * 8)
 
     def _source(self, request):
         return json.loads(Path(request["root"], request["sources"][0]).read_text())
