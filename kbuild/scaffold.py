@@ -1,7 +1,8 @@
 """A new kernel project: its names, and the files of `templates/init/` with those names filled in.
 
-`every/` is part of every project, `common/` of those for Torch; `torch/`, `noarch/` or `tvm-ffi/`
-holds the bindings, and each backend's sources have a folder. A file that ends in `.j2` is rendered;
+`every/` is part of every project, `common/` of those for Torch; `torch/`, `noarch/`, `dsl/` or
+`tvm-ffi/` holds the bindings, and each backend's or Python DSL's sources have a folder. In
+`sections/` is what `build.toml` says of a kernel in a DSL. A file that ends in `.j2` is rendered;
 the others are copied.
 """
 
@@ -24,6 +25,13 @@ _SOURCES_OF = {"rocm": "cuda"}
 TORCH, TVM_FFI = FRAMEWORKS = ("torch", "tvm-ffi")
 TVM_FFI_BACKENDS = ("cpu", "cuda", "rocm", "xpu")
 """What there are sources for that see no Torch."""
+LANGUAGE_BACKENDS = {
+    "cute": ("cuda",),
+    "ninetoothed": ("cuda",),
+    "tilelang": ("cpu", "cuda"),
+    "triton": ("cuda", "rocm"),
+}
+"""Python DSL that there is a source in -> what it is compiled for."""
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _REPOSITORY = _OWNER
 _LICENSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+() -]*")
@@ -63,10 +71,15 @@ class Scaffold:
         return not self.compiled
 
     @property
+    def needs_gpu(self) -> bool:
+        """True when nothing of the kernel runs on a CPU."""
+        return bool(self.compiled) and "cpu" not in self.backends
+
+    @property
     def folders(self) -> tuple[str, ...]:
         """The folders of `templates/init/` that the project is made of."""
         if self.language:
-            return ("every", "common", self.language)
+            return ("every", "common", "dsl", self.language)
         sources = sorted({_SOURCES_OF.get(backend, backend) for backend in self.compiled})
         if self.framework == TVM_FFI:
             return ("every", TVM_FFI, *(f"{TVM_FFI}-{source}" for source in sources))
@@ -78,6 +91,7 @@ class Scaffold:
             "python_name": self.python_name,
             "class_name": self.class_name,
             "noarch": self.noarch,
+            "needs_gpu": self.needs_gpu,
         }
         return asdict(self) | derived
 
@@ -136,7 +150,7 @@ def files_of(scaffold: Scaffold, templates: Path) -> FileSet:
     for folder in scaffold.folders:
         for source in _sources(templates / folder):
             path = _named(source.relative_to(templates / folder).as_posix(), scaffold)
-            files.add(path.removesuffix(_SUFFIX), _content(source, scaffold))
+            files.add(path.removesuffix(_SUFFIX), _content(source, scaffold, templates))
     return files
 
 
@@ -161,12 +175,13 @@ def _named(path: str, scaffold: Scaffold) -> str:
     return path.replace("__name__", scaffold.name)
 
 
-def _content(source: Path, scaffold: Scaffold) -> bytes:
+def _content(source: Path, scaffold: Scaffold, templates: Path) -> bytes:
     if source.suffix != _SUFFIX:
         return source.read_bytes()
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
+        loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

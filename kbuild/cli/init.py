@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 ALL = "all"
 _FRAMEWORKS = ("torch", "tvm-ffi")
-LANGUAGES = ("triton",)
+LANGUAGES = ("cute", "ninetoothed", "tilelang", "triton")
 """Python DSLs that there are templates for."""
-_DEFAULT = ("cpu", "metal") if sys.platform == "darwin" else ("cpu", "cuda")
+_LICENCES = {
+    "cute": "NVIDIA's static runtime, from your own wheel, is linked into the kernel; who "
+    "publishes it accepts its licence: `kbuild upload --accept-license nvidia-cutlass-dsl`",
+}
+"""What an author has to know before publishing, by DSL."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -33,7 +37,8 @@ def configure(parser: ArgumentParser) -> None:
         "--backends",
         nargs="+",
         metavar="NAME",
-        help="backends, or `all` compiled ones (default: cpu cuda; on macOS: cpu metal)",
+        help="backends, or `all` that it can be compiled for (default: cpu cuda, on macOS cpu "
+        "metal; those of the --language)",
     )
     parser.add_argument(
         "--framework",
@@ -47,7 +52,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--language",
         choices=LANGUAGES,
-        help="a kernel in this Python DSL, for cuda and rocm (default: C++ and the like)",
+        help="a kernel in this Python DSL: cute and ninetoothed for cuda, tilelang for cpu and "
+        "cuda, triton for cuda and rocm (default: C++ and the like)",
     )
     parser.add_argument("--license", default="Apache-2.0", metavar="SPDX", help="its licence")
     parser.add_argument(
@@ -115,27 +121,43 @@ def _refuse_unbound(args: Namespace, backends: Sequence[str]) -> None:
 
 def _chosen(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The backends, and those that get compiled sources; a DSL compiles for some of them."""
-    if args.language is None:
-        return _backends(args.backends or _DEFAULT, noarch=args.noarch)
-    if args.noarch:
-        raise UsageError("--noarch compiles nothing", hint="leave out --language or --noarch")
-    from kbuild.project import catalog
+    from kbuild.scaffold import LANGUAGE_BACKENDS
 
-    able = tuple(one for one in catalog().language_backends if one in catalog().arch_keys)
-    backends, compiled = _backends(args.backends or able, noarch=False)
-    unable = sorted(set(backends) - set(able))
-    if unable:
+    if args.language and args.noarch:
+        raise UsageError("--noarch compiles nothing", hint="leave out --language or --noarch")
+    able = LANGUAGE_BACKENDS.get(args.language)
+    backends, compiled = _backends(args, able or _able(args))
+    unable = sorted(set(backends) - set(able or backends))
+    if able and unable:
         what = f"{args.language} kernels are not compiled for {', '.join(unable)}"
         raise UsageError(what, hint=f"choose from {', '.join(able)}")
     return backends, compiled
 
 
-def _backends(given: Sequence[str], *, noarch: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _able(args: Namespace) -> tuple[str, ...]:
+    """What there are C++ sources and the like for: what `all` means."""
+    from kbuild.backends import BACKENDS
+    from kbuild.scaffold import TVM_FFI, TVM_FFI_BACKENDS
+
+    if args.framework == TVM_FFI:
+        return TVM_FFI_BACKENDS
+    return tuple(backend.name for backend in BACKENDS.load() if backend.section is not None)
+
+
+def _default(args: Namespace, able: Sequence[str]) -> tuple[str, ...]:
+    """The backends when none are asked for: all of a DSL, else the CPU and the likely GPU."""
+    if args.language:
+        return tuple(able)
+    likely = ("cpu", "metal") if sys.platform == "darwin" else ("cpu", "cuda")
+    return tuple(name for name in likely if name in able)
+
+
+def _backends(args: Namespace, able: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The backends in name order, and those that get compiled sources."""
     from kbuild.backends import BACKENDS
 
     known = {backend.name: backend.section is not None for backend in BACKENDS.load()}
-    able = [name for name, compiled in known.items() if compiled]
+    given = args.backends or _default(args, able)
     asked = [name for text in given for name in text.split(",") if name]
     wanted = {name for word in asked for name in (able if word == ALL else [word])}
     unknown = sorted(wanted - set(known))
@@ -143,7 +165,7 @@ def _backends(given: Sequence[str], *, noarch: bool) -> tuple[tuple[str, ...], t
         hint = f"choose from {', '.join(known)} or `{ALL}`; a PATH goes before --backends"
         raise UsageError(f"`{', '.join(unknown)}` is not a backend", hint=hint)
     backends = tuple(sorted(wanted))
-    return backends, () if noarch else tuple(name for name in backends if known[name])
+    return backends, () if args.noarch else tuple(name for name in backends if known[name])
 
 
 def _start_repository(target: Path, files: FileSet, ctx: Context) -> None:
@@ -185,6 +207,10 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
         notes.append(f"the kernel is called `{scaffold.name}`: `{given}` is no kernel name")
     if "/" not in (args.name or ""):
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
+    if scaffold.needs_gpu:
+        notes.append("building takes no GPU; the tests and the example need one")
+    if scaffold.language in _LICENCES:
+        notes.append(_LICENCES[scaffold.language])
     return notes
 
 

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import re
 import shutil
+import sys
 
 import pytest
 
 from kbuild.cli import init
 from kbuild.errors import UsageError
+from kbuild.languages.base import LANGUAGES
 from kbuild.project import open_project
-from kbuild.scaffold import Scaffold, files_of, kernel_name, split_name
+from kbuild.scaffold import LANGUAGE_BACKENDS, Scaffold, files_of, kernel_name, split_name
 
 SETS = [
     ["cpu"],
@@ -63,28 +66,97 @@ def test_noarch_for_a_compiled_backend(kbuild, here):
     assert open_project(here / "demo").file.framework_key == "torch-noarch"
 
 
-@pytest.mark.parametrize("backends", [(), ("cuda",)])
-def test_a_kernel_in_triton(kbuild, here, backends):
-    chosen = ("--backends", *backends) if backends else ()
-    assert kbuild("init", "demo", "--no-git", "--language", "triton", *chosen).code == 0
-    project = open_project(here / "demo")
-    expected = backends or ("cuda", "rocm")
-    assert project.dsl_kernels["demo"].backends == project.file.general.backends == expected
-    assert project.kernels == {}
+@pytest.mark.parametrize(
+    ("language", "chosen", "expected"),
+    [
+        ("cute", (), ("cuda",)),
+        ("ninetoothed", (), ("cuda",)),
+        ("tilelang", (), ("cpu", "cuda")),
+        ("tilelang", ("cpu",), ("cpu",)),
+        ("tilelang", ("all",), ("cpu", "cuda")),
+        ("triton", (), ("cuda", "rocm")),
+        ("triton", ("cuda",), ("cuda",)),
+    ],
+)
+def test_a_kernel_in_a_dsl(kbuild, here, language, chosen, expected):
+    more = ("--backends", *chosen) if chosen else ()
+    answer = kbuild("init", "--name", "org/my-demo", "--no-git", "--language", language, *more)
+    assert answer.code == 0
+    root = here / "my-demo"
+    project = open_project(root)
     assert project.warnings == ()
+    assert project.dsl_kernels["my-demo"].backends == project.file.general.backends == expected
+    assert project.kernels == {}
+    found = files(root)
+    assert {
+        "CARD.md",
+        "example.py",
+        "benchmarks/benchmark.py",
+        "tests/test_my_demo.py",
+        f"my_demo_{language}/my_demo.py",
+        "torch-ext/my_demo/__init__.py",
+        "torch-ext/my_demo/layers/__init__.py",
+    } <= set(found)
+    for path in found:
+        text = (root / path).read_text()
+        assert path.endswith("CARD.md") or not re.search(r"\{[{%]|[%}]\}", text), path
+        if path.endswith(".py"):
+            compile(text, path, "exec")
+    assert len(found) == 13
+
+
+def test_every_dsl_compiles_for_what_a_project_in_it_is_for(kbuild, here):
+    assert (*LANGUAGE_BACKENDS,) == init.LANGUAGES
+    for language, backends in LANGUAGE_BACKENDS.items():
+        kbuild("init", language, "--no-git", "--name", "org/demo", "--language", language)
+        toolchain = open_project(here / language).dsl_kernels["demo"].toolchain
+        pins = (toolchain,) if isinstance(toolchain, str) else toolchain
+        asked = LANGUAGES.find(language)
+        assert all(asked.targets(one, None, None, pins).targets for one in backends)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--backends", "cpu", "cuda"), "triton kernels are not compiled for cpu"),
-        (("--noarch",), "--noarch compiles nothing"),
+        (("triton", "--backends", "cpu", "cuda"), "triton kernels are not compiled for cpu"),
+        (("cute", "--backends", "rocm"), "cute kernels are not compiled for rocm"),
+        (("tilelang", "--backends", "cuda,rocm"), "tilelang kernels are not compiled for rocm"),
+        (("ninetoothed", "--backends", "cpu"), "ninetoothed kernels are not compiled for cpu"),
+        (("cute", "--backends", "cuad"), "`cuad` is not a backend"),
+        (("triton", "--noarch"), "--noarch compiles nothing"),
     ],
 )
-def test_what_triton_is_not_for(kbuild, options, words):
-    answer = kbuild("init", "demo", "--language", "triton", *options)
+def test_what_a_dsl_is_not_for(kbuild, here, options, words):
+    answer = kbuild("init", "demo", "--language", *options)
     assert answer.code == 2
     assert words in answer.err
+    assert not (here / "demo").exists()
+
+
+def test_the_licence_that_comes_with_a_dsl_is_said(kbuild):
+    command = "`kbuild upload --accept-license nvidia-cutlass-dsl`"
+    assert command in kbuild("init", "one", "--language", "cute").err
+    assert "licence" not in kbuild("init", "two", "--language", "tilelang").err
+
+
+@pytest.mark.parametrize(
+    ("options", "gpu"),
+    [
+        (("--language", "cute"), True),
+        (("--language", "tilelang"), False),
+        (("--backends", "cuda"), True),
+        (("--backends", "cpu", "cuda"), False),
+        (("--backends", "tpu"), False),
+    ],
+)
+def test_what_runs_on_no_cpu_says_so(kbuild, here, options, gpu):
+    answer = kbuild("init", "demo", "--no-git", *options)
+    tests = (here / "demo" / "tests" / "test_demo.py").read_text()
+    example = (here / "demo" / "example.py").read_text()
+    assert tests.count("pytestmark = ") == 1
+    assert ("the tests and the example need one" in answer.err) is gpu
+    assert ('reason="needs a GPU"' in tests) is gpu
+    assert ("this kernel needs a GPU" in example) is gpu
 
 
 def test_compiled_and_python_only_backends_mix(kbuild, here):
@@ -249,8 +321,29 @@ class TestGit:
         assert not (here / "demo" / ".git").exists()
 
 
-def test_the_default_builds_on_this_machine():
-    assert "cpu" in init._DEFAULT
+@pytest.mark.parametrize(
+    ("platform", "framework", "expected"),
+    [
+        ("linux", "torch", ("cpu", "cuda")),
+        ("linux", "tvm-ffi", ("cpu", "cuda")),
+        ("darwin", "torch", ("cpu", "metal")),
+        ("darwin", "tvm-ffi", ("cpu",)),
+    ],
+)
+def test_the_default_builds_on_this_machine(
+    kbuild, here, monkeypatch, platform, framework, expected
+):
+    monkeypatch.setattr(sys, "platform", platform)
+    answer = kbuild("init", "demo", "--no-git", "--framework", framework)
+    monkeypatch.undo()
+    assert answer.code == 0
+    assert open_project(here / "demo").file.general.backends == expected
+
+
+def test_all_is_what_the_framework_has_sources_for(kbuild, here):
+    kbuild("init", "demo", "--no-git", "--framework", "tvm-ffi", "--backends", "all")
+    expected = ("cpu", "cuda", "rocm", "xpu")
+    assert open_project(here / "demo").file.general.backends == expected
 
 
 def test_bytecode_of_an_installed_package_is_no_template(tmp_path):
