@@ -52,5 +52,5 @@ def _keep(
 
 
 def _counted(log: UnitLog, variant: str) -> tuple[int, int]:
-    made = [unit for unit in log.units if unit.variant == variant and unit.status == 0]
+    made = [unit for unit in log.objects if unit.variant == variant and unit.status == 0]
     return len(made), sum(1 for unit in made if unit.cache == "hit")

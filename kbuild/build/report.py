@@ -140,7 +140,7 @@ def _figures(log: UnitLog, layout: Timeline) -> tuple[Figure, ...]:
     figures = [
         Figure(duration_text(layout.seconds), "from first unit to last"),
         Figure(duration_text(cpu), "compilers' CPU time"),
-        Figure(f"{log.hits} of {len(log.units)}", "objects from cache"),
+        Figure(f"{log.hits} of {len(log.objects)}", "objects from cache"),
     ]
     if peak:
         figures.append(Figure(memory_text(peak), "largest compiler"))
@@ -157,8 +157,8 @@ def _row(outcome: VariantOutcome, colors: dict[str, int], log: UnitLog) -> Varia
     return VariantRow(
         outcome,
         colors[outcome.variant],
-        made=len(own),
-        hits=sum(1 for unit in own if unit.cache == "hit"),
+        made=sum(1 for unit in own if not unit.image),
+        hits=sum(1 for unit in own if unit.cache == "hit" and not unit.image),
         cpu=sum(unit.cpu for unit in own),
         size=_size_of(outcome.folder),
         code=_code_of(outcome.folder),

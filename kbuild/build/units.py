@@ -53,6 +53,8 @@ class Unit:
     """Size of Torch's, when the unit was compiled."""
     record: str = ""
     """The object cache's record of all of them; empty when the object was not kept."""
+    image: bool = False
+    """True for an image of a kernel in a Python DSL, which a worker compiled."""
     killed: str = ""
     """Not empty when the system killed the compiler: what happened, in words."""
 
@@ -76,14 +78,19 @@ class UnitLog:
     """Each once: what the cache or the ledger could not do."""
 
     @property
+    def objects(self) -> tuple[Unit, ...]:
+        """What a C++ or device compiler made; images are counted apart."""
+        return tuple(unit for unit in self.units if not unit.image)
+
+    @property
     def hits(self) -> int:
-        """Units whose object came from the cache."""
-        return sum(1 for unit in self.units if unit.cache == "hit")
+        """Objects that came from the cache."""
+        return sum(1 for unit in self.objects if unit.cache == "hit")
 
     @property
     def summary(self) -> str:
         """`31 of 34 objects from cache`; empty when nothing was compiled or looked up."""
-        made = sum(1 for unit in self.units if unit.status == 0)
+        made = sum(1 for unit in self.objects if unit.status == 0)
         noun = "object" if made == 1 else "objects"
         return f"{self.hits} of {made} {noun} from cache" if made else ""
 

@@ -18,6 +18,7 @@ from kbuild.languages.inputs import Snapshot
 from kbuild.languages.pool import Pool
 from kbuild.languages.refusals import Refusal
 from kbuild.languages.releases import most_shared
+from kbuild.languages.timesheet import Timesheet
 from kbuild.languages.unit import Unit
 from kbuild.languages.workplace import Workplace
 
@@ -41,6 +42,8 @@ class Asked:
     folder: Path
     """Where the sources are laid out for workers."""
     request: Mapping[str, Any]
+    variant: str = ""
+    """Whose build asks first."""
 
 
 class Bench:
@@ -48,6 +51,7 @@ class Bench:
 
     def __init__(self, run: Run, pool: Pool, patience: float = PATIENCE) -> None:
         self._run, self._pool, self._patience = run, pool, patience
+        self._sheet = Timesheet(str(run.log))
         self._heaviest = _WEIGHT
         self._lock = threading.Lock()
 
@@ -57,7 +61,15 @@ class Bench:
         Raises:
             IncompleteError: the run ended.
         """
-        return self._answer(asked, "describe", lambda answer, _: answer, lambda _: True)
+
+        def ask(worker: Conversation) -> Mapping[str, Any] | Refusal:
+            answer = self._ask(worker, asked, "describe", lambda _: True)
+            if "refusal" in answer:
+                return Refusal.read(answer["refusal"])
+            described: Mapping[str, Any] = answer["answer"]
+            return described
+
+        return self._attempted(asked, ask)
 
     def compile(self, asked: Asked, unit: Unit, makes: Makes = lambda _: True) -> Made | Refusal:
         """The unit's image, or why there is none.
@@ -70,36 +82,31 @@ class Bench:
         Raises:
             IncompleteError: the run ended.
         """
-        is_made = True
 
-        def read(answer: Mapping[str, Any], worker: Conversation) -> Made | Refusal:
-            code = (worker.scratch / "code").read_bytes() if is_made else None
-            return made_of(answer, code, asked.place, unit)
+        def ask(worker: Conversation) -> Made | Refusal:
+            with self._sheet.turn(unit, asked.variant, worker) as turn:
 
-        def told(kernel: str) -> bool:
-            nonlocal is_made
-            is_made = makes(kernel)
-            return is_made
+                def told(kernel: str) -> bool:
+                    turn.is_made = makes(kernel)
+                    return turn.is_made
 
-        return self._answer(asked, "compile", read, told)
+                answer = self._ask(worker, asked, "compile", told)
+                if "refusal" in answer:
+                    return Refusal.read(answer["refusal"])
+                turn.is_refused = False
+                code = (worker.scratch / "code").read_bytes() if turn.is_made else None
+                return made_of(answer["answer"], code, asked.place, unit)
 
-    def _answer(
-        self,
-        asked: Asked,
-        what: str,
-        read: Callable[[Mapping[str, Any], Conversation], T | Refusal],
-        makes: Makes,
-    ) -> T | Refusal:
+        return self._attempted(asked, ask)
+
+    def _attempted(self, asked: Asked, ask: Callable[[Conversation], T | Refusal]) -> T | Refusal:
         deaths: list[WorkerDiedError] = []
         while len(deaths) < _ATTEMPTS:
             try:
                 with self._pool.worker(
                     asked.place.kind(asked.request), fresh=bool(deaths)
                 ) as worker:
-                    answer = self._ask(worker, asked, what, makes)
-                    if "refusal" in answer:
-                        return Refusal.read(answer["refusal"])
-                    return read(answer["answer"], worker)
+                    return ask(worker)
             except WorkerDiedError as death:
                 if self._run.is_ending or self._pool.is_closed:
                     raise IncompleteError("the run ended before all was compiled") from None

@@ -89,6 +89,18 @@ class Conversation:
         found = _PEAK.search(status)
         return int(found["kib"]) // 1024 if found else 0
 
+    @property
+    def cpu(self) -> tuple[float, float]:
+        """Seconds of the processor that it and what it waited for took: user, system."""
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return 0.0, 0.0
+        fields = status.rpartition(")")[2].split()
+        user, system, user_of_children, system_of_children = map(int, fields[11:15])
+        ticks = os.sysconf("SC_CLK_TCK")
+        return (user + user_of_children) / ticks, (system + system_of_children) / ticks
+
     def ask(
         self, request: Mapping[str, Any], patience: float, makes: Makes = lambda _: True
     ) -> Mapping[str, Any]:

@@ -28,7 +28,8 @@ from kbuild.plan import AotKernel, VariantPlan
 from kbuild.sourcetree import SourceTree
 
 if TYPE_CHECKING:
-    from kbuild.languages.workshop import Tell, Workshop
+    from kbuild.languages.progress import Tell
+    from kbuild.languages.workshop import Workshop
 
 
 _SHOWN = 8
@@ -82,7 +83,7 @@ def produce(
     for position, section in enumerate(sections):
         kernel = section.kernel
         tables = read_tables(root, kernel.tables)
-        made = _compiled(section, root, workshop, tell, tables, note)
+        made = _compiled(section, root, workshop, tell, tables, note, plan.variant)
         launched = tuple(_launched(op, section.of(op), made) for op in section.ops)
         module = position == 0 and not has_module
         text = launcher(kernel.name, launched, tables, module=module, control=kernel.keep_all)
@@ -103,10 +104,13 @@ def _compiled(  # noqa: PLR0917
     tell: Tell,
     tables: Sequence[Table],
     note: Note,
+    variant: str,
 ) -> tuple[Compiled, ...]:
     kernel = section.kernel
     choosing = Choosing(section, tables)
-    outcomes, missing = choosing.made(lambda wanted: workshop.outcomes(kernel, root, wanted, tell))
+    outcomes, missing = choosing.made(
+        lambda wanted: workshop.outcomes(kernel, root, wanted, tell, variant)
+    )
     left_out: list[str] = []
     found = fitting(kernel.name, outcomes, left_out.append)
     for one in found:

@@ -27,14 +27,14 @@ from kbuild.languages.fitting import Note, Outcome, fitting
 from kbuild.languages.inputs import Kernel, Snapshot, snapshot
 from kbuild.languages.kernels import Kernels, Share
 from kbuild.languages.pool import Pool
+from kbuild.languages.progress import Progress, Tell
 from kbuild.languages.refusals import Refusal, label, of_units
 from kbuild.languages.shift import Shift
 from kbuild.languages.spec.arguments import Bound
+from kbuild.languages.timesheet import Timesheet
 from kbuild.languages.unit import Unit
 from kbuild.languages.workplace import Workplace, workplace
 
-Tell = Callable[[int, int, str], None]
-"""Told how many units are done, of how many, and what was done last."""
 T = TypeVar("T")
 
 
@@ -75,7 +75,7 @@ class Workshop:
         self._kernels = Kernels(self._cache)
         self._folder = run.folder / "languages"
         self._pool = Pool(run.budget.jobs, self._folder / "workers")
-        self._bench = Bench(run, self._pool, patience)
+        self._bench, self._sheet = Bench(run, self._pool, patience), Timesheet(str(run.log))
         self._lock = threading.Lock()
         self._places: dict[tuple[str, tuple[str, ...], str], Workplace] = {}
         self._made: dict[str, Future[Made | Refusal]] = {}
@@ -152,8 +152,11 @@ class Workshop:
         root: Path,
         wanted: Sequence[tuple[Unit, Bound]],
         tell: Tell = lambda *_: None,
+        variant: str = "",
     ) -> tuple[Outcome, ...]:
         """What became of each unit, in the order of `wanted`; see `compile`, which judges it.
+
+        The log of the run names `variant` as the one that they are made for.
 
         Raises:
             BuildError: units cannot be compiled, by their authors' lines.
@@ -161,7 +164,7 @@ class Workshop:
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), snapshot(kernel, root)
-        units = [self._claim(place, sources, unit, bound) for unit, bound in wanted]
+        units = [self._claim(place, sources, *one, variant) for one in wanted]
         self._make(units, tell)
         results = [(one.unit, one.made.result()) for one in units]
         refused = [(unit, made) for unit, made in results if isinstance(made, Refusal)]
@@ -185,7 +188,9 @@ class Workshop:
         """End all workers; what waits for them fails."""
         self._pool.close()
 
-    def _claim(self, place: Workplace, sources: Snapshot, unit: Unit, bound: Bound) -> _Wanted:
+    def _claim(
+        self, place: Workplace, sources: Snapshot, unit: Unit, bound: Bound, variant: str
+    ) -> _Wanted:
         request = place.language.request(unit, bound)
         key = place.key(unit, request, sources)
         with self._lock:
@@ -193,13 +198,14 @@ class Workshop:
         found = self._cache.find(key) if is_ours else None
         if found is not None:
             future.set_result(found)
-        asked = Asked(place, sources, self._folder / "sources", request)
+            self._sheet.found(unit, variant)
+        asked = Asked(place, sources, self._folder / "sources", request, variant)
         share = Share(self._kernels, lambda kernel: place.kernel_key(unit.target, kernel))
         return _Wanted(unit, key, asked, future, is_ours and found is None, share)
 
     def _make(self, units: Sequence[_Wanted], tell: Tell) -> None:
         ours = [one for one in units if one.is_ours]
-        progress = _Progress(len(units), len(units) - len(ours), tell)
+        progress = Progress(len(units), len(units) - len(ours), tell)
 
         def perform(one: _Wanted) -> None:
             with _settled(one.made):
@@ -256,19 +262,6 @@ class Workshop:
             raise BuildError(message, excerpt=answer.excerpt, hint=answer.hint)
         self._cache.keep_described(key, answer)
         return answer
-
-
-class _Progress:
-    """Counts units for `tell`, from several threads."""
-
-    def __init__(self, total: int, done: int, tell: Tell) -> None:
-        self._total, self._done, self._tell = total, done, tell
-        self._lock = threading.Lock()
-
-    def step(self, label: str) -> None:
-        with self._lock:
-            self._done += 1
-            self._tell(self._done, self._total, label)
 
 
 def _claimed(known: dict[str, Future[T]], key: str) -> tuple[Future[T], bool]:

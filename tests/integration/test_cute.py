@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,6 +164,66 @@ def test_objects_for_every_arch(bench: Shop, tmp_path: Path) -> None:
         ]
     assert len({one.image.entry for one in made}) == len(made) - 2  # two were asked for twice
     assert {one.image.compiler["nvidia-cutlass-dsl"] for one in made} == {VERSION}
+
+
+BRANCHING = """\
+import cutlass
+from cuda.bindings.driver import CUstream
+from cutlass import cute
+
+
+@cute.kernel
+def kernel(x, out, each: cutlass.Constexpr):
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    for i in cutlass.range_constexpr(each):
+        at = (block * 64 + thread) * each + i
+        if at < x.shape[0]:
+            out[at] = x[at]
+
+
+@cute.jit
+def copy(x: cute.Tensor, out: cute.Tensor, each: cutlass.Constexpr, stream: CUstream):
+    n = each if cutlass.const_expr(x.iterator.alignment >= 16) else 1
+    blocks = cute.ceil_div(x.shape[0], 64 * n)
+    kernel(x, out, n).launch(grid=(blocks, 1, 1), block=(64, 1, 1), stream=stream)
+"""
+BRANCHING_OP = """
+[[kernel.k.op]]
+schema = "copy(Tensor x) -> Tensor out"
+shapes = { x = ["N"], out = ["N"] }
+dtypes = ["float32", "float16"]
+contiguous = true
+configs = [{ each = 1 }, { each = 2 }, { each = 4 }, { each = 8 }]
+"""
+NEWER_THAN_ALL_CPUS_HAVE = re.compile(r"\t(v[a-z0-9]+)\s|[yz]mm\d", re.MULTILINE)
+
+
+def test_one_object_for_candidates_that_come_to_the_same(bench: Shop) -> None:
+    """The plain code does not look at what the candidates differ in."""
+    made = bench.compile(BRANCHING_OP, BRANCHING, "sm_90a")
+    assert len(made) == 16
+    for dtype in ("float32", "float16"):
+        own = [one for one in made if dict(one.unit.dtypes)["x"] == dtype]
+        plain = [one for one in own if not one.unit.aligned]
+        assert len({one.image.entry for one in plain}) == len({one.code for one in plain}) == 1
+        assert [one.image.constants["each"] for one in plain] == [1, 2, 4, 8]
+        aligned = [one.image.entry for one in own if one.unit.aligned]
+        assert len(set(aligned)) == 4
+        assert plain[0].image.entry not in aligned
+
+
+def test_the_hosts_part_runs_on_every_cpu(bench: Shop, tmp_path: Path) -> None:
+    """The DSL would write AVX-512 where the compiling machine has it."""
+    objdump = shutil.which("objdump")
+    if objdump is None:
+        pytest.skip("needs objdump")
+    for at, one in enumerate(bench.compile(OP, SOURCE, "sm_80")):
+        file = tmp_path / f"{at}.o"
+        file.write_bytes(one.code)
+        said = LocalRunner().run([objdump, "-d", "--no-show-raw-insn", str(file)])
+        assert "ret" in said.output
+        assert NEWER_THAN_ALL_CPUS_HAVE.findall(said.output) == []
 
 
 def test_sizes_and_strides(bench: Shop) -> None:

@@ -22,6 +22,7 @@ from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-no
 
 from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
 from kbuild.languages.worker.cute_functions import Function, functions  # noqa: E402
+from kbuild.languages.worker.cute_host import make_portable  # noqa: E402
 from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Sources  # noqa: E402
@@ -50,6 +51,7 @@ class Compiler(ObjectCompiler):
         with _before_compiling(lambda text: self.named(request, text)) as told:
             compiled = _compiled(arguments, emit, sources)
         if compiled is not None:
+            make_portable(compiled)
             _EMIT[emit](compiled, told.symbol, Path(request["output"]))
         return {
             "convention": emit,
