@@ -87,6 +87,22 @@ def test_strides_that_are_constants(tilelang, tmp_path):
     assert words == "x.stride(0) is 64, and the kernel is compiled for 100"
 
 
+def test_constants_that_calls_decide(tilelang, tmp_path):
+    """Values for `T.const` that the section does not speak of are those that it is tuned for."""
+    cases = "[kernel.k.op.tune]\ncases = [\n"
+    cases += "".join(f"    {{ rows = 3, columns = {m} }},\n" for m in (64, 48, 64)) + "]\n"
+    text = WIDE.format(name="wide") + "contiguous = true\n" + cases
+    made = tilelang.compiled(text, "cpu")
+    assert [one.image.constants["m"] for one in made] == [64, 48]
+    for one in made:
+        x = torch.randn(3, int(one.image.constants["m"]))
+        out = torch.zeros(x.shape)
+        assert called(one, tmp_path, {"x": x, "out": out}) == ""
+        assert torch.equal(out, x * 2)
+    with pytest.raises(AssertionError, match="constants without a value: `m`"):
+        tilelang.compiled(WIDE.format(name="wide"), "cpu")
+
+
 def test_a_dimension_that_is_computed_from_a_constant(tilelang, tmp_path):
     text = WIDE.format(name="halves").replace('out = ["rows", "columns"]', 'out = ["rows", "m"]')
     text = text.replace('x = ["rows", "columns"]', 'x = ["rows", "2 * m"]')

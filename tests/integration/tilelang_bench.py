@@ -77,6 +77,9 @@ class Shop:
         assert reading.issues == (), reading.issues
         (op,) = reading.ops
         functions, place = self.functions(flavour), Place(())
+        completed = LANGUAGES.get("tilelang").complete(op, functions, place)
+        assert completed is not None, place.issues
+        op = completed
         function = next(functions[n] for n in op.launches[0].functions if n in functions)
         why = "; ".join(function.notes)
         launch = with_candidates(op, op.launches[0], function.candidates, place, why)

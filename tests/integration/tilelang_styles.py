@@ -156,6 +156,18 @@ def strided_rows(x):
 
 
 @tilelang.jit
+def wide(x):
+    n = T.dynamic("n")
+    m = T.const("m")
+    x: T.Tensor[[n, m], T.float32]
+    out = T.empty([n, m], T.float32)
+    with T.Kernel(n, threads=64) as row:
+        for i in T.Parallel(m):
+            out[row, i] = x[row, i] * 2
+    return out
+
+
+@tilelang.jit
 def halves(x):
     n = T.dynamic("n")
     m = T.const("m")

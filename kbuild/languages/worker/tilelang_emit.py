@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,7 @@ def emitted(function: Function, request: Mapping[str, Any]) -> Emitted:
     configs = _configs(function, program)
     with tilelang.tvm.transform.PassContext(opt_level=3, config=configs), target:
         lowered = tilelang.lower(program, target=target)
+    _judge_host(function, lowered.host_mod.functions.values())
     device = lowered.device_mod.functions
     kernels = tuple(_kernel(symbol.name_hint, one.attrs) for symbol, one in device.items())
     if arch == CPU and len(kernels) > _KERNELS_ON_CPU:
@@ -150,8 +151,17 @@ def _wrapped(wrapper: Any, source: str, arch: str) -> str:
     return _called_as_declared(text) if arch == CPU else text
 
 
+def _judge_host(function: Function, host: Iterable[Any]) -> None:
+    if any("l2_persistent_map" in one.attrs for one in host):
+        raise RefusalError(
+            f"`{function.name}` keeps tensors in the L2 cache, which is set for all kernels of a "
+            "device, and in sizes of the GPU that it is compiled on",
+            hint="leave `T.annotate_l2_hit_ratio` out",
+        )
+
+
 def _called_as_declared(text: str) -> str:
-    """TileLang forgets strides, and takes numbers that are dimensions twice; the kernel does not."""
+    """TileLang forgets strides, and takes numbers that are sizes twice; the kernel does not."""
     call = _CALL_ON_CPU.search(text)
     if call is None:
         raise RefusalError("TileLang wrote no function `call`")

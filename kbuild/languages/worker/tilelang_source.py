@@ -26,6 +26,7 @@ _LAUNCH = re.compile(
 _GRID = re.compile(r"config\.gridDim = (dim3\([^;]*\));")
 _LAST_ERROR = re.compile(r'\tTILELANG_CHECK_LAST_ERROR\("\w+"\);\n')
 """It would blame a kernel for what another did before; launches are looked at themselves."""
+_COOPERATIVE = re.compile(r"TILELANG_CHECK\((cudaLaunchCooperativeKernel\([^;]*\))\);")
 _ERROR = "static char error_buf[ERROR_BUF_SIZE];"
 _DEVICES = 64
 _GLOBAL_IN_HEADERS = ("debug_print_msg", "debug_print_buffer_value")
@@ -109,6 +110,7 @@ def _launches(text: str, pdl: set[str]) -> str:
     # Nothing of a call with an empty grid is done: descriptors of empty tensors cannot be made.
     grids = _GRID.findall(text)
     text = _LAST_ERROR.sub("", text)
+    text = _COOPERATIVE.sub(r"KBUILD_LAUNCHED(\1);", text)
     text = _LAUNCH.sub(lambda match: _launch(match, pdl), text)
     if "SerializationAllowed = 1;" in text:
         raise RefusalError("TileLang wrote a launch that kbuild does not know")
@@ -184,7 +186,9 @@ def _ready(symbol: str) -> str:
         "  TILELANG_CHECK(cudaGetDevice(&device));\n"
         f"  const bool counts = device >= 0 && device < {_DEVICES};\n"
         "  if (!counts || !ready[device].load(std::memory_order_acquire)) {\n"
-        f"    if ({symbol}_init() != 0) return -1;\n"
+        f"    if ({symbol}_init() != 0) {{\n"
+        "      (void)cudaGetLastError(); /* or Torch finds it at the next kernel */\n"
+        "      return -1;\n    }\n"
         "    if (counts) ready[device].store(true, std::memory_order_release);\n"
         "  }\n"
     )
