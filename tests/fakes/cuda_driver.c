@@ -148,6 +148,19 @@ int cuCtxPopCurrent_v2(void **context) {
 }
 int fake_depth(void) { return depth; }
 
+/* Memory of the host, so that a test may read it. */
+int cuMemAllocAsync(void **data, size_t size, void *stream) {
+  if (!depth) return 201;
+  *data = size < (1ull << 40) ? malloc(size) : NULL;
+  record("allocate %zu stream=%p\n", size, stream);
+  return *data == NULL ? 2 : 0;
+}
+int cuMemFreeAsync(void *data, void *stream) {
+  free(data);
+  record("release stream=%p\n", stream);
+  return depth ? 0 : 201;
+}
+
 struct Kernel {
   char code[256];
   char entry[64];
