@@ -22,7 +22,7 @@ from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-no
 
 from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
 from kbuild.languages.worker.cute_functions import Function, functions  # noqa: E402
-from kbuild.languages.worker.cute_host import make_portable  # noqa: E402
+from kbuild.languages.worker.cute_host import dynamic_shared, make_portable  # noqa: E402
 from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Sources  # noqa: E402
@@ -50,13 +50,16 @@ class Compiler(ObjectCompiler):
         emit = request.get("emit", "tvm-ffi")
         with _before_compiling(lambda text: self.named(request, text)) as told:
             compiled = _compiled(arguments, emit, sources)
+        shared = 0
         if compiled is not None:
+            shared = dynamic_shared(compiled)
             make_portable(compiled)
             _EMIT[emit](compiled, told.symbol, Path(request["output"]))
         return {
             "convention": emit,
             "entry": _ENTRIES[emit].format(told.symbol),
             "parameters": arguments.parameters(),
+            "shared": shared,
             "divisible": sorted(arguments.divisible),
             "ones": sorted(arguments.ones),
         }

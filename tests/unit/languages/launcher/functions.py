@@ -41,9 +41,16 @@ def without_fallback(ops: Sequence[LaunchedOp]) -> tuple[LaunchedOp, ...]:
     return tuple(LaunchedOp(replace(op.spec, fallback="none"), op.launches) for op in ops)
 
 
-def library(files: FileSet, folder: Path, name: str, *flags: str, device: str = "TEST_CPU") -> Path:
-    """Compile launchers for the TVM-FFI that is here."""
-    root = runtime()
+def library(
+    files: FileSet,
+    folder: Path,
+    name: str,
+    *,
+    device: str = "TEST_CPU",
+    root: Path | None = None,
+) -> Path:
+    """Compile launchers for the TVM-FFI that is here, or for the one in `root`."""
+    root = root or runtime()
     files.write(folder, manifest=False)
     target = folder / f"{name}.so"
     exports = folder / "exports.map"
@@ -52,7 +59,7 @@ def library(files: FileSet, folder: Path, name: str, *flags: str, device: str = 
     command = (
         *("g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"),
         *("-fvisibility=hidden", f"-DKBUILD_AOT_{device}", f"-I{folder / 'aot'}"),
-        *("-isystem", str(root / "include"), f"-Wa,-I{folder / 'aot'}", *flags, *sources),
+        *("-isystem", str(root / "include"), f"-Wa,-I{folder / 'aot'}", *sources),
         *("-o", str(target), f"-L{root / 'lib'}", "-ltvm_ffi", "-Wl,--no-undefined", "-ldl"),
         f"-Wl,--version-script={exports}",
     )

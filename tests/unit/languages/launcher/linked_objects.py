@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from kbuild.languages.image import Image, Parameter
 from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp
 from kbuild.languages.spec import Bound, KernelParameter, OpSpec, bind, read_section
 from kbuild.languages.spec.place import Place
-from kbuild.languages.target import Target
+from kbuild.languages.target import CPU, Target
 from kbuild.languages.unit import Unit
 
 STREAM = 0x1234
@@ -74,7 +74,9 @@ def cute_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
 
 
 def c_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
-    entry = f"kbuild_aot_{unit.kernel}_{'fast' if unit.aligned else 'plain'}_{unit.target.arch}"
+    on_cpu = unit.target == CPU
+    speed = "fast" if unit.aligned else "plain"
+    entry = f"kbuild_aot_{unit.kernel}_{speed}_{unit.target.arch}_{unit.launch}"
     types = {"x": "*fp32", "out": "*fp32", "n": "i32", "big": "i64", "factor": "fp32",
              "wide": "fp64", "flag": "u1"}  # fmt: skip
     kinds = {"*": "pointer", "f": "float"}
@@ -82,7 +84,7 @@ def c_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
     assert tuple(types) == tuple(name for name, _ in bound.arguments)
     image = Image(
         "tilelang", unit.target.arch, "object", entry, parameters, 0, 1,
-        divisible=frozenset({"x", "out"} if unit.aligned else ()), convention="c",
+        divisible=frozenset({"x", "out"} if unit.aligned and not on_cpu else ()), convention="c",
         compiler={"tilelang": "0.1.15"},
     )  # fmt: skip
     return image, {"MARK": 2000 * unit.aligned, "ERROR_SYMBOL": f"{entry}_error"}
@@ -105,15 +107,19 @@ def compiled(unit: Unit, bound: Bound, folder: Path) -> Compiled:
     return Compiled(unit, image, target.read_bytes())
 
 
-def linked_op(op: OpSpec, folder: Path) -> LaunchedOp:
-    parameters = [KernelParameter(name) for name in FUNCTIONS[op.name]]
-    issues: list[Any] = []
-    (launch,) = op.launches
-    bound = bind(op, launch, {op.name: parameters}, Place(launch.path, issues))
-    assert bound is not None, issues
-    units = expand(op, [Target.parse("sm_80"), Target.parse("sm_90a")])
-    own = tuple(compiled(unit, bound, folder) for unit in units)
-    return LaunchedOp(op, (LaunchedLaunch(launch, bound, own),))
+def linked_op(op: OpSpec, folder: Path, targets: Sequence[str] = ("sm_80", "sm_90a")) -> LaunchedOp:
+    """The op with its objects."""
+    units = expand(op, [Target.parse(target) for target in targets])
+    launches = []
+    for index, launch in enumerate(op.launches):
+        name = launch.functions[0] if launch.functions else op.name
+        parameters = [KernelParameter(name) for name in FUNCTIONS[name]]
+        issues: list[Any] = []
+        bound = bind(op, launch, {name: parameters}, Place(launch.path, issues))
+        assert bound is not None, issues
+        own = tuple(compiled(unit, bound, folder) for unit in units if unit.launch == index)
+        launches.append(LaunchedLaunch(launch, bound, own))
+    return LaunchedOp(op, tuple(launches))
 
 
 def linked_ops(folder: Path) -> dict[str, tuple[LaunchedOp, ...]]:

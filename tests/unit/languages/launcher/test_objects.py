@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from functions import Functions, library
 from launched import Driver, extension
 from linked_objects import STREAM, linked_ops
 
+from kbuild.fileset import FileSet
 from kbuild.languages.base import Linked
 from kbuild.languages.launcher import launcher, linked_file
 
@@ -34,10 +36,21 @@ def linked(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return SimpleNamespace(ops=torch.ops._objects_tests, path=path, files=files, made=made)
 
 
+@pytest.fixture(scope="module")
+def functions(linked: Any, tmp_path_factory: pytest.TempPathFactory) -> Functions:
+    """The same objects behind functions of TVM-FFI."""
+    files = FileSet({})
+    for name, ops in linked.made.items():
+        files = files.merge(launcher(name, ops, module=False, framework="tvm-ffi"))
+    path = library(files, tmp_path_factory.mktemp("objects-tvm-ffi"), "objects")
+    return Functions(path, [op.spec for ops in linked.made.values() for op in ops])
+
+
 @pytest.fixture
-def ops(linked: Any, driver: Driver) -> Iterator[Any]:
+def ops(host: str, linked: Any, driver: Driver, request: pytest.FixtureRequest) -> Iterator[Any]:
+    found = linked.ops if host == "torch" else request.getfixturevalue("functions")
     driver.use_stream(0, STREAM)
-    yield linked.ops
+    yield found
     driver.use_stream(0, 0)
     driver.library.fake_forget()
 
