@@ -106,7 +106,7 @@ def test_operators(kernel, operators):
 
 
 def test_tensors_without_data(kernel, ops):
-    """They give tensors without data, as Torch's own operators do, or an error, and never a crash."""
+    """They give tensors without data, as Torch's own operators do, or an error; never a crash."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():

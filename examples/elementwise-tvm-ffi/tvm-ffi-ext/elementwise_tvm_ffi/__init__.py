@@ -47,7 +47,7 @@ def swiglu(gate, x, *, out=None):
         RuntimeError: This is the build for CPUs, or shapes, dtypes or devices differ.
     """
     if not hasattr(ops, "swiglu"):
-        raise RuntimeError("swiglu: CuTe DSL compiles for NVIDIA's GPUs, and this build is for CPUs")
+        raise RuntimeError("swiglu is for NVIDIA's GPUs, and this build is for CPUs")
     if _jax.is_array(gate):
         return _jax.call("swiglu", (gate, x), out)
     return ops.swiglu(gate, x, out=out)
