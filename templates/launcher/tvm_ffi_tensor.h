@@ -86,7 +86,7 @@ KBUILD_COLD const char* kind_words(int32_t type) {
     case kTVMFFIDLTensorPtr: case kTVMFFITensor: return "a tensor";
     case kTVMFFIRawStr: case kTVMFFISmallStr: case kTVMFFIStr: return "a str";
     case kBigInt: return "an int of more than 64 bits";
-    case kTVMFFIArray: return "an array of values";
+    case kTVMFFIArray: return "an array";
     default: return "of another kind";
   }
 }
@@ -144,14 +144,13 @@ void take(const char* op, const char* name, double& value, const TVMFFIAny& any)
 // ---------------------------------------------------------------------------------------------
 // TVM-FFI: errors
 
-// What the runtime, or an object, said last; it is forgotten. Valid until the thread's next failure.
-KBUILD_COLD const char* raised_text() {
-  static thread_local char text[1024];
+// What the runtime, or an object, said last; it is forgotten.
+KBUILD_COLD std::string raised_text() {
   TVMFFIObjectHandle error = nullptr;
   TVMFFIErrorMoveFromRaised(&error);
   if (error == nullptr) return "it gives no reason";
   const TVMFFIByteArray& message = TVMFFIErrorGetCellPtr(error)->message;
-  std::snprintf(text, sizeof(text), "%.*s", int(std::min(message.size, sizeof(text))), message.data);
+  const std::string text(message.data, message.size);
   TVMFFIObjectDecRef(error);
   return text;
 }

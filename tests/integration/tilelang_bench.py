@@ -14,6 +14,7 @@ from kbuild.build.budget import Budget, opened
 from kbuild.languages.base import LANGUAGES, Function
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.environment import Environments
+from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp
 from kbuild.languages.spec import bind, read_section
 from kbuild.languages.spec.place import Place
 from kbuild.languages.target import Target
@@ -57,6 +58,10 @@ class Shop:
         return self.workshop.describe(Kernel(flavour), self.folder)
 
     def compiled(self, text: str, target: str) -> tuple[Compiled, ...]:
+        return self.launched(text, target).launches[0].compiled
+
+    def launched(self, text: str, target: str) -> LaunchedOp:
+        """An op with its objects, ready for a launcher."""
         kernel = Kernel("cpu" if target == "cpu" else "cuda13")
         table: Mapping[str, Mapping[str, object]] = tomli.loads(HEAD + text)["kernel"]
         reading = read_section("k", table["k"])
@@ -67,7 +72,8 @@ class Shop:
         bound = bind(op, op.launches[0], signatures, place)
         assert bound is not None, place.issues
         units = LANGUAGES.get("tilelang").expand(op, [Target.parse(target)])
-        return self.workshop.compile(kernel, self.folder, [(unit, bound) for unit in units])
+        made = self.workshop.compile(kernel, self.folder, [(unit, bound) for unit in units])
+        return LaunchedOp(op, (LaunchedLaunch(op.launches[0], bound, made),))
 
 
 @contextmanager
