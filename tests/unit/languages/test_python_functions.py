@@ -180,6 +180,24 @@ def test_torch_traces_operators(package):
     assert package.ops.axpy(x.to("meta"), y.to("meta")).is_meta
 
 
+def test_gradients_are_the_operators(package):
+    name = package._ops.add_op_namespace_prefix("axpy")
+    torch.library.register_autograd(
+        name, lambda _, grad: (3 * grad, None, None), setup_context=keep
+    )
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2)
+    package.ops.axpy(x, y).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+    with torch.no_grad():
+        assert not package.ops.axpy(x, y).requires_grad
+    package.ops.halves(y, None)
+    assert package.ops.halves(x, x)[0].requires_grad
+
+
+def keep(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    """A derivative that needs nothing."""
+
+
 def test_mistakes_are_named(package):
     x = torch.randn(3)
     with pytest.raises(RuntimeError, match="argument 'y' but instead found type 'ndarray'"):

@@ -22,7 +22,7 @@ def axpy(x, y, *, alpha=1.0, out=None):
         out: Where to write the sum: contiguous, the same shape and device. Not for JAX.
 
     Returns:
-        ``out``, or a new array of the same library. Gradients are not recorded.
+        ``out``, or a new array of the same library. It has no derivative.
 
     Raises:
         RuntimeError: The shapes, dtypes or devices differ, or an array is not contiguous.
@@ -41,7 +41,7 @@ def swiglu(gate, x, *, out=None):
         out: Where to write the product: contiguous, like ``x``. Not for JAX.
 
     Returns:
-        ``out``, or a new array of the same library. Gradients are not recorded.
+        ``out``, or a new array of the same library. It has no derivative.
 
     Raises:
         RuntimeError: This is the build for CPUs, or shapes, dtypes or devices differ.
