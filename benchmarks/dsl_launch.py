@@ -60,9 +60,9 @@ def torch_op(prebuilt: Path, example: str) -> Add:
 def functions(prebuilt: Path) -> dict[str, Add]:
     """kbuild's functions of TVM-FFI, with the guard against tensors without data and without."""
     kernel = by_kbuild(prebuilt, "elementwise-tvm-ffi")._ops  # noqa: SLF001
-    bare = kernel.module.add
+    bare = kernel.module.axpy
     return {
-        "kbuild, TVM-FFI, `ops`": lambda x, y: kernel.ops.add(x, y, alpha=ALPHA),
+        "kbuild, TVM-FFI, `ops`": lambda x, y: kernel.ops.axpy(x, y, alpha=ALPHA),
         "kbuild, TVM-FFI, `module`": lambda x, y: bare(x, y, ALPHA),
     }
 

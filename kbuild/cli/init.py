@@ -110,9 +110,12 @@ def _refuse_unbound(args: Namespace, backends: Sequence[str]) -> None:
 
     if args.framework != TVM_FFI:
         return
-    for word, given in (("--noarch", args.noarch), ("--language", args.language)):
-        if given:
-            raise UsageError(f"{word} is for Torch", hint="leave it or --framework out")
+    if args.noarch:
+        raise UsageError("--noarch is for Torch", hint="leave it or --framework out")
+    if args.language:
+        hint = "leave --framework out; then rename `torch-ext` to `tvm-ffi-ext`, `[torch]` to "
+        hint += "`[tvm-ffi]`, and remove `stable-abi`"
+        raise UsageError(f"there is no TVM-FFI template in {args.language}", hint=hint)
     strange = [name for name in backends if name not in TVM_FFI_BACKENDS]
     if strange:
         hint = f"choose from {', '.join(TVM_FFI_BACKENDS)}"

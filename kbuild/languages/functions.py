@@ -17,8 +17,8 @@ _HEAD = '''\
 
 import math as _math
 
-from ._ops import _check, _compiling, _empty, _of_torch, _on_meta, _operators, _schemas, _see
-from ._ops import _several, _tensors, _transforming
+from ._ops import _check, _compiling, _empty, _of_torch, _on_meta, _operators, _optional
+from ._ops import _recording, _schemas, _see, _several, _tensors, _transforming
 from ._ops import has_torch as _has_torch
 from ._ops import module as _module
 from ._ops import ops as _ops
@@ -89,7 +89,7 @@ def _function(op: OpSpec) -> str:
     lines = [
         f"def {op.name}({', '.join((parameters(op), *(f'{name}=None' for name in op.results)))}):",
         f'    """`{op.schema}`"""',
-        *_condition((*op.inputs, *op.results)),
+        *_condition(op),
         "        try:",
         *(f"            {line}" for line in _short(op)),
         "        except RuntimeError:",
@@ -136,9 +136,21 @@ def _are_missing(op: OpSpec) -> str:
     return " or ".join(f"{name} is None" for name in op.results)
 
 
-def _condition(tensors: Sequence[str]) -> list[str]:
-    first, *others = (f"_type({name}) in _tensors" for name in tensors)
-    more = (*others, "not _compiling()", "not _transforming()")
+def _condition(op: OpSpec) -> list[str]:
+    """Whether all are Torch's own tensors, with data, and nobody wants to know what is computed."""
+    maybe = (*op.optional, *op.results)
+    kinds = {name: "_optional" if name in maybe else "_tensors" for name in (*op.inputs, *maybe)}
+    first, *others = (f"_type({name}) in {kind}" for name, kind in kinds.items())
+    grads = " or ".join(
+        f"{f'{name} is not None and ' if name in op.optional else ''}{name}.requires_grad"
+        for name in op.inputs
+    )
+    more = (
+        *others,
+        "not _compiling()",
+        "not _transforming()",
+        f"not (_recording() and ({grads}))",
+    )
     return ["    if (", f"        {first}", *(f"        and {one}" for one in more), "    ):"]
 
 

@@ -1,4 +1,7 @@
-"""`examples/relu-tvm-ffi` from wheels: what is in it, and which runtimes load it. Fetches 7 MB."""
+"""Examples for TVM-FFI from wheels: what is in them, and which runtimes load them.
+
+Fetches 7 MB, and 82 MB of TileLang.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,24 @@ for call, words in (
     else:
         raise AssertionError(words)
 print("no framework is needed")
+"""
+WITHOUT_TORCH = """
+import importlib.util, sys
+import numpy as np
+assert not any(map(importlib.util.find_spec, ("torch", "jax", "kernels", "tilelang")))
+spec = importlib.util.spec_from_file_location("alone", {init!r})
+module = importlib.util.module_from_spec(spec)
+sys.modules["alone"] = module
+spec.loader.exec_module(module)
+x = np.arange(6, dtype=np.float32).reshape(2, 3)
+assert np.array_equal(module.axpy(x, x, alpha=0.5), 1.5 * x)
+out = np.empty_like(x)
+assert module.axpy(x, x, out=out) is out and np.array_equal(out, 2 * x)
+try:
+    module.axpy(x, x[:1])
+except RuntimeError as error:
+    assert "same shape" in str(error), error
+print("NumPy is enough")
 """
 
 
@@ -125,6 +146,57 @@ def test_an_installed_tvm_ffi_is_built_against(
     used = metadata["provenance"]["kernel-builder"]["toolchain"]
     assert used["source"] == "host"
     assert used["versions"]["apache-tvm-ffi"].startswith("0.1.")
+
+
+@pytest.fixture(scope="module")
+def elementwise(example: Callable[[str], Bench]) -> Bench:
+    bench = example("elementwise-tvm-ffi")
+    entry = bench.build("--toolchain", "wheels", "--variant", VARIANT)[VARIANT]
+    assert entry["status"] == "built"
+    return bench
+
+
+def test_a_kernel_in_a_dsl_is_a_function(elementwise: Bench, python: Path) -> None:
+    (library,) = (elementwise.root / "build" / VARIANT).glob("*.so")
+    names = {symbol.name for symbol in read_elf(library).exported}
+    assert names == {
+        *("__tvm_ffi_axpy", "__tvm_ffi__metadata_axpy"),
+        "__tvm_ffi__kbuild_preload",
+    }
+    done = elementwise.kbuild("check-builds", "--python", str(python), "--strict", "--json")
+    (target,) = json.loads(done.stdout)["targets"]
+    (output,) = target["outputs"]
+    assert output["checks"]["load"] == output["checks"]["tvm-ffi-abi"] == "ok", done.stdout
+    assert [found for found in output["findings"] if found["severity"] != "info"] == []
+    done = elementwise.kbuild("test", "--python", str(python), "--", "-q")
+    assert "passed" in done.stdout + done.stderr
+
+
+def test_functions_of_a_dsl_need_no_torch(elementwise: Bench, tmp_path: Path) -> None:
+    alone = fetch(tmp_path / "alone", "apache-tvm-ffi>=0.1,<0.2", "numpy>=2")
+    code = WITHOUT_TORCH.format(init=str(elementwise.root / "build" / VARIANT / "__init__.py"))
+    argv = (sys.executable, "-S", "-c", code)
+    done = run(argv, cwd=tmp_path, env={"PYTHONPATH": str(alone)})
+    assert "NumPy is enough" in done.stdout, done.stderr
+
+
+def test_candidates_of_functions_are_tuned(
+    elementwise: Bench, python: Path, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path / "project", elementwise.cache)
+    shutil.copytree(elementwise.root, bench.root, ignore=shutil.ignore_patterns("build", ".*"))
+    section = bench.root / "build.toml"
+    text = section.read_text().replace("{ block = 1024 }", "{ block = 1024 }, { block = 64 }")
+    section.write_text(text.replace('{ y = "x"', '{ x = ["n"], y = "x"', 1))
+    shapes = tmp_path / "shapes.toml"
+    shapes.write_text("[axpy]\ncases = [{ n = 4096 }]\n")
+    bench.kbuild("build", "--keep-all", "--toolchain", "wheels", "--variant", VARIANT)
+    built = str(bench.root / "build" / VARIANT)
+    options = ("--python", str(python), "--shapes", str(shapes))
+    bench.kbuild("tune", "--device", "cpu", "--variant", built, *options)
+    (row,) = json.loads((bench.root / "tuned" / "cpu.json").read_text())["rows"]
+    assert row["op"] == "axpy"
+    assert row["constants"]["block"] in {64, 1024}
 
 
 def test_a_new_project_builds_and_passes(

@@ -80,6 +80,18 @@ def test_the_full_abi_links_no_cuda_library(dsl):
     assert made.aot[0].flavour == "cuda12"
 
 
+def test_functions_for_tvm_ffi_need_its_headers_and_a_cxx_compiler(dsl):
+    made = plan(dsl("\n[tvm-ffi]\n", triton()), "tvm-ffi01-cu130-x86_64-*")
+    assert (made.requires.backend, made.requires.toolkit) == ("cpu", None)
+    assert (made.requires.tvm_ffi, made.requires.torch) == ("0.1", None)
+    assert (made.components, made.languages, made.libraries) == ((), ("CXX",), ("tvm_ffi",))
+    files = generate(made)
+    text = files[f"cmake/variants/{made.variant}.cmake"].decode()
+    component = text[text.index("kbuild_add_component(add") : text.index("kbuild_aot(add)")]
+    assert "DEPENDS\n      tvm-ffi\n" in component or "DEPENDS tvm-ffi" in component
+    assert b"from . import _aot" in files["cmake/ops_tvm_ffi_aot.py.in"]
+
+
 def test_one_variant_for_each_cuda_release(dsl):
     names = {str(choice.variant) for choice in variants(dsl(STABLE, triton()))}
     assert {CU130, CU130.replace("130", "126")} <= names

@@ -105,8 +105,16 @@ def test_operators(kernel, operators):
     operators._kbuild_preload()
 
 
+def test_gradients_are_not_lost_in_silence(kernel):
+    x, y = pair(4)
+    with pytest.warns(UserWarning, match="autograd kernel was not registered"):
+        kernel.axpy(x.requires_grad_(), y).sum().backward()
+    with torch.no_grad():
+        assert not kernel.axpy(x, y).requires_grad
+
+
 def test_tensors_without_data(kernel, ops):
-    """They give tensors without data, as Torch's own operators do, or an error, and never a crash."""
+    """They give tensors without data, as Torch's own operators do, or an error; never a crash."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
@@ -132,7 +140,7 @@ def test_what_does_not_fit(kernel, ops):
         kernel.axpy(x, y, out=torch.empty(3, device=DEVICE))
     with pytest.raises(TypeError, match="`alpha` must be a float"):
         kernel.axpy(x, y, alpha="much")
-    with pytest.raises(TypeError, match="`x` must be a tensor"):
+    with pytest.raises(RuntimeError, match="argument 'x' but instead found type 'NoneType'"):
         ops.axpy(None, y)
 
 

@@ -195,7 +195,7 @@ def test_tvm_ffi_projects_know_no_torch_below_python(kbuild, here, backends):
         (["--backends", "cpu", "metal"], "no TVM-FFI project for metal"),
         (["--backends", "tpu"], "no TVM-FFI project for tpu"),
         (["--noarch"], "--noarch is for Torch"),
-        (["--language", "triton", "--backends", "cuda"], "--language is for Torch"),
+        (["--language", "triton", "--backends", "cuda"], "there is no TVM-FFI template in triton"),
     ],
 )
 def test_what_tvm_ffi_is_not_for(kbuild, here, more, words):

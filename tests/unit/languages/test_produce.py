@@ -56,6 +56,7 @@ class Bench:
     def produce(self, configs: str, *targets: str, keep_all: bool = False, **facts: Any) -> Any:
         """Of a kernel `k` whose images need `shared` by dtype and `num_stages`."""
         text = OP.replace("{grid}", facts.pop("grid", "M"))
+        framework = facts.pop("framework", "torch")
         op = f"[[op]]\n{text}\nconfigs = {configs}\n{facts.pop('more', '')}"
         if "launches" in facts:
             op = "[[op]]\n" + text.partition("grid")[0] + facts.pop("launches")
@@ -72,7 +73,13 @@ class Bench:
             targets=targets or ("sm_80",), flavour="cuda13",
             section={**section, **tomli.loads(op)}, keep_all=keep_all,
         )  # fmt: skip
+<<<<<<< HEAD
         plan: Any = SimpleNamespace(framework="torch", aot=(kernel,), components=(), ops_name="_k")
+=======
+        plan: Any = SimpleNamespace(
+            aot=(kernel,), components=(), ops_name="_k", framework=framework
+        )
+>>>>>>> tvm-pipe
         produced = produce(plan, self.root, self.workshop, lambda *_: None, self.notes.append)
         return [one.unit for one in produced.compiled[0][1]], produced
 
@@ -244,3 +251,15 @@ def test_what_only_the_kernel_knows_is_in_no_expression(bench: Bench, computed, 
     assert "`M * EVEN`: only `k` itself knows its constant `EVEN`" in str(caught.value)
     more = "constants = { EVEN = 2 }"
     bench.produce('"autotune"', function=function, grid="M * EVEN", more=more)
+
+
+@pytest.mark.parametrize("framework", ["torch", "torch-stable-abi", "tvm-ffi"])
+def test_what_a_launcher_is_for(bench: Bench, framework: str):
+    _, produced = bench.produce(LISTED, framework=framework, keep_all=True)
+    text, python = produced.files["aot/k.cpp"].decode(), dict(produced.python())
+    of_tvm_ffi = framework == "tvm-ffi"
+    assert ("int __tvm_ffi_k(" in text) == of_tvm_ffi
+    assert ("aoti_torch" in text) != of_tvm_ffi
+    assert set(python) == {"_aot.py", "aot.json", *(["_aot_torch.py"] if of_tvm_ffi else [])}
+    if of_tvm_ffi:
+        assert b"_kbuild_choose(int launch, int candidate)" in python["_aot_torch.py"]

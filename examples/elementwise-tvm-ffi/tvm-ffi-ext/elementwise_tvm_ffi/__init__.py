@@ -22,7 +22,7 @@ def axpy(x, y, *, alpha=1.0, out=None):
         out: Where to write the sum: contiguous, the same shape and device. Not for JAX.
 
     Returns:
-        ``out``, or a new array of the same library. Gradients are not recorded.
+        ``out``, or a new array of the same library. It has no derivative.
 
     Raises:
         RuntimeError: The shapes, dtypes or devices differ, or an array is not contiguous.
@@ -41,13 +41,13 @@ def swiglu(gate, x, *, out=None):
         out: Where to write the product: contiguous, like ``x``. Not for JAX.
 
     Returns:
-        ``out``, or a new array of the same library. Gradients are not recorded.
+        ``out``, or a new array of the same library. It has no derivative.
 
     Raises:
         RuntimeError: This is the build for CPUs, or shapes, dtypes or devices differ.
     """
     if not hasattr(ops, "swiglu"):
-        raise RuntimeError("swiglu: CuTe DSL compiles for NVIDIA's GPUs, and this build is for CPUs")
+        raise RuntimeError("swiglu is for NVIDIA's GPUs, and this build is for CPUs")
     if _jax.is_array(gate):
         return _jax.call("swiglu", (gate, x), out)
     return ops.swiglu(gate, x, out=out)
