@@ -73,13 +73,9 @@ class Bench:
             targets=targets or ("sm_80",), flavour="cuda13",
             section={**section, **tomli.loads(op)}, keep_all=keep_all,
         )  # fmt: skip
-<<<<<<< HEAD
-        plan: Any = SimpleNamespace(framework="torch", aot=(kernel,), components=(), ops_name="_k")
-=======
         plan: Any = SimpleNamespace(
             aot=(kernel,), components=(), ops_name="_k", framework=framework
         )
->>>>>>> tvm-pipe
         produced = produce(plan, self.root, self.workshop, lambda *_: None, self.notes.append)
         return [one.unit for one in produced.compiled[0][1]], produced
 
