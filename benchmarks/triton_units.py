@@ -15,33 +15,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import tomli
 from report import save, table
-
-from kbuild.build.budget import Budget, opened
-from kbuild.languages.environment import Environments
-from kbuild.languages.expand import expand
-from kbuild.languages.spec import bind, read_section
-from kbuild.languages.spec.place import Place
-from kbuild.languages.target import Target
-from kbuild.languages.workshop import Workshop
-from kbuild.run import LocalRunner
-from kbuild.store import store_of
-from kbuild.toolchains.wheels.installer import Installer
+from units import Kernel, measure, missed
 
 PIN = "triton==3.9.0"
-TARGETS = (Target.parse("sm_90a"),)
-MEMORY = 8192
 FASTER = 1.8
 """How many times faster two workers are to be."""
 AT_ONCE = 0.1
@@ -97,93 +79,15 @@ grid = ["cdiv(M, BM)", "cdiv(N, BN)"]
 """
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """What a plan says of the kernel."""
-
-    name: str
-    source: str
-    op: str
-    language: str = "triton"
-    toolchain: tuple[str, ...] = (PIN,)
-    flavour: str = "cuda13"
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Its one file."""
-        return (f"{self.name}.py",)
-
-    @property
-    def section(self) -> str:
-        """As `build.toml` says it."""
-        return (
-            f'[kernel.{self.name}]\nlanguage = "triton"\ntoolchain = "{PIN}"\n'
-            f'src = ["{self.name}.py"]\n[[kernel.{self.name}.op]]\n{self.op}'
-        )
+def kernel(name: str, op: str) -> Kernel:
+    """The kernel of one file."""
+    text = f'language = "triton"\ntoolchain = "{PIN}"\nsrc = ["{name}.py"]\n[[op]]\n{op}'
+    return Kernel(name, tomli.loads(text))
 
 
-SMALL = Kernel("axpy", AXPY, AXPY_OP)
-LARGE = Kernel("product", PRODUCT, PRODUCT_OP)
-
-
-@contextmanager
-def workshop(cache: Path, jobs: int, *, keeps: bool) -> Iterator[Workshop]:
-    """A workshop of a run of its own."""
-    installer = Installer(LocalRunner(), store_of(cache), say=print)
-    with opened(Budget(jobs, MEMORY), cache, {}, keeps=keeps) as run:
-        found = Workshop(run, Environments(installer))
-        try:
-            yield found
-        finally:
-            found.close()
-
-
-def once(kernel: Kernel, cache: Path, root: Path, jobs: int, *, keeps: bool = False) -> float:
-    """Seconds from describing the source to the last image."""
-    op = read_section(kernel.name, tomli.loads(kernel.section)["kernel"][kernel.name]).ops[0]
-    with workshop(cache, jobs, keeps=keeps) as shop:
-        shop.prepare(kernel)
-        began = time.perf_counter()
-        functions = shop.describe(kernel, root)
-        signatures = {name: one.parameters for name, one in functions.items()}
-        bound = bind(op, op.launches[0], signatures, Place(()))
-        if bound is None:
-            raise SystemExit("the section does not fit the source")
-        units = expand(op, TARGETS)
-        made = shop.compile(kernel, root, [(unit, bound) for unit in units])
-        seconds = time.perf_counter() - began
-    if len(made) != len(units) or len(units) != 100:
-        raise SystemExit(f"{len(made)} images of {len(units)} units")
-    return seconds
-
-
-def _processor_seconds() -> float:
-    """Of the workers that have ended, and what they started."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def measure(kernel: Kernel, cache: Path, root: Path, rounds: int) -> dict[str, float]:
-    """Median seconds, and how they relate."""
-    times: dict[int, list[float]] = {1: [], 2: []}
-    spent: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(rounds):
-        for jobs, found in times.items():
-            before = _processor_seconds()
-            found.append(once(kernel, cache, root, jobs))
-            spent[jobs].append(_processor_seconds() - before)
-    once(kernel, cache, root, 2, keeps=True)
-    kept = statistics.median(once(kernel, cache, root, 2, keeps=True) for _ in range(rounds))
-    one, two = (statistics.median(found) for found in times.values())
-    ratio = statistics.median(a / b for a, b in zip(times[1], times[2], strict=True))
-    return {
-        "one_worker": round(one, 2),
-        "two_workers": round(two, 2),
-        "one_worker_processor": round(statistics.median(spent[1]), 2),
-        "two_workers_processor": round(statistics.median(spent[2]), 2),
-        "kept": round(kept, 4),
-        "ratio": round(ratio, 2),
-    }
+SMALL, LARGE = kernel("axpy", AXPY_OP), kernel("product", PRODUCT_OP)
+SOURCES = {"axpy": AXPY, "product": PRODUCT}
+UNITS = 100
 
 
 def main() -> int:
@@ -197,18 +101,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "project")
         root.mkdir()
-        for kernel in (SMALL, LARGE):
-            (root / f"{kernel.name}.py").write_text(kernel.source)
+        for name, source in SOURCES.items():
+            (root / f"{name}.py").write_text(source)
         cache = arguments.cache or Path(folder, "cache")
-        small = measure(SMALL, cache, root, arguments.rounds)
-        large = measure(LARGE, cache, root, max(1, arguments.rounds // 5))
+        small = measure(SMALL, cache, root, arguments.rounds, UNITS)
+        large = measure(LARGE, cache, root, max(1, arguments.rounds // 5), UNITS)
     targets = [
         {"what": "product: two workers / one", "value": 1 / large["ratio"], "target": 1 / FASTER},
         {"what": "axpy: two workers / one", "value": 1 / small["ratio"], "target": 1 / FASTER},
         {"what": "100 kept units, s", "value": small["kept"], "target": AT_ONCE},
     ]
     result = {
-        "units": 100,
+        "units": UNITS,
         "rounds": arguments.rounds,
         "axpy": small,
         "product": large,
@@ -219,10 +123,10 @@ def main() -> int:
     if arguments.json:
         print(json.dumps(result, indent=1))
     else:
-        for kernel, found in ((SMALL, small), (LARGE, large)):
-            print(f"{kernel.name}: {found['one_worker']} s, two workers {found['two_workers']} s")
+        for one, found in ((SMALL, small), (LARGE, large)):
+            print(f"{one.name}: {found['one_worker']} s, two workers {found['two_workers']} s")
         print(table(targets))
-    return int(any(row["value"] > row["target"] for row in targets))
+    return int(missed(targets))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kbuild.config.issue import Issue
 from kbuild.languages.base import LANGUAGES, Function
-from kbuild.languages.expression import Expression, Query
+from kbuild.languages.expression import Expression, Query, parse
 from kbuild.languages.spec import Bound, Launch, OpSpec, bind, read_section
 from kbuild.languages.spec.keep import with_candidates
 from kbuild.languages.spec.place import Place
@@ -17,6 +17,9 @@ from kbuild.plan import AotKernel
 
 if TYPE_CHECKING:
     from kbuild.languages.workshop import Workshop
+
+_AXIS = ".shape."
+"""Between a tensor and an axis, in the key of a kernel that is tuned for its dimensions."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def _join(
 ) -> Joined | None:
     place = Place(launch.path, outer.issues)
     function = next((functions[name] for name in launch.functions if name in functions), None)
-    whole = with_candidates(op, launch, function.candidates, place) if function else launch
+    whole = _with_own(op, launch, function, place) if function else launch
     if whole is None:
         return None
     known = {name: one.parameters for name, one in functions.items()}
@@ -83,6 +86,10 @@ def _join(
     if bound is None or function is None:
         return None
     return Joined(whole, bound, function)
+
+
+def _with_own(op: OpSpec, launch: Launch, function: Function, place: Place) -> Launch | None:
+    return with_candidates(op, launch, function.candidates, place, "; ".join(function.notes))
 
 
 def _notes(one: Joined) -> Iterator[str]:
@@ -106,6 +113,8 @@ def with_key(op: OpSpec, launches: Sequence[Joined]) -> tuple[OpSpec, list[str]]
     for one in tuned:
         for name in one.function.key:
             expression = _told(op, one.bound, name)
+            if expression is None and _AXIS in name:
+                continue  # a number, or what has no name
             if expression is None:
                 words = f"has `{name}` in its key, which is no integer of the call: left out"
                 notes.append(f"`{one.function.name}` {words}")
@@ -114,10 +123,26 @@ def with_key(op: OpSpec, launches: Sequence[Joined]) -> tuple[OpSpec, list[str]]
     return replace(op, key=tuple(found.values())), notes
 
 
+def _dimension(op: OpSpec, bound: Bound, text: str) -> Expression | None:
+    """What `x.shape.0` is called in the op; of a tensor of any shape, how many elements it has."""
+    argument, _, axis = text.partition(_AXIS)
+    source = dict(bound.arguments).get(argument)
+    if not axis or source is None or source.name not in op.inputs:
+        return None
+    rule = op.shape(source.name)
+    dims = rule.dims if rule is not None else (None,)
+    if None in dims:
+        return parse(f"numel({source.name})")
+    found = dims[int(axis)] if int(axis) < len(dims) else None
+    return None if found is None or found.constant is not None else found
+
+
 def _told(op: OpSpec, bound: Bound, argument: str) -> Expression | None:
     """What a kernel's argument is in terms of the call, before anything is allocated."""
     source = dict(bound.arguments).get(argument)
-    expression = source.expression if source is not None else None
+    if source is None:
+        return _dimension(op, bound, argument)
+    expression = source.expression
     if expression is None:
         return None
     known = {size.name for size in op.sizes} | {name for name, _ in op.let}

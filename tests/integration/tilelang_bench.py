@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tomli
@@ -14,8 +14,10 @@ from kbuild.build.budget import Budget, opened
 from kbuild.languages.base import LANGUAGES, Function
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.environment import Environments
+from kbuild.languages.joined import Joined, with_key
 from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp
-from kbuild.languages.spec import bind, read_section
+from kbuild.languages.spec import OpSpec, bind, read_section
+from kbuild.languages.spec.keep import with_candidates
 from kbuild.languages.spec.place import Place
 from kbuild.languages.target import Target
 from kbuild.languages.workshop import Workshop
@@ -63,17 +65,36 @@ class Shop:
     def launched(self, text: str, target: str) -> LaunchedOp:
         """An op with its objects, ready for a launcher."""
         kernel = Kernel("cpu" if target == "cpu" else "cuda13")
+        op, joined = self._joined(text, kernel.flavour)
+        launches = (replace(joined.launch, autotune=False),)
+        language = LANGUAGES.get("tilelang")
+        units = language.expand(replace(op, launches=launches), [Target.parse(target)])
+        wanted = [(unit, joined.bound) for unit in units]
+        made = self.workshop.compile(kernel, self.folder, wanted)
+        return LaunchedOp(op, (LaunchedLaunch(launches[0], joined.bound, made),))
+
+    def joined(self, text: str) -> OpSpec:
+        """The op with its key."""
+        op, joined = self._joined(text, "cpu")
+        return with_key(op, [joined])[0]
+
+    def _joined(self, text: str, flavour: str) -> tuple[OpSpec, Joined]:
         table: Mapping[str, Mapping[str, object]] = tomli.loads(HEAD + text)["kernel"]
         reading = read_section("k", table["k"])
-        assert reading.issues == ()
+        assert reading.issues == (), reading.issues
         (op,) = reading.ops
-        signatures = {n: one.parameters for n, one in self.functions(kernel.flavour).items()}
-        place = Place(())
-        bound = bind(op, op.launches[0], signatures, place)
+        functions, place = self.functions(flavour), Place(())
+        completed = LANGUAGES.get("tilelang").complete(op, functions, place)
+        assert completed is not None, place.issues
+        op = completed
+        function = next(functions[n] for n in op.launches[0].functions if n in functions)
+        why = "; ".join(function.notes)
+        launch = with_candidates(op, op.launches[0], function.candidates, place, why)
+        assert launch is not None, place.issues
+        signatures = {n: one.parameters for n, one in functions.items()}
+        bound = bind(op, launch, signatures, place)
         assert bound is not None, place.issues
-        units = LANGUAGES.get("tilelang").expand(op, [Target.parse(target)])
-        made = self.workshop.compile(kernel, self.folder, [(unit, bound) for unit in units])
-        return LaunchedOp(op, (LaunchedLaunch(op.launches[0], bound, made),))
+        return op, Joined(launch, bound, function)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def kept(
 
 
 def with_candidates(
-    op: OpSpec, launch: Launch, own: Sequence[Candidate], place: Place
+    op: OpSpec, launch: Launch, own: Sequence[Candidate], place: Place, why: str = ""
 ) -> Launch | None:
     """A launch with `configs = "autotune"` once the kernel's own candidates are known.
 
@@ -61,6 +61,7 @@ def with_candidates(
         launch: returned as it is when the section lists its candidates.
         own: what the kernel brings.
         place: collects what is wrong; `Place(launch.path)`.
+        why: it brings none, where something is known of that.
 
     Returns:
         The launch with the candidates that `keep` leaves; None after an error.
@@ -70,7 +71,8 @@ def with_candidates(
     errors = place.errors
     where = place.at("configs")
     if not own:
-        hint = "decorate it with `@triton.autotune`, or list candidates in `configs`"
+        decorator = f"@{DIALECTS[op.language].name}.autotune"
+        hint = why or f"decorate it with `{decorator}`, or list candidates in `configs`"
         where.error("the kernel brings no candidates", hint)
     for candidate in own:
         _judge_options(candidate, DIALECTS[op.language], where)

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.base import LANGUAGES, Language, Linked, Resolved
+from kbuild.languages.base import LANGUAGES, Function, Language, Linked, Resolved
 from kbuild.languages.expand import expand
 from kbuild.languages.image import Image
 from kbuild.languages.linking import cuda_targets, judge_release
 from kbuild.languages.spec.arguments import Bound
+from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import Candidate, OpSpec
 from kbuild.languages.target import CPU, Target
 from kbuild.languages.tilelang.arguments import request_of
@@ -21,6 +22,7 @@ from kbuild.languages.tilelang.releases import (
     release_of,
     version_of,
 )
+from kbuild.languages.tilelang.sizes import with_sizes
 from kbuild.languages.unit import Unit
 from kbuild.version import Version
 
@@ -99,6 +101,13 @@ class TileLang(Language):
     ) -> tuple[Unit, ...]:
         """Without the plain units: TileLang takes every address to be divisible by 16."""
         return tuple(unit for unit in expand(op, targets, candidates) if unit.aligned)
+
+    def complete(
+        self, op: OpSpec, functions: Mapping[str, Function], place: Place
+    ) -> OpSpec | None:
+        """See `Language.complete`."""
+        del place
+        return with_sizes(op, functions)
 
     def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
         """See `Language.request`."""

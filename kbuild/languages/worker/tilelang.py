@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kbuild.languages.worker import standin
 
@@ -34,18 +34,22 @@ import tilelang  # type: ignore[import-not-found]  # noqa: E402
 from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Sources  # noqa: E402
-from kbuild.languages.worker.tilelang_emit import emitted  # noqa: E402
+from kbuild.languages.worker.tilelang_emit import CPU, emitted  # noqa: E402
 from kbuild.languages.worker.tilelang_functions import Function, functions  # noqa: E402
 from kbuild.languages.worker.tilelang_object import compiled  # noqa: E402
 from kbuild.languages.worker.tilelang_parameters import Parameters  # noqa: E402
 from kbuild.languages.worker.tilelang_source import completed  # noqa: E402
 
-CPU = "cpu"
-"""The arch of the host's own processor."""
-
-
+T = TypeVar("T")
 _NAMELESS = "kbuild_nameless"
 """The symbol in a text that has none yet."""
+_HINTS = {
+    "no attribute 'lazy_jit'": "write `@tilelang.jit`: since 0.1.8 it does both; what is older "
+    "cannot be imported without a GPU's driver",
+    "Not all tensor from `T.empty` are returned": "return each of them; what is no result can be a "
+    "parameter of the kernel and, in build.toml, a temporary of the op",
+}
+"""Part of what the DSL says -> what to do."""
 
 
 class Compiler(ObjectCompiler):
@@ -60,11 +64,14 @@ class Compiler(ObjectCompiler):
         """Imported anew: macros rename what they are given, for good."""
         return self._shelf.fresh(request)
 
+    def _functions(self, sources: Sources) -> Mapping[str, Any]:
+        return _hinted(lambda: super(Compiler, self)._functions(sources))
+
     def made(
         self, function: Function, request: Mapping[str, Any], sources: Sources
     ) -> Mapping[str, Any]:
         """See `ObjectCompiler.made`."""
-        made = _explained(sources, lambda: emitted(function, request))
+        made = _hinted(lambda: _explained(sources, lambda: emitted(function, request)))
         parameters = Parameters(function, made, request)
         text = completed(made.text, _NAMELESS, made.kernels, parameters.entry())
         symbol, is_wanted = self.named(request, f"{text}\n{made.flags}")
@@ -73,6 +80,7 @@ class Compiler(ObjectCompiler):
             compiled(source, made, request, Path(request["output"]))
         return {
             "convention": "c",
+            "loading": "" if request["arch"] == CPU else "function",
             "entry": symbol,
             "parameters": parameters.image(),
             "shared": made.shared,
@@ -82,7 +90,17 @@ class Compiler(ObjectCompiler):
         }
 
 
-def _explained(sources: Sources, make: Any) -> Any:
+def _hinted(make: Callable[[], T]) -> T:
+    """What `make` gives; with a hint where it fails for a reason that is known."""
+    try:
+        return make()
+    except RefusalError as refusal:
+        hints = (hint for said, hint in _HINTS.items() if said in refusal.message)
+        refusal.hint = refusal.hint or next(hints, "")
+        raise
+
+
+def _explained(sources: Sources, make: Callable[[], T]) -> T:
     """What `make` gives; the author's own line where it fails."""
     try:
         return make()

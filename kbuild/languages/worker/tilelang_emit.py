@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ _KERNELS_ON_CPU = 1
 _FAST_MATH = "tl.enable_fast_math"
 _REGISTERS = "tl.ptxas_register_usage_level"
 _FLAGS = "tl.device_compile_flags"
+_CALL_ON_CPU = re.compile(r"int32_t call\([^)]*\) \{\s*return (?P<kernel>\w+)\([^)]*\);")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def emitted(function: Function, request: Mapping[str, Any]) -> Emitted:
     configs = _configs(function, program)
     with tilelang.tvm.transform.PassContext(opt_level=3, config=configs), target:
         lowered = tilelang.lower(program, target=target)
+    _judge_host(function, lowered.host_mod.functions.values())
     device = lowered.device_mod.functions
     kernels = tuple(_kernel(symbol.name_hint, one.attrs) for symbol, one in device.items())
     if arch == CPU and len(kernels) > _KERNELS_ON_CPU:
@@ -70,7 +73,10 @@ def emitted(function: Function, request: Mapping[str, Any]) -> Emitted:
 
 
 def _program(function: Function, request: Mapping[str, Any], target: Any) -> Any:
+    function.judge()
     given = {name: _value(function, name, v) for name, v in request["constants"].items()}
+    if function.is_program:
+        return function.jit
     with target:
         if not hasattr(function.jit, "get_tir"):
             return function.jit(**_opened(function, given))
@@ -97,12 +103,12 @@ def _opened(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(function: Function, name: str, value: Any) -> Any:
-    """A constant as the author's function takes it."""
-    if not isinstance(value, dict):
-        return value
-    parameter = function.signature.parameters.get(name)
-    is_text = parameter is not None and type(parameter.default) is str
-    return value["dtype"] if is_text else tl.dtype(value["dtype"])
+    """A constant as the author's function takes it; candidates give dtypes by their names."""
+    parameter = function.parameters.get(name)
+    default = parameter.default if parameter is not None else None
+    if isinstance(value, dict):
+        return value["dtype"] if type(default) is str else tl.dtype(value["dtype"])
+    return tl.dtype(value) if isinstance(value, str) and isinstance(default, tl.dtype) else value
 
 
 def _configs(function: Function, program: Any) -> dict[str, Any]:
@@ -142,7 +148,29 @@ def _wrapped(wrapper: Any, source: str, arch: str) -> str:
                 f"TileLang's code for {kind} has no {words.rsplit(maxsplit=1)[-1]}"
             ) from error
         raise
-    return text
+    return _called_as_declared(text) if arch == CPU else text
+
+
+def _judge_host(function: Function, host: Iterable[Any]) -> None:
+    if any("l2_persistent_map" in one.attrs for one in host):
+        raise RefusalError(
+            f"`{function.name}` keeps tensors in the L2 cache, which is set for all kernels of a "
+            "device, and in sizes of the GPU that it is compiled on",
+            hint="leave `T.annotate_l2_hit_ratio` out",
+        )
+
+
+def _called_as_declared(text: str) -> str:
+    """TileLang forgets strides, and takes numbers that are sizes twice; the kernel does not."""
+    call = _CALL_ON_CPU.search(text)
+    if call is None:
+        raise RefusalError("TileLang wrote no function `call`")
+    declared = re.search(rf"\b{call['kernel']}\((?P<list>[^)]*)\) \{{", text)
+    listed = declared["list"] if declared is not None else ""
+    words = (one.split()[-1].lstrip("*") for one in listed.split(",") if one.strip())
+    names = ", ".join(words)
+    new = f"int32_t call({listed}) {{\n  return {call['kernel']}({names});"
+    return text[: call.start()] + new + text[call.end() :]
 
 
 def _kernel(name: str, attrs: Any) -> Kernel:

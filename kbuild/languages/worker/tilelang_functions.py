@@ -1,36 +1,47 @@
 """What a source in TileLang says of its functions.
 
-Three forms are known. An *eager* function has `@tilelang.jit` and tensors as parameters. A *lazy*
-one has it too, and returns a `T.prim_func`; so does a *factory*, without any decorator.
+Four forms are known. An *eager* function has `@tilelang.jit` and tensors as parameters. A *lazy*
+one has it too, and returns a `T.prim_func`; so does a *factory*, without any decorator. A
+`T.prim_func` may also stand by itself.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from ast import FunctionDef
+from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
 from kbuild.languages.worker.protocol import RefusalError
+from kbuild.languages.worker.tilelang_syntax import (
+    consts,
+    dimensions,
+    has_program,
+    inner_of,
+    names,
+    returned,
+    sizes,
+    tree_of,
+)
+from kbuild.languages.worker.tilelang_tuner import candidates_of, key_of
 
-_PRIM_FUNC = "prim_func"
-_CONST, _EMPTY = "const", "empty"
+_LISTS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Function:
-    """A function that makes a kernel."""
+    """A function that makes a kernel, or the kernel itself."""
 
     def __init__(self, name: str, value: Any) -> None:
         self.name = name
         self.tuner = value if hasattr(value, "jit_impl") else None
         self.jit = getattr(value, "jit_impl", value)
         self.plain = _plain(self.jit)
-        self.signature = inspect.signature(self.plain)
-        self.tree = _tree(self.plain, name)
-        self.inner = _inner(self.tree)
+        self.is_program = _is_program(value)
+        self.tree = tree_of(self.plain, name)
+        self.inner = self.tree if self.is_program else inner_of(self.tree, self.plain)
+        signature = inspect.signature(self.plain)
+        self.parameters = {} if self.is_program else signature.parameters
 
     @property
     def is_eager(self) -> bool:
@@ -40,16 +51,19 @@ class Function:
     @property
     def arguments(self) -> tuple[str, ...]:
         """What a call hands over, in order: tensors, numbers, results."""
-        if self.inner is not None:
-            return (*_names(self.inner), *self.results)
+        return (*self._given, *self.results)
+
+    @property
+    def _given(self) -> tuple[str, ...]:
+        if isinstance(self.inner, FunctionDef):
+            return names(self.inner)
         known = self.jit.func.tensor_args
-        own = (one for one in self.signature.parameters if one in known)
-        return (*own, *self.results)
+        return tuple(one for one in self.parameters if one in known)
 
     @property
     def results(self) -> tuple[str, ...]:
         """Names of the tensors of `T.empty` that are returned."""
-        return _returned(self.inner or self.tree)
+        return returned(self.inner or self.tree)
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -68,22 +82,19 @@ class Function:
         taken = set(self.arguments) if self.is_eager else set()
         found = {
             name: one.default is not one.empty or name in self.open
-            for name, one in self.signature.parameters.items()
-            if name not in taken
+            for name, one in self.parameters.items()
+            if name not in taken and one.kind not in _LISTS
         }
-        return {**found, **dict.fromkeys(_consts(self.tree), False)} if self.is_eager else found
+        return {**found, **dict.fromkeys(consts(self.tree), False)} if self.is_eager else found
 
     @property
     def open(self) -> frozenset[str]:
         """Parameters of a factory that may stay dynamic: they are dimensions of its tensors."""
-        if self.inner is None:
+        if not isinstance(self.inner, FunctionDef):
             return frozenset()
-        used = {node.id for node in _annotations(self.inner) if isinstance(node, ast.Name)}
-        return frozenset(
-            name
-            for name, one in self.signature.parameters.items()
-            if name in used and one.default is one.empty
-        )
+        used = sizes(self.inner)
+        free = (one for one in self.parameters.values() if one.default is one.empty)
+        return frozenset(one.name for one in free if one.name in used)
 
     def describe(self) -> dict[str, Any]:
         """The function as JSON."""
@@ -95,23 +106,31 @@ class Function:
             {"name": name, "constant": True, "default": default}
             for name, default in self.constants.items()
         ]
-        candidates, notes = self._candidates()
+        candidates, notes = candidates_of(self.name, self.tuner, tuple(self.parameters))
+        tensors = dimensions(self.inner or self.tree)
         return {
             "name": self.name,
             "parameters": [*plain, *fixed],
             "candidates": candidates,
-            "key": [],
+            "key": key_of(self.tuner, self._given, tensors),
             "computed": [],
             "notes": notes,
+            "facts": {"dimensions": {name: list(dims) for name, dims in tensors.items()}},
         }
 
-    def _candidates(self) -> tuple[list[dict[str, Any]], list[str]]:
-        configs = getattr(self.tuner, "configs", None)
-        if configs is None:
-            return [], []
-        if not isinstance(configs, (list, tuple)):
-            return [], [f"the `configs` of `{self.name}` are made by a call: none is taken over"]
-        return [{"constants": dict(one), "options": {}} for one in configs], []
+    def judge(self) -> None:
+        """Raise a `RefusalError` for what cannot be asked for."""
+        lists = [one for one in self.parameters.values() if one.kind in _LISTS]
+        if lists:
+            raise RefusalError(
+                f"`{self.name}` takes `{lists[0]}`: what it may be given is not known",
+                hint="name each parameter",
+            )
+        if self.is_eager and not self.arguments:
+            raise RefusalError(
+                f"`{self.name}` has no tensors as parameters, and no `T.prim_func` within",
+                hint="write the `T.prim_func` in it, or `return` a call of what has one",
+            )
 
 
 def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, Function]:
@@ -125,8 +144,13 @@ def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, F
 
 def _makes_kernels(value: Any) -> bool:
     if isinstance(value, FunctionType):
-        return _inner(_tree(value, value.__name__, strict=False)) is not None
-    return type(getattr(value, "jit_impl", value)).__name__ == "JITImpl"
+        return has_program(tree_of(value, value.__name__, strict=False))
+    is_jit = type(getattr(value, "jit_impl", value)).__name__ == "JITImpl"
+    return is_jit or _is_program(value)
+
+
+def _is_program(value: Any) -> bool:
+    return type(value).__name__ == "PrimFunc" and hasattr(value, "orig_func")
 
 
 def _plain(value: Any) -> Any:
@@ -134,65 +158,5 @@ def _plain(value: Any) -> Any:
     value = getattr(value, "jit_impl", value)
     if isinstance(value, FunctionType):
         return value
-    return getattr(value.func, "orig_func", value.func)
-
-
-def _tree(function: Any, name: str, *, strict: bool = True) -> ast.AST:
-    try:
-        text = textwrap.dedent(inspect.getsource(function))
-        return next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
-    except (OSError, TypeError, SyntaxError, StopIteration):
-        if strict:
-            raise RefusalError(f"the source of `{name}` cannot be read") from None
-        return ast.Module([], [])
-
-
-def _inner(tree: ast.AST) -> ast.FunctionDef | None:
-    """The `T.prim_func` within."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.FunctionDef) or node is tree:
-            continue
-        if any(_last(one) == _PRIM_FUNC for one in node.decorator_list):
-            return node
-    return None
-
-
-def _last(node: ast.AST) -> str:
-    if isinstance(node, ast.Call):
-        return _last(node.func)
-    return getattr(node, "attr", getattr(node, "id", ""))
-
-
-def _names(function: ast.FunctionDef) -> tuple[str, ...]:
-    return tuple(one.arg for one in (*function.args.args, *function.args.kwonlyargs))
-
-
-def _annotations(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    for one in function.args.args:
-        if one.annotation is not None:
-            yield from ast.walk(one.annotation)
-
-
-def _consts(tree: ast.AST) -> Iterator[str]:
-    """The names of `T.const("M, N")`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _last(node) == _CONST and node.args:
-            first = node.args[0]
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                yield from re.split(r"[\s,]+", first.value.strip())
-
-
-def _returned(tree: ast.AST) -> tuple[str, ...]:
-    """Names that the function itself returns and `T.empty` gave."""
-    made = {
-        target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and _last(node.value) == _EMPTY
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Return) and node.value is not None:
-            items = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-            return tuple(one.id for one in items if isinstance(one, ast.Name) and one.id in made)
-    return ()
+    inner = value if _is_program(value) else value.func
+    return getattr(inner, "orig_func", inner)

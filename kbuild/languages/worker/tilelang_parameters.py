@@ -67,6 +67,7 @@ class Parameters:
             found[name] = self._pointer(parameter, buffer)
         for own, (name, variable) in scalars.items():
             found[own] = self._scalar(name, variable)
+            self._first[own] = (found[own], "")  # a dimension may be a number of the call
         for parameter, buffer in tensors.values():
             self._shape(parameter, buffer)
         for kind, name in _declared(made.text):
