@@ -18,6 +18,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #define KBUILD_COLD __attribute__((cold, noinline))
 #define KBUILD_UNLIKELY(condition) __builtin_expect(!!(condition), 0)

@@ -42,6 +42,13 @@ int cudaFuncSetAttribute(const void* kernel, int attribute, int value) {
   note(line);
   return fails == 2 ? 1 : 0;
 }
+int cudaFuncGetAttributes(void* attributes, const void* kernel) {
+  char line[128];
+  (void)attributes;
+  snprintf(line, sizeof line, "load device=%d kernel=%p\n", device, kernel);
+  note(line);
+  return fails == 2 ? 1 : 0;
+}
 int cudaLaunchKernelExC(const Config* config, const void* kernel, void** arguments) {
   char line[256];
   int serialization = -1;

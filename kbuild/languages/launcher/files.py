@@ -130,7 +130,9 @@ def _conventions(host: Host, objects: Sequence[Compiled]) -> str:
     """What calls objects, and what they call back."""
     kinds = sorted({one.image.convention for one in objects})
     back = host.header("object") if "tvm-ffi" in kinds else ""
-    return back + "".join(templates.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
+    calls = "".join(templates.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
+    has_library = any(one.image.loading == "library" for one in objects)
+    return back + calls + (templates.read("launcher/object_library.h") if has_library else "")
 
 
 def _launches(ops: Sequence[LaunchedOp]) -> Iterator[tuple[LaunchedOp, int]]:

@@ -14,6 +14,7 @@ from kbuild.languages.base import LANGUAGES
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.expand import expand
 from kbuild.languages.image import Image, Parameter
+from kbuild.languages.inputs import digest
 from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp
 from kbuild.languages.spec import Bound, KernelParameter, OpSpec, bind, read_section
 from kbuild.languages.spec.place import Place
@@ -63,14 +64,17 @@ def cute_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
     tensors = {one.name for one in parameters if one.kind in ("tensor", "flat")}
     assumed = (tensors | set(unit.divisible)) if unit.aligned else set()
     image = Image(
-        "cute", unit.target.arch, "object", request["symbol"], parameters, 0, 1,
+        "cute", unit.target.arch, "object", f"kbuild_aot_{digest(request)[:16]}", parameters, 0, 1,
         divisible=frozenset(assumed), ones=frozenset(unit.ones), convention="tvm-ffi",
-        compiler={"nvidia-cutlass-dsl": "4.8.1"},
+        compiler={"nvidia-cutlass-dsl": "4.8.1"}, loading="library",
     )  # fmt: skip
+    hooks = {"INIT": "cuda_init", "READY": "cuda_load_to_device"}
+    names = {macro: f"__cute_internal_{image.entry}_{name}" for macro, name in hooks.items()}
+    names |= {f"{macro}_OWN": f"{name}_own" for macro, name in names.items()}
     dim = 2 if unit.op == "rows" else 1
     fail = {"fails": 1, "fails_in_cuda": 2}.get(unit.op, 0)
     mark = 1000 * unit.aligned + 5000 * bool(unit.absent)
-    return image, {"DIM": dim, "FAIL": fail, "MARK": mark, "STREAM": STREAM}
+    return image, {"DIM": dim, "FAIL": fail, "MARK": mark, "STREAM": STREAM, **names}
 
 
 def c_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
@@ -85,9 +89,10 @@ def c_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
     image = Image(
         "tilelang", unit.target.arch, "object", entry, parameters, 0, 1,
         divisible=frozenset({"x", "out"} if unit.aligned and not on_cpu else ()), convention="c",
-        compiler={"tilelang": "0.1.15"},
+        compiler={"tilelang": "0.1.15"}, loading="" if on_cpu else "function",
     )  # fmt: skip
-    return image, {"MARK": 2000 * unit.aligned, "ERROR_SYMBOL": f"{entry}_error"}
+    symbols = {"ERROR_SYMBOL": f"{entry}_error", "LOAD_SYMBOL": f"{entry}_load"}
+    return image, {"MARK": 2000 * unit.aligned, **symbols}
 
 
 def compiled(unit: Unit, bound: Bound, folder: Path) -> Compiled:

@@ -138,6 +138,52 @@ def test_functions_of_c(ops):
         ops.scale_c(x, -1, 0, 1.0, 0.0, False)
 
 
+class TestLoading:
+    """For the device of a call, and for no other."""
+
+    def events(self, driver, device):
+        said = driver.said()
+        assert not [line for line in said if " on " in line and not line.endswith(f" on {device}")]
+        return [line for line in said if line.endswith(f" on {device}")]
+
+    @pytest.mark.parametrize(("op", "event"), [("scale", "ready"), ("scale_c", "load of c")])
+    def test_with_the_first_call_for_each_device(self, ops, driver, op, event):
+        more = (8, 0, 1.0, 0.0, False) if op == "scale_c" else ()
+        for device in (9, 17):
+            driver.use_stream(device, STREAM)
+            x = torch_().ones(8)
+            driver.place(x, device)
+            driver.said()
+            getattr(ops, op)(x, *more)
+            assert self.events(driver, device) == [f"{event} on {device}"]
+            getattr(ops, op)(x, *more)
+            assert self.events(driver, device) == []
+
+    def test_preloading(self, host, ops, driver):
+        """Everything that calls on the device may need, before a graph is captured."""
+        driver.said()
+        ops._kbuild_preload()
+        events = self.events(driver, 0)
+        assert set(events) <= {"ready on 0", "load of c on 0"}
+        ops._kbuild_preload()
+        ops.scale(torch_().ones(8))
+        ops.maybe(torch_().ones(7), torch_().ones(7))
+        ops.scale_c(torch_().ones(8), 8, 0, 1.0, 0.0, False)
+        assert self.events(driver, 0) == []
+
+    def test_a_device_that_the_code_does_not_fit(self, ops, driver):
+        """It fails there, and nowhere else."""
+        x = torch_().ones(8)
+        driver.place(x, 8)
+        words = "cannot load the code for sm_90a on device 8 \\(sm_90\\): "
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=words + "the CUDA runtime fails .error 209."):
+                ops.scale(x)
+            with pytest.raises(RuntimeError, match=words + "it does not fit"):
+                ops.scale_c(x, 8, 0, 1.0, 0.0, False)
+        ops.scale(torch_().ones(8))
+
+
 def test_nothing_of_the_objects_is_exported(linked):
     done = subprocess.run(  # noqa: TID251
         ("nm", "-D", "--defined-only", str(linked.path)), capture_output=True, text=True, check=True
@@ -153,6 +199,11 @@ def test_files(linked):
     listed = [
         line.strip(" )") for line in text.splitlines() if line.strip().endswith((".o", ".o)"))
     ]
+    assert "set(aliases cute.ld)" in text
+    aliases = dict(linked.files.items())["aot/cute.ld"].decode().splitlines()
+    assert len(aliases) == 2 * len(listed)
+    assert all(line.endswith(";") and "_own = __cute_internal_" in line for line in aliases)
+    assert "aot/plain.ld" not in paths
     assert sorted(f"aot/{one}" for one in listed) == sorted(
         path for path in paths if path.startswith("aot/cute/")
     )
