@@ -26,6 +26,10 @@ _LAUNCH = re.compile(
 _GRID = re.compile(r"config\.gridDim = (dim3\([^;]*\));")
 _LAST_ERROR = re.compile(r'\tTILELANG_CHECK_LAST_ERROR\("\w+"\);\n')
 """It would blame a kernel for what another did before; launches are looked at themselves."""
+_HIP_LAUNCH = re.compile(
+    r"(\t)(\w+<<<(dim3\([^;]*?\)), dim3\([^;]*?>>>\([^;]*\));\n"
+    r'\tTILELANG_CHECK_LAST_ERROR\("\w+"\);'
+)
 _COOPERATIVE = re.compile(r"TILELANG_CHECK\((cudaLaunchCooperativeKernel\([^;]*\))\);")
 _ERROR = "static char error_buf[ERROR_BUF_SIZE];"
 _DEVICES = 64
@@ -63,7 +67,8 @@ class Entry:
     arguments: tuple[str, ...]
     """What `call` gets, in its order."""
     checks: tuple[Check, ...] = ()
-    is_cuda: bool = True
+    runtime: str = "cuda"
+    """`cuda` or `hip`, as its functions are named; empty on the CPU."""
 
 
 def completed(text: str, symbol: str, kernels: Sequence[Kernel], entry: Entry) -> str:
@@ -88,9 +93,9 @@ def completed(text: str, symbol: str, kernels: Sequence[Kernel], entry: Entry) -
         ('extern "C" TL_EXPORT int init()', f"static int {symbol}_init()"),
     ):
         text = _replaced(text, old, new)
-    if entry.is_cuda:
+    if entry.runtime:
         text = _replaced(text, 'extern "C" TL_EXPORT int call(', f"static int {symbol}_call(")
-        text = _launches(text, pdl)
+        text = _launches(text, pdl) if entry.runtime == "cuda" else _hip_launches(text)
     else:
         text = re.sub(r"(?<=\n)int32_t call\(", f"int32_t {symbol}_call(", text)
     for kernel in kernels:
@@ -121,6 +126,14 @@ def _launches(text: str, pdl: set[str]) -> str:
     return head.sub(lambda match: f"{match[1]}\tif ({blocks}) return 0;\n", text, count=1)
 
 
+def _hip_launches(text: str) -> str:
+    if text.count("<<<") != len(_HIP_LAUNCH.findall(text)):
+        raise RefusalError("TileLang wrote a launch that kbuild does not know")
+    return _HIP_LAUNCH.sub(
+        r"\1if (!kbuild_is_empty(\3)) KBUILD_LAUNCHED((\2, hipGetLastError()));", text
+    )
+
+
 def _launch(match: re.Match[str], pdl: set[str]) -> str:
     value = "/*pdl*/1" if match["kernel"] in pdl else "0"
     launched = f"cudaLaunchKernelEx(&config, {match['kernel']}{match['rest']}"
@@ -136,7 +149,23 @@ def _renames(symbol: str) -> str:
 
 
 _HEAD = """\
-#ifdef __CUDACC__
+#if defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#include <stdio.h>
+#define KBUILD_LAUNCHED(launch)                                                \\
+  do {                                                                         \\
+    hipError_t result = hipGetLastError();                                     \\
+    const bool is_ours = result == hipSuccess;                                 \\
+    if (is_ours) result = (launch);                                            \\
+    if (result != hipSuccess) {                                                \\
+      snprintf(error_buf, ERROR_BUF_SIZE,                                      \\
+               is_ours ? "it cannot be launched: %s" : "before it was: %s",    \\
+               hipGetErrorString(result));                                     \\
+      return -1;                                                               \\
+    }                                                                          \\
+  } while (0)
+static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 0 || grid.z == 0; }
+#elif defined(__CUDACC__)
 #define KBUILD_LAUNCHED(launch)                                            \\
   do {                                                                     \\
     const cudaError_t result = (launch);                                   \\
@@ -161,9 +190,9 @@ def _entry(symbol: str, entry: Entry) -> str:
         *map(_check, entry.checks),
     ]
     arguments = list(entry.arguments)
-    if entry.is_cuda:
-        lines.append(_ready(symbol))
-        arguments.append("static_cast<cudaStream_t>(stream)")
+    if entry.runtime:
+        lines.append(_ready(symbol, entry.runtime))
+        arguments.append(f"static_cast<{entry.runtime}Stream_t>(stream)")
     else:
         lines.append(f"  (void)stream;\n  if ({symbol}_init() != 0) return -1;\n")
     return "".join(lines) + f"  return {symbol}_call({', '.join(arguments)});\n}}\n"
@@ -178,16 +207,16 @@ def _check(check: Check) -> str:
     )
 
 
-def _ready(symbol: str) -> str:
+def _ready(symbol: str, runtime: str) -> str:
     """Once for each device; twice at the same time does no harm."""
     return (
         f"  static std::atomic<bool> ready[{_DEVICES}];\n"
         "  int device = 0;\n"
-        "  TILELANG_CHECK(cudaGetDevice(&device));\n"
+        f"  TILELANG_CHECK({runtime}GetDevice(&device));\n"
         f"  const bool counts = device >= 0 && device < {_DEVICES};\n"
         "  if (!counts || !ready[device].load(std::memory_order_acquire)) {\n"
         f"    if ({symbol}_init() != 0) {{\n"
-        "      (void)cudaGetLastError(); /* or Torch finds it at the next kernel */\n"
+        f"      (void){runtime}GetLastError(); /* or Torch finds it at the next kernel */\n"
         "      return -1;\n    }\n"
         "    if (counts) ready[device].store(true, std::memory_order_release);\n"
         "  }\n"
