@@ -22,8 +22,11 @@ class ImageRow:
     seconds: float
     """What compiling the others took, one after the other."""
     shared: int
-    """Bytes of shared memory of the image that takes most."""
+    """Bytes of shared memory of a block, of the image that takes most."""
     registers: int | None = None
     """Of the image with most, where the compiler says so."""
     spills: int | None = None
-    """Registers that did not fit, of the image with most."""
+    """Bytes, on AMD registers, that did not fit, of the image with most; see `registers`."""
+    local: int | None = None
+    """Bytes of local memory of a thread, of the image with most, where machine code says so: what
+    did not fit into registers, and arrays."""

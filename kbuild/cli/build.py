@@ -246,6 +246,7 @@ def _say_images(result: Built, ctx: Context) -> None:
         facts = [images, f"{row.size / 1024:.1f} kB"]
         facts += [f"{row.registers} registers"] if row.registers is not None else []
         facts += [f"{row.spills} spilled"] if row.spills else []
+        facts += [f"{row.local} B local"] if row.local and not row.spills else []
         facts += [f"{row.shared / 1024:.1f} kB shared"] if row.shared else []
         facts += [f"{row.cached} from cache"] if row.cached else []
         ctx.ui.say(f"  {row.op} {row.target}: {', '.join(facts)}")

@@ -14,6 +14,7 @@ ParameterKind = Literal[
     "pointer", "int", "float", "tensor_map", "global_scratch", "profile_scratch", "tensor", "flat"
 ]
 Convention = Literal["", "tvm-ffi", "c"]
+Loading = Literal["", "function", "library"]
 _TYPES = {
     "pointer": re.compile(r"\*(?:fp(?:16|32|64|8e4nv|8e5)|bf16|[iu](?:1|8|16|32|64))"),
     "int": re.compile(r"[iu](?:1|8|16|32|64)"),
@@ -124,6 +125,8 @@ class Image:
     """Program -> version: `triton` -> `3.9.0`, `ptxas` -> `13.4`."""
     convention: Convention = ""
     """How an object's function is called, see `kbuild.languages.launcher.objects`."""
+    loading: Loading = ""
+    """How an object is told to load its code; it does so with its first call when that is empty."""
 
     def __post_init__(self) -> None:
         for problem in self._problems():
@@ -156,6 +159,7 @@ class Image:
             "an object without a calling convention": is_object != bool(self.convention),
             f"`{self.convention}` is no calling convention": self.convention
             not in get_args(Convention),
+            f"`{self.loading}` is no way to load": self.loading not in get_args(Loading),
             "scratch memory, but no parameter for it": bool(self.scratch)
             and not any(parameter.kind == "global_scratch" for parameter in self.parameters),
         }

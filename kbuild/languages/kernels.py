@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from dataclasses import replace
 
 from kbuild.languages.cache import ImageCache, Made
 from kbuild.languages.refusals import Refusal
@@ -102,14 +103,16 @@ class Share:
 def _join(
     whole: Future[Made | Refusal], own: Made | Refusal, theirs: Future[Made | Refusal]
 ) -> None:
-    """A unit's own facts with the code that others made."""
+    """What others made, with the unit's own constants; the rest follows from the code."""
     error = theirs.exception()
     if error is not None:
         whole.set_exception(error)
         return
     made = theirs.result()
-    refused = next((one for one in (own, made) if isinstance(one, Refusal)), None)
-    if isinstance(own, Made) and isinstance(made, Made):
-        whole.set_result(Made(own.image, made.code, own.reason))
-    elif refused is not None:
-        whole.set_result(refused)
+    if isinstance(own, Refusal) or isinstance(made, Refusal):
+        whole.set_result(own if isinstance(own, Refusal) else made)
+    elif own.image is None or made.image is None:
+        whole.set_result(Made(None, b"", made.reason or own.reason))
+    else:
+        image = replace(made.image, constants=own.image.constants)
+        whole.set_result(Made(image, made.code))

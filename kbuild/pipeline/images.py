@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kbuild.licences import entry_of
@@ -55,17 +55,41 @@ def _licences(images: Images) -> Iterator[tuple[str, str]]:
 def _row(kernel: str, op: str, target: str, group: Sequence[Compiled]) -> ImageRow:
     from kbuild.build.images import ImageRow
 
+    codes = {one.code: one for one in group}  # candidates may share one
+    needs = [_needs(one) for one in codes.values()]
     return ImageRow(
         kernel,
         op,
         target,
         images=len(group),
-        size=sum(len(one.code) for one in group),
+        size=sum(map(len, codes)),
         cached=sum(1 for one in group if one.cached),
         seconds=round(sum(one.seconds for one in group if not one.cached), 3),
-        shared=max(one.image.shared for one in group),
-        registers=_most(one.image.registers for one in group),
+        shared=max(one.shared for one in needs),
+        registers=_most(one.registers for one in needs),
         spills=_most(one.image.spills for one in group),
+        local=_most(one.local for one in needs),
+    )
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What one image takes, of its kernels the most."""
+
+    registers: int | None
+    local: int | None
+    shared: int
+
+
+def _needs(one: Compiled) -> _Needs:
+    """The code says more than the compiler, unless the driver makes it."""
+    from kbuild.checks.readers.resources import resources
+
+    found = resources(one.code)
+    return _Needs(
+        _most([one.image.registers, *(kernel.registers for kernel in found)]),
+        _most(kernel.local for kernel in found),
+        one.image.shared + max((kernel.shared for kernel in found), default=0),
     )
 
 

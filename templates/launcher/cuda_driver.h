@@ -57,6 +57,8 @@ struct Driver {
   CuResult (*function)(void**, void*);
   CuResult (*set)(int, int, void*, int);
   CuResult (*launch)(const CuLaunchConfig*, void*, void**, void**);
+  CuResult (*allocate)(void**, size_t, void*);
+  CuResult (*release)(void*, void*);
   CuResult (*encode_tiled)(void*, int, uint32_t, void*, const uint64_t*, const uint64_t*,
                            const uint32_t*, const uint32_t*, int, int, int, int);
 };
@@ -85,6 +87,8 @@ KBUILD_COLD Driver find_driver() {
   find_driver(found.function, library, "cuKernelGetFunction");
   find_driver(found.set, library, "cuKernelSetAttribute");
   find_driver(found.launch, library, "cuLaunchKernelEx");
+  find_driver(found.allocate, library, "cuMemAllocAsync");
+  find_driver(found.release, library, "cuMemFreeAsync");
   find_driver(found.encode_tiled, library, "cuTensorMapEncodeTiled");
   if (found.load == nullptr || found.kernel == nullptr || found.set == nullptr ||
       found.launch == nullptr) {

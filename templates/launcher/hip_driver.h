@@ -2,6 +2,7 @@
 // The HIP runtime that Torch itself uses: no library is linked
 
 #define KBUILD_AOT_PLATFORM "ROCm"
+#define KBUILD_AOT_HIP
 #define KBUILD_AOT_TORCH_LIBRARY "libtorch_hip.so"
 
 struct Driver {
@@ -11,6 +12,8 @@ struct Driver {
   int (*use)(int);
   int (*load)(void**, const void*);
   int (*function)(void**, void*, const char*);
+  int (*allocate)(void**, size_t, void*);
+  int (*release)(void*, void*);
   int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
                 void**, void**);
   int (*launch_cooperative)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -42,6 +45,8 @@ KBUILD_COLD Driver find_driver() {
   find_driver(found.use, library, "hipSetDevice");
   find_driver(found.load, library, "hipModuleLoadData");
   find_driver(found.function, library, "hipModuleGetFunction");
+  find_driver(found.allocate, library, "hipMallocAsync");
+  find_driver(found.release, library, "hipFreeAsync");
   find_driver(found.launch, library, "hipModuleLaunchKernel");
   find_driver(found.launch_cooperative, library, "hipModuleLaunchCooperativeKernel");
   if (found.properties == nullptr || found.launch == nullptr) {

@@ -1,65 +1,10 @@
 // ---------------------------------------------------------------------------------------------
-// Objects with functions of TVM-FFI. The few functions that such an object calls back are here, so
-// that libtvm_ffi is not needed; they are hidden, and the same in every launcher of an extension.
+// Objects with functions of TVM-FFI. What else they call back, of CuTe DSL's own, is here.
 
 }  // namespace
 
-namespace kbuild {
-
-struct FfiAny {  // TVMFFIAny
-  int32_t type;
-  uint32_t zero;
-  union {
-    int64_t integer;
-    double real;
-    void* pointer;
-  };
-};
-
-struct FfiTensor {  // DLTensor
-  void* data;
-  int32_t device_type;
-  int32_t device;
-  int32_t dim;
-  uint8_t code;
-  uint8_t bits;
-  uint16_t lanes;
-  const int64_t* shape;
-  const int64_t* strides;
-  uint64_t byte_offset;
-};
-
-struct FfiThread {
-  void* stream;
-  char text[1024];
-};
-__attribute__((visibility("hidden"))) inline thread_local FfiThread ffi_thread = {};
-
-}  // namespace kbuild
-
-#define KBUILD_FFI extern "C" __attribute__((weak, visibility("hidden")))
-
 // Of the CUDA runtime, where that is linked.
 extern "C" __attribute__((weak)) const char* cudaGetErrorString(int code);
-
-KBUILD_FFI void* TVMFFIEnvGetStream(int32_t, int32_t) { return kbuild::ffi_thread.stream; }
-
-KBUILD_FFI void TVMFFIErrorSetRaisedFromCStrParts(const char*, const char** parts, int32_t count) {
-  char* text = kbuild::ffi_thread.text;
-  size_t length = 0;
-  for (int32_t i = 0; i < count && length + 1 < sizeof(kbuild::FfiThread::text); ++i) {
-    const char* part = parts[i] == nullptr ? "" : parts[i];
-    const size_t room = sizeof(kbuild::FfiThread::text) - 1 - length, wanted = std::strlen(part);
-    const size_t taken = wanted < room ? wanted : room;
-    std::memcpy(text + length, part, taken);
-    length += taken;
-  }
-  text[length] = '\0';
-}
-
-KBUILD_FFI void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message) {
-  TVMFFIErrorSetRaisedFromCStrParts(kind, &message, 1);
-}
 
 KBUILD_FFI void CuteDSLRT_TVMFFISetRaisedCudaError(void (*raise)(const char*, const char**, int32_t),
                                                    int32_t code) {
@@ -85,16 +30,6 @@ KBUILD_FFI void CuteDSLRT_TVMFFISetRaisedCudaLaunchError(
 
 namespace {
 
-struct FfiDtype {
-  uint8_t code, bits;
-};
-
-// By index into `dtypes`: what DLPack calls them.
-constexpr FfiDtype ffi_dtypes[] = {{2, 16}, {4, 16}, {2, 32}, {2, 64}, {10, 8}, {12, 8}, {6, 8},
-                                   {0, 8},  {0, 16}, {0, 32}, {0, 64}, {1, 8},  {1, 16}, {1, 32},
-                                   {1, 64}};
-static_assert(sizeof(ffi_dtypes) / sizeof(ffi_dtypes[0]) == kDtypes, "a dtype has no DLPack number");
-
 constexpr int32_t kFfiCuda = 2;
 enum FfiType : int32_t { kFfiInt = 1, kFfiBool = 2, kFfiFloat = 3, kFfiTensor = 7 };
 
@@ -107,27 +42,31 @@ class FfiArguments {
 
   void add(Int value, bool is_bool = false) {
     kbuild::FfiAny& any = next(is_bool ? kFfiBool : kFfiInt);
-    any.integer = value;
+    any.v_int64 = value;
   }
-  void add(double value) { next(kFfiFloat).real = value; }
+  void add(double value) { next(kFfiFloat).v_float64 = value; }
   void add(const Tensor& tensor, bool is_flat) {
     kbuild::FfiTensor& told = tensors_[size_];
-    const FfiDtype dtype = ffi_dtypes[tensor.dtype];
-    told = {tensor.data, kFfiCuda, device_, int32_t(is_flat ? 1 : tensor.dim), dtype.code, dtype.bits, 1,
-            is_flat ? &tensor.numel : tensor.sizes, is_flat ? &one_ : tensor.strides, 0};
-    next(kFfiTensor).pointer = &told;
+    told.data = tensor.data;
+    told.device = {decltype(told.device.device_type)(kFfiCuda), device_};
+    told.ndim = int32_t(is_flat ? 1 : tensor.dim);
+    told.dtype = {dtypes[tensor.dtype].code, dtypes[tensor.dtype].bits, 1};
+    told.shape = const_cast<Int*>(is_flat ? &tensor.numel : tensor.sizes);
+    told.strides = const_cast<Int*>(is_flat ? &one_ : tensor.strides);
+    told.byte_offset = 0;
+    next(kFfiTensor).v_ptr = &told;
   }
   const char* call(FfiFunction function, int32_t given, void* stream) {
     kbuild::FfiAny result = {};
-    kbuild::ffi_thread.stream = stream;
-    if (KBUILD_UNLIKELY(function(nullptr, args_, given, &result) != 0)) return kbuild::ffi_thread.text;
+    use_stream(stream);
+    if (KBUILD_UNLIKELY(function(nullptr, args_, given, &result) != 0)) return object_says();
     return nullptr;
   }
 
  private:
   kbuild::FfiAny& next(int32_t type) {
-    args_[size_].type = type;
-    args_[size_].zero = 0;
+    args_[size_].type_index = type;
+    args_[size_].zero_padding = 0;
     return args_[size_++];
   }
   static constexpr Int one_ = 1;

@@ -148,6 +148,19 @@ int cuCtxPopCurrent_v2(void **context) {
 }
 int fake_depth(void) { return depth; }
 
+/* Memory of the host, so that a test may read it. */
+int cuMemAllocAsync(void **data, size_t size, void *stream) {
+  if (!depth) return 201;
+  *data = size < (1ull << 40) ? malloc(size) : NULL;
+  record("allocate %zu stream=%p\n", size, stream);
+  return *data == NULL ? 2 : 0;
+}
+int cuMemFreeAsync(void *data, void *stream) {
+  free(data);
+  record("release stream=%p\n", stream);
+  return depth ? 0 : 201;
+}
+
 struct Kernel {
   char code[256];
   char entry[64];
@@ -168,6 +181,17 @@ int cuLibraryGetKernel(void **kernel, void *library, const char *name) {
   *kernel = library;
   return 0;
 }
+/* A library has one kernel here, and is it. */
+int cuLibraryGetKernelCount(unsigned *count, void *library) {
+  *count = library != NULL;
+  return 0;
+}
+int cuLibraryEnumerateKernels(void **kernels, unsigned count, void *library) {
+  for (unsigned i = 0; i < count; i++) kernels[i] = library;
+  record("kernels of %s\n", ((struct Kernel *)library)->code);
+  return 0;
+}
+void fake_event(const char *what, int device) { record("%s on %d\n", what, device); }
 int cuKernelGetFunction(void **function, void *kernel) {
   if (!depth) return 201;
   *function = kernel;

@@ -26,7 +26,7 @@ struct cudaLaunchConfig_t {
 };
 
 struct Seen {
-  int device = 0, launches = 0, prepared = 0, pdl = -1, fails = 0, cleared = 0;
+  int device = 0, launches = 0, prepared = 0, pdl = -1, fails = 0, cleared = 0, loaded = 0;
   unsigned grid = 0;
   void* stream = nullptr;
 };
@@ -41,6 +41,11 @@ static cudaError_t cudaGetDevice(int* device) { return *device = seen().device, 
 template <typename F>
 static cudaError_t cudaFuncSetAttribute(F*, int, int) {
   return ++seen().prepared, cudaSuccess;
+}
+struct cudaFuncAttributes {};
+template <typename F>
+static cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, F*) {
+  return ++seen().loaded, seen().fails;
 }
 template <typename F, typename... A>
 static cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, F* kernel, A... arguments) {
@@ -70,6 +75,6 @@ extern "C" void PROBE(int device, int fails) {
 }
 extern "C" int PROBED(int what) {
   const Seen& s = seen();
-  const int all[] = {s.launches, s.prepared, s.pdl, int(s.grid), s.cleared, s.stream == (void*)0x1234};
+  const int all[] = {s.launches, s.prepared, s.pdl, int(s.grid), s.cleared, s.stream == (void*)0x1234, s.loaded};
   return all[what];
 }

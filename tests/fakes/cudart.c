@@ -42,6 +42,13 @@ int cudaFuncSetAttribute(const void* kernel, int attribute, int value) {
   note(line);
   return fails == 2 ? 1 : 0;
 }
+int cudaFuncGetAttributes(void* attributes, const void* kernel) {
+  char line[128];
+  (void)attributes;
+  snprintf(line, sizeof line, "load device=%d kernel=%p\n", device, kernel);
+  note(line);
+  return fails == 2 ? 1 : 0;
+}
 int cudaLaunchKernelExC(const Config* config, const void* kernel, void** arguments) {
   char line[256];
   int serialization = -1;
@@ -62,6 +69,13 @@ int cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void*
   snprintf(line, sizeof line, "launch device=%d cooperative=1 grid=%u kernel=%p\n", device, grid.x, kernel);
   note(line);
   return fails == 1 ? 1 : 0;
+}
+int cudaFuncGetAttributes(void* attributes, const void* kernel) {
+  char line[64];
+  (void)attributes;
+  snprintf(line, sizeof line, "load device=%d kernel=%p\n", device, kernel);
+  note(line);
+  return 0;
 }
 static int encode(void) { return 0; }
 int cudaGetDriverEntryPointByVersion(const char* name, void** found, unsigned version, unsigned long long flags, int* status) {

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-import site
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from integration_bench import Bench, run
+from tvm_ffi_bench import fetch, interpreter
 
 from kbuild.checks.readers.elf import read_elf
 
@@ -63,27 +63,9 @@ print("no framework is needed")
 """
 
 
-def fetch(target: Path, *requirements: str) -> Path:
-    done = run(
-        (sys.executable, "-m", "pip", "install", "-q", "--target", str(target), *requirements),
-        cwd=target.parent,
-    )
-    if done.returncode:
-        pytest.skip(f"the package index has no {requirements}: {done.stderr.strip()[-200:]}")
-    return target
-
-
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with TVM-FFI, and whatever this one has."""
-    root = tmp_path_factory.mktemp("python") / "venv"
-    done = run((sys.executable, "-m", "venv", "--without-pip", str(root)), cwd=root.parent)
-    assert done.returncode == 0, done.stderr
-    (packages,) = root.glob("lib/python3.*/site-packages")
-    fetch(packages, "--no-deps", "apache-tvm-ffi>=0.1,<0.2")
-    own = [place for place in site.getsitepackages() if Path(place).is_dir()]
-    (packages / "outer.pth").write_text("\n".join(own))
-    return root / "bin" / "python"
+    return interpreter(tmp_path_factory.mktemp("python"))
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from kbuild.languages.base import LANGUAGES, Function
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.environment import Environments
 from kbuild.languages.joined import Joined, with_key
+from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp
 from kbuild.languages.spec import OpSpec, bind, read_section
 from kbuild.languages.spec.keep import with_candidates
 from kbuild.languages.spec.place import Place
@@ -59,12 +60,18 @@ class Shop:
         return self.workshop.describe(Kernel(flavour), self.folder)
 
     def compiled(self, text: str, target: str) -> tuple[Compiled, ...]:
+        return self.launched(text, target).launches[0].compiled
+
+    def launched(self, text: str, target: str) -> LaunchedOp:
+        """An op with its objects, ready for a launcher."""
         kernel = Kernel("cpu" if target == "cpu" else "cuda13")
         op, joined = self._joined(text, kernel.flavour)
         launches = (replace(joined.launch, autotune=False),)
         language = LANGUAGES.get("tilelang")
         units = language.expand(replace(op, launches=launches), [Target.parse(target)])
-        return self.workshop.compile(kernel, self.folder, [(unit, joined.bound) for unit in units])
+        wanted = [(unit, joined.bound) for unit in units]
+        made = self.workshop.compile(kernel, self.folder, wanted)
+        return LaunchedOp(op, (LaunchedLaunch(launches[0], joined.bound, made),))
 
     def joined(self, text: str) -> OpSpec:
         """The op with its key."""

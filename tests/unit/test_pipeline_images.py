@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cubin_bench import cubin
 
 from kbuild.build.budget import Budget
 from kbuild.build.report import VariantOutcome, render
@@ -16,6 +17,7 @@ from kbuild.languages.unit import Unit
 from kbuild.pipeline.images import image_rows, with_compilers
 from kbuild.plan import AotKernel, KernelFacts, Requirements, ToolchainSummary, VariantPlan
 
+BUDGET = Budget(1, 1000)
 KERNEL = AotKernel("gemm", "triton", ("triton==3.9.0",), ("k.py",), ("sm_90a",), "cuda13", {})
 
 
@@ -46,6 +48,28 @@ def test_rows_add_up(images):
     assert (first.images, first.size, first.cached, first.seconds) == (2, 150, 1, 0.5)
     assert (first.registers, first.spills, first.shared) == (64, 2, 100)
     assert (second.target, second.registers) == ("compute_80", None)
+
+
+def test_objects_are_looked_into_and_counted_once():
+    """Candidates that share an object are as many images, and one piece of code."""
+    code = cubin({"kernel_a": (168, 24, 1024), "kernel_b": (40, 0, 2048)})
+    where = Target.parse("sm_90a")
+    made = []
+    for width in (64, 128):
+        unit = Unit("cute", "gemm", "mm", 0, ("mm",), where, (("x", "float16"),))
+        image = Image(
+            "cute", where.arch, "object", "mm", (), 8192, 1, convention="tvm-ffi",
+            compiler={"nvidia-cutlass-dsl": "4.8.1"}, constants={"width": width},
+        )  # fmt: skip
+        made.append(Compiled(unit, image, code, seconds=0.5))
+    (row,) = image_rows(((KERNEL, tuple(made)),))
+    assert (row.images, row.size) == (2, len(code))
+    assert (row.registers, row.local, row.spills) == (168, 24, None)
+    assert row.shared == 8192 + 2048
+    page = render("k", [VariantOutcome("v", "built", 1.0, images=(row,))], UnitLog(), BUDGET)
+    assert '<td class="n">168</td>' in page
+    assert '<td class="n">24</td>' in page
+    assert "10.0 kB" in page
 
 
 def test_versions_of_compilers_are_told(images):

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from kbuild.languages.expression import Expression, Query
 from kbuild.languages.launcher.dtypes import dtype_checks, place_functions
+from kbuild.languages.launcher.hosts import Host
 from kbuild.languages.launcher.shapes import allocations, index_of, shape_checks
-from kbuild.languages.launcher.text import Names, literal
+from kbuild.languages.launcher.text import CXX_TYPES, Names, literal
 from kbuild.languages.spec import OpSpec
 
-_TYPES = {"float": "double", "bool": "bool"}
 
-
-def call_struct(op: OpSpec) -> str:
+def call_struct(op: OpSpec, host: Host) -> str:
     """`struct Call_NAME`."""
     lines = [
         f"// {op.schema}",
@@ -21,7 +20,7 @@ def call_struct(op: OpSpec) -> str:
         f"  static constexpr const char* op = {literal(op.name)};",
         *(f"  {line}" for line in _members(op)),
         "",
-        *(f"  {line}" for line in _constructor(op)),
+        *(f"  {line}" for line in host.constructor(op)),
         "",
         *(f"  {line}" for line in _names(op)),
         *(f"  {line}" for line in place_functions(op)),
@@ -43,23 +42,12 @@ def _members(op: OpSpec) -> Iterator[str]:
             kind = "OptionalTensor" if argument.type.is_optional else "Tensor"
             yield f"{kind} t_{argument.name};"
         else:
-            yield f"{_TYPES.get(argument.type.name, 'Int')} a_{argument.name};"
+            yield f"{CXX_TYPES.get(argument.type.name, 'Int')} a_{argument.name};"
     for name in (*op.results, *op.temporaries):
         yield f"Tensor t_{name};"
     yield "const Device* device = nullptr;"
     yield "int set = 0;          // which dtypes"
     yield "int combination = 0;  // which dtypes, and which tensors are None"
-
-
-def _constructor(op: OpSpec) -> Iterator[str]:
-    yield f"explicit Call_{op.name}(const StableIValue* stack) {{"
-    for at, argument in enumerate(op.schema.arguments):
-        if argument.type.is_tensor:
-            yield f"  take(t_{argument.name}, stack[{at}]);"
-        else:
-            kind = _TYPES.get(argument.type.name, "Int")
-            yield f"  a_{argument.name} = value_of<{kind}>(stack[{at}]);"
-    yield "}"
 
 
 def _names(op: OpSpec) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbuild.fileset import FileSet, sha256
@@ -11,19 +11,22 @@ from kbuild.generate import templates
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.expression import arithmetic_header
 from kbuild.languages.launcher.calls import call_struct
+from kbuild.languages.launcher.hosts import Host
 from kbuild.languages.launcher.images import Images
 from kbuild.languages.launcher.launches import LaunchCode
 from kbuild.languages.launcher.objects import object_files
 from kbuild.languages.launcher.rows import measured_on, rows_of
 from kbuild.languages.launcher.tables import LaunchTable
-from kbuild.languages.launcher.text import identifier, literal
+from kbuild.languages.launcher.text import identifier
+from kbuild.languages.launcher.torch_host import TorchHost
+from kbuild.languages.launcher.tvm_ffi_host import TvmFfiHost
 from kbuild.languages.launcher.values import LaunchedOp
 from kbuild.languages.launcher.variants import Variants
-from kbuild.languages.spec import OpSpec
 from kbuild.languages.tables import Table
 from kbuild.languages.target import CPU, Target
 
 FOLDER = "aot"
+HOSTS: Mapping[str, Host] = {host.name: host for host in (TorchHost(), TvmFfiHost())}
 _MOST_SLOTS = 64
 _MOST_DECIDED = 16
 
@@ -35,24 +38,30 @@ def launcher(
     *,
     module: bool,
     control: bool = False,
+    framework: str = "torch",
 ) -> FileSet:
     """`aot/<kernel>.cpp` and `aot/<kernel>.bin`; with objects, `aot/<kernel>/*.o` in its place.
 
-    The source is compiled as C++20 with Torch's headers, `TORCH_EXTENSION_NAME` and
-    `-Wa,-I<folder of the .bin>`. It holds the digest of the images, so that caches see a change.
-    The same input gives the same files.
+    The source is compiled as C++20 with the framework's headers and `-Wa,-I<folder of the .bin>`,
+    for Torch with `TORCH_EXTENSION_NAME`. It holds the digest of the images, so that caches see a
+    change. The same input gives the same files.
 
     Args:
         kernel: the name of the `[kernel.*]` section.
         ops: its ops, each with everything that was compiled for it.
         tables: what was measured on GPUs.
-        module: also define the Python module, for extensions without bindings of their own.
+        module: also define the Python module, for Torch extensions without bindings of their own.
         control: also define the op `_kbuild_choose(int launch, int candidate)`: it makes a launch
             take one candidate, or with -1 the usual one. Launches are counted over all ops.
+        framework: what calls the ops, `torch` or `tvm-ffi`.
 
     Raises:
-        ValueError: an op has no images, or they want arguments that nothing gives.
+        ValueError: an op has no images, they want arguments that nothing gives, or the framework
+            cannot offer it.
     """
+    host = HOSTS[framework]
+    for op in ops:
+        host.judge(op.spec)
     images = Images()
     parts = [_Part(op, index, at, tables) for at, (op, index) in enumerate(_launches(ops))]
     for part in parts:
@@ -68,16 +77,17 @@ def launcher(
         blob=not objects,
         on_cpu=CPU in images.archs,
         digest=sha256(blob or b"".join(one.code for one in objects)),
-        **_runtime(_driver(images.archs), objects),
+        host_words=host.words,
+        includes=host.includes,
+        registration=host.registration(module=module),
+        **_runtime(host, _driver(images.archs), objects),
         tables=images.tables(),
         measured=measured_on(tables),
         arrays=arrays,
         launches=[part.table(control=control).entry() for part in parts],
-        calls=[call_struct(op.spec) for op in ops],
+        calls=[call_struct(op.spec, host) for op in ops],
         functions=[part.code(control=control).function() for part in parts],
-        ops=[_op(op.spec) for op in ops],
-        module=module,
-        control=control,
+        host_ops=host.text(ops=[host.op(op.spec) for op in ops], module=module, control=control),
     )
     files = FileSet({f"{FOLDER}/{kernel}.cpp": source})
     if not objects:
@@ -85,7 +95,8 @@ def launcher(
     return files.merge(object_files(FOLDER, kernel, objects))
 
 
-_COMMON = ("base", "tensors", "images", "choice", "start")
+_COMMON = ("base", "view", "tensors", "images", "choice", "start")
+_OF_HOST = ("tensor", "memory")
 _OF_DRIVER = ("driver", "device", "run")
 _OF_OBJECTS = ("driver", "device")
 _ONCE = "#pragma once\n"
@@ -100,21 +111,26 @@ def _driver(targets: Sequence[Target]) -> str:
     return "hip" if any(target.arch.startswith("gfx") for target in targets) else "cuda"
 
 
-def _runtime(driver: str, objects: Sequence[Compiled]) -> dict[str, str]:
+def _runtime(host: Host, driver: str, objects: Sequence[Compiled]) -> dict[str, str]:
     """The parts that are the same in every launcher for one driver."""
     common = {name: templates.read(f"launcher/{name}.h") for name in _COMMON}
     names = _OF_OBJECTS if objects else _OF_DRIVER
     own = {name: templates.read(f"launcher/{driver}_{name}.h") for name in names}
-    headers = {
-        "arithmetic": arithmetic_header().replace(_ONCE, ""),
-        "registration": templates.read("project/registration.h").replace(_ONCE, ""),
-    }
+    hosted = {name: host.header(name) for name in _OF_HOST}
+    headers = {**common, **own, **hosted, "arithmetic": arithmetic_header().replace(_ONCE, "")}
     if not objects:
-        return {**common, **own, **headers, "object": ""}
-    kinds = sorted({one.image.convention for one in objects})
-    parts = "".join(templates.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
+        return {**headers, "object": ""}
     run = templates.read("launcher/object_run.h")
-    return {**common, **own, **headers, "object": parts, "run": run}
+    return {**headers, "object": _conventions(host, objects), "run": run}
+
+
+def _conventions(host: Host, objects: Sequence[Compiled]) -> str:
+    """What calls objects, and what they call back."""
+    kinds = sorted({one.image.convention for one in objects})
+    back = host.header("object") if "tvm-ffi" in kinds else ""
+    calls = "".join(templates.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
+    has_library = any(one.image.loading == "library" for one in objects)
+    return back + calls + (templates.read("launcher/object_library.h") if has_library else "")
 
 
 def _launches(ops: Sequence[LaunchedOp]) -> Iterator[tuple[LaunchedOp, int]]:
@@ -160,14 +176,3 @@ class _Part:
     def code(self, *, control: bool) -> LaunchCode:
         tuned = bool(rows_of(self.variants, self.index, self.tables))
         return LaunchCode(self.variants, self.name, self.at, tuned, control)
-
-
-def _op(op: OpSpec) -> dict[str, object]:
-    return {
-        "name": op.name,
-        "schema": literal(str(op.schema)),
-        "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
-        "results": op.results,
-        "tensors": op.inputs,
-        "fallback": literal(" ".join(op.toolchain)) if op.fallback == "jit" else "",
-    }

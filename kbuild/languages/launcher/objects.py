@@ -8,6 +8,14 @@ call where its convention wants them:
 - `c`: `int SYMBOL(<pointers and numbers>..., void* stream)`, 0 when it worked, else
   `const char* SYMBOL_error(void)` says what did not.
 
+An object's code is loaded before its first call, for the device that is used and for no other, so
+that a host may have GPUs that it is not for, and a captured call loads nothing:
+
+- `function`: `int SYMBOL_load(void)` does that for the current device; errors are as those of `c`.
+- `library`: CuTe DSL's runtime lets the first call ask an object's `cuda_init` for its library, and
+  then its `cuda_load_to_device` to make it ready for all devices. The launcher replaces both, which
+  are weak symbols of the joined object, and calls them by second names that end in `_own`.
+
 Every symbol of an object has `kbuild_aot_` in its name; the linker exports none of these.
 """
 
@@ -24,6 +32,8 @@ from kbuild.languages.launcher.text import array
 _C_INTEGERS = {"i64": "int64_t", "u64": "uint64_t", "i32": "int32_t", "u32": "uint32_t"} | {
     f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}_t" for sign in "iu" for bits in (8, 16)
 }
+_HIDDEN = 'extern "C" __attribute__((visibility("hidden")))'
+_TVM_FFI = "__tvm_ffi_"
 _C_FLOATS = {"fp32": ("float", "f32"), "fp64": ("double", "f64")}
 
 
@@ -37,9 +47,13 @@ def object_calls(objects: Sequence[Compiled]) -> str:
         "}  // namespace\n\n"
         + "".join(map(_declaration, images))
         + "\nnamespace {\n\n"
-        + "using ObjectCall = const char* (*)(const Value* const*, const Device&, void*);\n\n"
+        + "struct Object {\n"
+        + "  const char* (*call)(const Value* const*, const Device&, void*);\n"
+        + "  const char* (*load)(const Device&);\n};\n\n"
         + f"{calls}\n"
-        + array("ObjectCall", "objects", (f"&call_{at}" for at in range(len(images))))
+        + "".join(_loader(at, image) for at, image in enumerate(images))
+        + array("Object", "objects", (_object(at, image) for at, image in enumerate(images)))
+        + f"constexpr int kObjects = {len(images)};\n\n"
         + f'const char* const compiled_by = "{", ".join(words)}";\n'
     )
 
@@ -49,6 +63,11 @@ def object_files(folder: str, kernel: str, objects: Sequence[Compiled]) -> FileS
     files = {f"{folder}/{kernel}/{one.image.entry}.o": one.code for one in objects}
     names = "".join(f"\n    {kernel}/{one.image.entry}.o" for one in objects)
     text = f"# Written by kbuild: the objects of the launcher {kernel}.cpp.\nset(objects{names})\n"
+    replaced = [one.image for one in objects if one.image.loading == "library"]
+    if replaced:
+        own = (f"{name}_own = {name};\n" for image in replaced for name in _hooks(image))
+        files[f"{folder}/{kernel}.ld"] = "".join(own).encode()
+        text += f"set(aliases {kernel}.ld)\n"
     return FileSet({**files, f"{folder}/{kernel}.cmake": text})
 
 
@@ -78,6 +97,39 @@ def _declaration(image: Image) -> str:
     types = ", ".join((*(_c_type(one) for one in image.parameters), "void*"))
     error = f'extern "C" const char* {image.entry}_error(void);\n'
     return f'extern "C" int {image.entry}({types});\n{error}'
+
+
+def _hooks(image: Image) -> tuple[str, str]:
+    """The functions of a library of CuTe DSL's that its runtime calls."""
+    prefix = f"__cute_internal_{image.entry.removeprefix(_TVM_FFI)}"
+    return f"{prefix}_cuda_init", f"{prefix}_cuda_load_to_device"
+
+
+def _loader(at: int, image: Image) -> str:
+    """The function `load_<n>`, for objects that can be told to."""
+    if image.loading == "function":
+        return (
+            f'}}  // namespace\nextern "C" int {image.entry}_load(void);\nnamespace {{\n'
+            f"const char* load_{at}(const Device&) {{\n"
+            f"  return {image.entry}_load() == 0 ? nullptr : error_of({image.entry}_error());\n"
+            "}\n\n"
+        )
+    if image.loading != "library":
+        return ""
+    init, load = _hooks(image)
+    return (
+        f"ObjectLibrary library_{at};\n}}  // namespace\n"
+        f'extern "C" int {init}_own(void**);\nextern "C" int {load}_own(void**, int32_t);\n'
+        f"{_HIDDEN} int {init}(void** library) {{\n"
+        f"  return library_{at}.give(library, &{init}_own);\n}}\n"
+        f"{_HIDDEN} int {load}(void**, int32_t) {{ return 0; }}\nnamespace {{\n"
+        f"const char* load_{at}(const Device& device) {{\n"
+        f"  return library_{at}.load(device, &{init}_own, &{load}_own);\n}}\n\n"
+    )
+
+
+def _object(at: int, image: Image) -> str:
+    return f"{{&call_{at}, {f'&load_{at}' if image.loading else 'nullptr'}}}"
 
 
 def _tvm_ffi_call(at: int, image: Image) -> str:

@@ -117,7 +117,8 @@ def allocations(op: OpSpec) -> Iterator[str]:
         yield "  Shape shape;"
         yield from (f"  {line}" for line in _allocated(op, rule))
         dtype = dtype_of(op, name)
-        yield f"  ::allocate(op, {literal(name)}, t_{name}, shape, {dtype}, t_{device}.device);"
+        allocate = "allocate" if name in op.results else "allocate_temporary"
+        yield f"  ::{allocate}(op, {literal(name)}, t_{name}, shape, {dtype}, t_{device}.device);"
         yield "}"
 
 

@@ -10,6 +10,9 @@ from kbuild.languages.expression import Expression, Query
 from kbuild.languages.expression.nodes import INT64_MIN, Name
 from kbuild.languages.spec import OpSpec
 
+CXX_TYPES = {"float": "double", "bool": "bool"}
+"""Of a schema -> of C++; the others are `Int`."""
+
 
 def literal(text: str) -> str:
     """A C string."""

@@ -22,7 +22,7 @@ from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-no
 
 from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
 from kbuild.languages.worker.cute_functions import Function, functions  # noqa: E402
-from kbuild.languages.worker.cute_host import make_portable  # noqa: E402
+from kbuild.languages.worker.cute_host import dynamic_shared, make_portable  # noqa: E402
 from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Sources  # noqa: E402
@@ -50,13 +50,18 @@ class Compiler(ObjectCompiler):
         emit = request.get("emit", "tvm-ffi")
         with _before_compiling(lambda text: self.named(request, text)) as told:
             compiled = _compiled(arguments, emit, sources)
+        shared, loading = 0, ""
         if compiled is not None:
+            shared = dynamic_shared(compiled)
             make_portable(compiled)
             _EMIT[emit](compiled, told.symbol, Path(request["output"]))
+            loading = _loading(Path(request["output"]), told.symbol)
         return {
             "convention": emit,
             "entry": _ENTRIES[emit].format(told.symbol),
             "parameters": arguments.parameters(),
+            "shared": shared,
+            "loading": loading,
             "divisible": sorted(arguments.divisible),
             "ones": sorted(arguments.ones),
         }
@@ -77,6 +82,13 @@ def _c(compiled: Any, symbol: str, output: Path) -> None:
     output.write_bytes(b"%d\n%s%s" % (len(text), text, code.read_bytes()))
     header.unlink()
     code.unlink()
+
+
+def _loading(output: Path, symbol: str) -> str:
+    """Whether the object has the two functions that a launcher can replace; see `Image.loading`."""
+    code = output.read_bytes()
+    names = (f"__cute_internal_{symbol}_{name}" for name in ("cuda_init", "cuda_load_to_device"))
+    return "library" if all(f"\0{name}\0".encode() in code for name in names) else ""
 
 
 _EMIT = {"tvm-ffi": _tvm_ffi, "c": _c}

@@ -1,4 +1,4 @@
-"""The host's part of an object: for every CPU of the machine's kind, not for the one that compiles.
+"""The host's part of an object: the memory that it asks for, and the CPUs that it runs on.
 
 CuTe DSL writes host code for the CPU that it runs on, AVX-512 where there is such. An extension is
 run elsewhere, so each function says itself what it may use: what C++ compilers assume, too.
@@ -18,7 +18,9 @@ _BASE = {
 }
 """Machine -> LLVM's names of its oldest CPU and of what that can do."""
 _KEY = "passthrough"
-_FUNCTION = "llvm.func"
+_FUNCTION, _FIELD = "llvm.func", "llvm.getelementptr"
+_LAUNCH_CONFIG = "!llvm.struct<(array<3 x i32>, array<3 x i32>, i64, ptr, ptr, i32)>"
+_DYNAMIC_SHARED = [0, 2]
 
 
 def make_portable(compiled: Any) -> None:
@@ -39,3 +41,31 @@ def _fix(function: Any, cpu: str, features: str) -> None:
     pairs = (("target-cpu", cpu), ("tune-cpu", cpu), ("target-features", features))
     new = [ir.Attribute.parse(json.dumps(pair)) for pair in pairs]
     known[_KEY] = ir.ArrayAttr.get([*own, *new])
+
+
+def dynamic_shared(compiled: Any) -> int:
+    """Bytes of shared memory that its launches ask for: the largest number that is written there.
+
+    What a call computes is not known; a cubin says nothing of this memory.
+    """
+    module = compiled.ir_module
+    found = [0]
+    with module.context:
+        for function in module.body.operations:
+            for region in function.operation.regions:
+                for block in region.blocks:
+                    found += filter(None, map(_asked_for, block.operations))
+    return max(found)
+
+
+def _asked_for(operation: Any) -> int:
+    """What a store puts into `dynamicSmemBytes` of a `cudaLaunchConfig_t`."""
+    if operation.operation.name != "llvm.store":
+        return 0
+    value, place = (one.owner for one in operation.operands)
+    if getattr(place, "name", "") != _FIELD or getattr(value, "name", "") != "llvm.mlir.constant":
+        return 0
+    struct, indices = str(place.attributes["elem_type"]), place.attributes["rawConstantIndices"]
+    if struct != _LAUNCH_CONFIG or list(indices) != _DYNAMIC_SHARED:
+        return 0
+    return int(ir.IntegerAttr(value.attributes["value"]).value)

@@ -34,7 +34,7 @@ import tilelang  # type: ignore[import-not-found]  # noqa: E402
 from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Sources  # noqa: E402
-from kbuild.languages.worker.tilelang_emit import emitted  # noqa: E402
+from kbuild.languages.worker.tilelang_emit import CPU, emitted  # noqa: E402
 from kbuild.languages.worker.tilelang_functions import Function, functions  # noqa: E402
 from kbuild.languages.worker.tilelang_object import compiled  # noqa: E402
 from kbuild.languages.worker.tilelang_parameters import Parameters  # noqa: E402
@@ -80,6 +80,7 @@ class Compiler(ObjectCompiler):
             compiled(source, made, request, Path(request["output"]))
         return {
             "convention": "c",
+            "loading": "" if request["arch"] == CPU else "function",
             "entry": symbol,
             "parameters": parameters.image(),
             "shared": made.shared,

@@ -100,7 +100,7 @@ def completed(text: str, symbol: str, kernels: Sequence[Kernel], entry: Entry) -
         text = re.sub(r"(?<=\n)int32_t call\(", f"int32_t {symbol}_call(", text)
     for kernel in kernels:
         text = re.sub(rf"\b{re.escape(kernel.name)}\b", f"{symbol}_{kernel.name}", text)
-    return _renames(symbol) + text + _entry(symbol, entry)
+    return _renames(symbol) + text + _entry(symbol, entry, kernels)
 
 
 def _replaced(text: str, old: str, new: str) -> str:
@@ -164,6 +164,15 @@ _HEAD = """\
       return -1;                                                               \\
     }                                                                          \\
   } while (0)
+#define KBUILD_LOADED(attributes)                                              \\
+  do {                                                                         \\
+    const hipError_t result = (attributes);                                    \\
+    if (result != hipSuccess) {                                                \\
+      (void)hipGetLastError();                                                 \\
+      snprintf(error_buf, ERROR_BUF_SIZE, "%s", hipGetErrorString(result));    \\
+      return -1;                                                               \\
+    }                                                                          \\
+  } while (0)
 static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 0 || grid.z == 0; }
 #elif defined(__CUDACC__)
 #define KBUILD_LAUNCHED(launch)                                            \\
@@ -176,22 +185,32 @@ static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 
       return -1;                                                           \\
     }                                                                      \\
   } while (0)
+#define KBUILD_LOADED(attributes)                                          \\
+  do {                                                                     \\
+    const cudaError_t result = (attributes);                               \\
+    if (result != cudaSuccess) {                                           \\
+      (void)cudaGetLastError();                                            \\
+      snprintf(error_buf, ERROR_BUF_SIZE, "%s", cudaGetErrorString(result)); \\
+      return -1;                                                           \\
+    }                                                                      \\
+  } while (0)
 static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 0 || grid.z == 0; }
 #endif
 """
 
 
-def _entry(symbol: str, entry: Entry) -> str:
+def _entry(symbol: str, entry: Entry, kernels: Sequence[Kernel]) -> str:
     given = [f"{kind} a{at}" for at, kind in enumerate(entry.parameters)]
     lines = [
         "\n#include <atomic>\n#include <cstdint>\n#include <cstdio>\n",
         f'extern "C" const char* {symbol}_error(void) {{ return {symbol}_last(); }}\n',
+        _ready(symbol, kernels, entry.runtime) if entry.runtime else "",
         f'extern "C" int {symbol}({", ".join((*given, "void* stream"))}) {{\n  error_buf[0] = 0;\n',
         *map(_check, entry.checks),
     ]
     arguments = list(entry.arguments)
     if entry.runtime:
-        lines.append(_ready(symbol, entry.runtime))
+        lines.append(f"  if ({symbol}_ready() != 0) return -1;\n")
         arguments.append(f"static_cast<{entry.runtime}Stream_t>(stream)")
     else:
         lines.append(f"  (void)stream;\n  if ({symbol}_init() != 0) return -1;\n")
@@ -207,9 +226,17 @@ def _check(check: Check) -> str:
     )
 
 
-def _ready(symbol: str, runtime: str) -> str:
-    """Once for each device; twice at the same time does no harm."""
+def _ready(symbol: str, kernels: Sequence[Kernel], runtime: str) -> str:
+    """Once for each device; twice at the same time does no harm.
+
+    `<symbol>_load` does the same, and has the driver load the kernels into the current device.
+    """
+    of, cast = f"{runtime}FuncGetAttributes", "(const void*)" if runtime == "hip" else ""
+    loaded = "".join(
+        f"  KBUILD_LOADED({of}(&attributes, {cast}{symbol}_{kernel.name}));\n" for kernel in kernels
+    )
     return (
+        f"static int {symbol}_ready() {{\n"
         f"  static std::atomic<bool> ready[{_DEVICES}];\n"
         "  int device = 0;\n"
         f"  TILELANG_CHECK({runtime}GetDevice(&device));\n"
@@ -219,5 +246,8 @@ def _ready(symbol: str, runtime: str) -> str:
         f"      (void){runtime}GetLastError(); /* or Torch finds it at the next kernel */\n"
         "      return -1;\n    }\n"
         "    if (counts) ready[device].store(true, std::memory_order_release);\n"
-        "  }\n"
+        "  }\n  return 0;\n}\n"
+        f'extern "C" int {symbol}_load(void) {{\n  error_buf[0] = 0;\n'
+        f"  if ({symbol}_ready() != 0) return -1;\n"
+        f"  {runtime}FuncAttributes attributes;\n  (void)attributes;\n{loaded}  return 0;\n}}\n"
     )

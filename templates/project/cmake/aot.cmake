@@ -18,22 +18,28 @@ function(kbuild_aot component)
                COMPILE_OPTIONS "-frandom-seed=aot/${component}.cpp")
 endfunction()
 
-# The objects that a launcher calls, and what these need: `<component>.cmake` sets `objects`,
-# `<component>.libraries.cmake` sets `archives`, `cudart` and `amdhip64`. They become one object, in which each
+# The objects that a launcher calls, and what these need: `<component>.cmake` sets `objects` and
+# `aliases`, second names of functions that the launcher replaces; `<component>.libraries.cmake` sets
+# `archives`, `cudart` and `amdhip64`. They become one object, in which each
 # kernel has its own copy of its archives: kernels of two releases do not share one.
 function(kbuild_aot_objects component)
   set(folder "${KBUILD_GENERATED_DIR}/aot")
   if(NOT EXISTS "${folder}/${component}.cmake")
     return()
   endif()
+  set(aliases "")
   include("${folder}/${component}.cmake")
   include("${folder}/${component}.libraries.cmake" OPTIONAL)
   list(TRANSFORM objects PREPEND "${folder}/")
+  list(TRANSFORM aliases PREPEND "${folder}/")
   set(joined "${CMAKE_CURRENT_BINARY_DIR}/aot-${component}.o")
   add_custom_command(OUTPUT "${joined}"
-    COMMAND "${CMAKE_LINKER}" -r --force-group-allocation -o "${joined}.all" ${objects} ${archives}
-    COMMAND "${CMAKE_OBJCOPY}" --wildcard "--keep-global-symbol=*kbuild_aot_*" "${joined}.all" "${joined}"
-    DEPENDS ${objects} ${archives} COMMENT "Joining aot/${component}" VERBATIM)
+    COMMAND "${CMAKE_LINKER}" -r --force-group-allocation -o "${joined}.all"
+            ${objects} ${archives} ${aliases}
+    COMMAND "${CMAKE_OBJCOPY}" --wildcard "--keep-global-symbol=*kbuild_aot_*"
+            "--weaken-symbol=*kbuild_aot_*_cuda_init" "--weaken-symbol=*kbuild_aot_*_cuda_load_to_device"
+            "${joined}.all" "${joined}"
+    DEPENDS ${objects} ${archives} ${aliases} COMMENT "Joining aot/${component}" VERBATIM)
   add_custom_target(kbuild-aot-${component} DEPENDS "${joined}")
   set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_OBJECTS "${joined}")
   if(cudart)

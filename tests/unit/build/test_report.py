@@ -122,6 +122,18 @@ def test_lanes_hold_one_unit_at_a_time(log: UnitLog) -> None:
     assert all(0 <= bar.left <= bar.left + bar.width <= 100.001 for bar in layout.bars)
 
 
+def test_images_have_bars_and_are_no_objects(log: UnitLog) -> None:
+    image = unit("gemm sm_90a width=64", 101, 103, language="cute", image=True, peak=300)
+    found = unit("gemm sm_80 width=64", 102, 102, language="cute", image=True, cache="hit")
+    both = UnitLog(tuple(sorted((*log.units, image, found), key=lambda one: one.start)))
+    assert both.summary == log.summary
+    assert both.hits == log.hits
+    page = Page(render("k", [VariantOutcome(CPU, "built", 7.0)], both, Budget(4, 20480)))
+    titles = [attrs.get("title") or "" for tag, attrs in page.tags if tag == "div"]
+    assert sum(title.startswith("gemm sm_") for title in titles) == 2
+    assert "1 of 5" in page.text
+
+
 def test_a_run_without_units_has_a_page_too() -> None:
     assert timeline(()).lanes == 0
     assert "Timeline" in render("relu", (), UnitLog(), Budget(1, 100))

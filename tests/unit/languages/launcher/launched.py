@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from functions import use_stream
 from sections import read
 
 from kbuild.fileset import FileSet
@@ -170,6 +171,12 @@ class Driver:
     def launches(self) -> list[Record]:
         return [Record(line) for line in self.said() if line.startswith("launch ")]
 
+    def use_stream(self, device: int, stream: int) -> None:
+        """Torch's current one, and TVM-FFI's in this thread."""
+        self.torch.fake_use_stream(device, stream)
+        if "tvm_ffi" in sys.modules:
+            use_stream(device, stream)
+
     def device(self, index: int, name: str, major: int, minor: int, shared: int) -> None:
         self.library.fake_set(index, name.encode(), major, minor, shared)
 
@@ -209,7 +216,7 @@ def only_line(driver: Driver) -> str:
 
 
 def files_of(
-    kernel: str, ops: Sequence[LaunchedOp], tables: Sequence[Table] = (), **more: bool
+    kernel: str, ops: Sequence[LaunchedOp], tables: Sequence[Table] = (), **more: Any
 ) -> FileSet:
     return launcher(kernel, ops, tables, **{"module": False, **more})
 

@@ -11,27 +11,9 @@ import sys
 import pytest
 from launched import Kernel, extension, files_of, launched, ops_of
 from rich import KERNELS, TABLES, rich
+from small import KERNEL, SECTION, small
 
 from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp
-
-SECTION = """
-[kernel.{name}]
-language = "triton"
-toolchain = "triton==3.9.0"
-src = ["k.py"]
-[[kernel.{name}.op]]
-schema = "{name}(Tensor x) -> Tensor"
-shapes = {{ x = ["N"], out = "x" }}
-dtypes = ["float16"]
-configs = [{{ BLOCK = 64 }}, {{ BLOCK = 128 }}]
-grid = ["cdiv(N, BLOCK)"]
-"""
-KERNEL = Kernel(("x", "out", "N", "BLOCK!"))
-
-
-def small(name="k", targets=("sm_90a",), kernel=KERNEL):
-    (op,) = ops_of(SECTION.format(name=name))
-    return launched(op, {name: kernel}, targets)
 
 
 def test_the_same_each_time():

@@ -178,8 +178,8 @@ class TestLaunches:
         assert driver.launches() == []
 
     def test_the_current_stream_of_the_device(self, ops, driver):
-        driver.torch.fake_use_stream(0, 0xABC0)
-        driver.torch.fake_use_stream(1, 0xDEF0)
+        driver.use_stream(0, 0xABC0)
+        driver.use_stream(1, 0xDEF0)
         x = half(8)
         ops.add(x, x)
         on(driver, 1, x)

@@ -3,127 +3,27 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import tomli
-from launched import FAKES, Driver, extension
+from functions import Functions, library
+from launched import Driver, extension
+from linked_objects import STREAM, linked_ops
 
-from kbuild.languages.base import LANGUAGES, Linked
-from kbuild.languages.compiled import Compiled
-from kbuild.languages.expand import expand
-from kbuild.languages.image import Image, Parameter
-from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher, linked_file
-from kbuild.languages.spec import Bound, KernelParameter, OpSpec, bind, read_section
-from kbuild.languages.spec.place import Place
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
+from kbuild.fileset import FileSet
+from kbuild.languages.base import Linked
+from kbuild.languages.launcher import launcher, linked_file
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
-STREAM = 0x1234
-FUNCTIONS = {
-    "scale": ("x", "out", "factor", "number", "flag"),
-    "rows": ("x", "out", "pair"),
-    "maybe": ("x", "extra", "out"),
-    "fails": ("x", "out"),
-    "fails_in_cuda": ("x", "out"),
-    "scale_c": ("x", "out", "n", "big", "factor", "wide", "flag"),
-}
-TYPES = {"tensor": "*fp32", "flat": "*fp32", "float": "fp64", "bool": "u1"}
-
-
-def sections() -> dict[str, tuple[OpSpec, ...]]:
-    text = Path(__file__).with_name("objects.toml").read_text("utf-8")
-    found = {}
-    for name, section in tomli.loads(text)["kernel"].items():
-        reading = read_section(name, section)
-        assert [i for i in reading.issues if i.severity == "error"] == [], reading.issues
-        found[name] = reading.ops
-    return found
-
-
-def leaves(arguments: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    for one in arguments:
-        yield from one.get("items", [one])
-
-
-def cute_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
-    """As the worker of CuTe DSL says it."""
-    request = LANGUAGES.get("cute").request(unit, bound)
-    given = [one for one in leaves(request["arguments"]) if one["kind"] not in {"none", "one"}]
-    kinds = {"float": "float", "tensor": "tensor", "flat": "flat"}
-    parameters = tuple(
-        Parameter(
-            kinds.get(one["kind"], "int"),
-            TYPES.get(one["kind"], f"i{one.get('bits')}"),
-            one["name"],
-        )
-        for one in given
-    )
-    tensors = {one.name for one in parameters if one.kind in ("tensor", "flat")}
-    assumed = (tensors | set(unit.divisible)) if unit.aligned else set()
-    image = Image(
-        "cute", unit.target.arch, "object", request["symbol"], parameters, 0, 1,
-        divisible=frozenset(assumed), ones=frozenset(unit.ones), convention="tvm-ffi",
-        compiler={"nvidia-cutlass-dsl": "4.8.1"},
-    )  # fmt: skip
-    dim = 2 if unit.op == "rows" else 1
-    fail = {"fails": 1, "fails_in_cuda": 2}.get(unit.op, 0)
-    mark = 1000 * unit.aligned + 5000 * bool(unit.absent)
-    return image, {"DIM": dim, "FAIL": fail, "MARK": mark, "STREAM": STREAM}
-
-
-def c_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
-    entry = f"kbuild_aot_{unit.kernel}_{'fast' if unit.aligned else 'plain'}_{unit.target.arch}"
-    types = {"x": "*fp32", "out": "*fp32", "n": "i32", "big": "i64", "factor": "fp32",
-             "wide": "fp64", "flag": "u1"}  # fmt: skip
-    kinds = {"*": "pointer", "f": "float"}
-    parameters = tuple(Parameter(kinds.get(t[0], "int"), t, name) for name, t in types.items())
-    assert tuple(types) == tuple(name for name, _ in bound.arguments)
-    image = Image(
-        "tilelang", unit.target.arch, "object", entry, parameters, 0, 1,
-        divisible=frozenset({"x", "out"} if unit.aligned else ()), convention="c",
-        compiler={"tilelang": "0.1.15"},
-    )  # fmt: skip
-    return image, {"MARK": 2000 * unit.aligned, "ERROR_SYMBOL": f"{entry}_error"}
-
-
-def compiled(unit: Unit, bound: Bound, folder: Path) -> Compiled:
-    make = {"cute": cute_image, "tilelang": c_image}[unit.language]
-    image, macros = make(unit, bound)
-    source = {"tvm-ffi": "tvm_ffi_object.c", "c": "c_object.c"}[image.convention]
-    target = folder / f"{image.entry}.o"
-    defined = [f"-D{name}={value}" for name, value in macros.items()]
-    command = (
-        *("gcc", "-c", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", str(FAKES / source)),
-        *("-o", str(target), f"-DSYMBOL={image.entry}", *defined),
-    )
-    subprocess.run(command, check=True)  # noqa: TID251
-    # Two objects with a name in common, as two kernels of one process are linked.
-    rename = f"kbuild_aot_helper={image.entry}_helper"
-    subprocess.run(("objcopy", "--redefine-sym", rename, str(target)), check=True)  # noqa: TID251
-    return Compiled(unit, image, target.read_bytes())
-
-
-def launched(op: OpSpec, folder: Path) -> LaunchedOp:
-    parameters = [KernelParameter(name) for name in FUNCTIONS[op.name]]
-    issues: list[Any] = []
-    (launch,) = op.launches
-    bound = bind(op, launch, {op.name: parameters}, Place(launch.path, issues))
-    assert bound is not None, issues
-    units = expand(op, [Target.parse("sm_80"), Target.parse("sm_90a")])
-    own = tuple(compiled(unit, bound, folder) for unit in units)
-    return LaunchedOp(op, (LaunchedLaunch(launch, bound, own),))
 
 
 @pytest.fixture(scope="module")
 def linked(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Any:
     torch = pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("objects")
-    made = {name: tuple(launched(op, folder) for op in ops) for name, ops in sections().items()}
+    made = linked_ops(folder)
     files = launcher("cute", made["cute"], module=True).merge(
         launcher("plain", made["plain"], module=False)
     )
@@ -136,11 +36,22 @@ def linked(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return SimpleNamespace(ops=torch.ops._objects_tests, path=path, files=files, made=made)
 
 
+@pytest.fixture(scope="module")
+def functions(linked: Any, tmp_path_factory: pytest.TempPathFactory) -> Functions:
+    """The same objects behind functions of TVM-FFI."""
+    files = FileSet({})
+    for name, ops in linked.made.items():
+        files = files.merge(launcher(name, ops, module=False, framework="tvm-ffi"))
+    path = library(files, tmp_path_factory.mktemp("objects-tvm-ffi"), "objects")
+    return Functions(path, [op.spec for ops in linked.made.values() for op in ops])
+
+
 @pytest.fixture
-def ops(linked: Any, driver: Driver) -> Iterator[Any]:
-    driver.torch.fake_use_stream(0, STREAM)
-    yield linked.ops
-    driver.torch.fake_use_stream(0, 0)
+def ops(host: str, linked: Any, driver: Driver, request: pytest.FixtureRequest) -> Iterator[Any]:
+    found = linked.ops if host == "torch" else request.getfixturevalue("functions")
+    driver.use_stream(0, STREAM)
+    yield found
+    driver.use_stream(0, 0)
     driver.library.fake_forget()
 
 
@@ -207,7 +118,7 @@ def test_failures_are_told(ops):
 
 
 def test_the_stream_is_torchs(ops, driver):
-    driver.torch.fake_use_stream(0, 0x99)
+    driver.use_stream(0, 0x99)
     with pytest.raises(RuntimeError, match="it is on another stream"):
         ops.scale(torch_().ones(4))
 
@@ -227,6 +138,52 @@ def test_functions_of_c(ops):
         ops.scale_c(x, -1, 0, 1.0, 0.0, False)
 
 
+class TestLoading:
+    """For the device of a call, and for no other."""
+
+    def events(self, driver, device):
+        said = driver.said()
+        assert not [line for line in said if " on " in line and not line.endswith(f" on {device}")]
+        return [line for line in said if line.endswith(f" on {device}")]
+
+    @pytest.mark.parametrize(("op", "event"), [("scale", "ready"), ("scale_c", "load of c")])
+    def test_with_the_first_call_for_each_device(self, ops, driver, op, event):
+        more = (8, 0, 1.0, 0.0, False) if op == "scale_c" else ()
+        for device in (9, 17):
+            driver.use_stream(device, STREAM)
+            x = torch_().ones(8)
+            driver.place(x, device)
+            driver.said()
+            getattr(ops, op)(x, *more)
+            assert self.events(driver, device) == [f"{event} on {device}"]
+            getattr(ops, op)(x, *more)
+            assert self.events(driver, device) == []
+
+    def test_preloading(self, host, ops, driver):
+        """Everything that calls on the device may need, before a graph is captured."""
+        driver.said()
+        ops._kbuild_preload()
+        events = self.events(driver, 0)
+        assert set(events) <= {"ready on 0", "load of c on 0"}
+        ops._kbuild_preload()
+        ops.scale(torch_().ones(8))
+        ops.maybe(torch_().ones(7), torch_().ones(7))
+        ops.scale_c(torch_().ones(8), 8, 0, 1.0, 0.0, False)
+        assert self.events(driver, 0) == []
+
+    def test_a_device_that_the_code_does_not_fit(self, ops, driver):
+        """It fails there, and nowhere else."""
+        x = torch_().ones(8)
+        driver.place(x, 8)
+        words = "cannot load the code for sm_90a on device 8 \\(sm_90\\): "
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=words + "the CUDA runtime fails .error 209."):
+                ops.scale(x)
+            with pytest.raises(RuntimeError, match=words + "it does not fit"):
+                ops.scale_c(x, 8, 0, 1.0, 0.0, False)
+        ops.scale(torch_().ones(8))
+
+
 def test_nothing_of_the_objects_is_exported(linked):
     done = subprocess.run(  # noqa: TID251
         ("nm", "-D", "--defined-only", str(linked.path)), capture_output=True, text=True, check=True
@@ -242,6 +199,11 @@ def test_files(linked):
     listed = [
         line.strip(" )") for line in text.splitlines() if line.strip().endswith((".o", ".o)"))
     ]
+    assert "set(aliases cute.ld)" in text
+    aliases = dict(linked.files.items())["aot/cute.ld"].decode().splitlines()
+    assert len(aliases) == 2 * len(listed)
+    assert all(line.endswith(";") and "_own = __cute_internal_" in line for line in aliases)
+    assert "aot/plain.ld" not in paths
     assert sorted(f"aot/{one}" for one in listed) == sorted(
         path for path in paths if path.startswith("aot/cute/")
     )

@@ -12,6 +12,11 @@ torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
 
 
+@pytest.fixture
+def host():
+    return "torch"
+
+
 @pytest.fixture(scope="module")
 def faked(loaded):
     """The ops with their fake kernels."""

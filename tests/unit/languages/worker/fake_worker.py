@@ -50,7 +50,7 @@ class Compiler:
             "tensor_maps": [],
             "divisible": [],
             "ones": [],
-            "constants": {},
+            "constants": {"number": options.get("number")} if options.get("kernel") else {},
             "types": {"x": "*fp16"},
         }
 

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import pytest
-from workshop_bench import Shop, shop, unit
+from workshop_bench import BOUND, Kernel, Shop, shop, unit
 
+from kbuild.build.units import read_log
 from kbuild.errors import BuildError
 from kbuild.languages.worker.linking import ObjectCompiler
 
@@ -30,10 +31,20 @@ def test_one_compilation_for_each_kernel(bench: Shop):
     assert sorted(bench.numbers()) == ["0", "1", "2", "3", "4", "9"]
 
 
-def test_facts_are_the_units_own(bench: Shop):
-    one, other = bench.compile(unit(1, **SAME, shared=64), unit(2, **SAME, shared=128))
-    assert (one.image.shared, other.image.shared) == (64, 128)
+def test_constants_are_the_units_own(bench: Shop):
+    """What the code needs is known to whom it was compiled for."""
+    one, other = bench.compile(unit(1, **SAME, shared=64), unit(2, **SAME))
+    assert (one.image.constants, other.image.constants) == ({"number": 1}, {"number": 2})
+    assert one.image.shared == other.image.shared
     assert one.code == other.code
+
+
+def test_what_is_too_large_is_so_for_all(bench: Shop):
+    notes: list[str] = []
+    large = {**SAME, "shared": 1 << 20}
+    made = bench.compile(unit(1, **large), unit(2, **large), unit(3), note=notes.append)
+    assert [one.unit for one in made] == [unit(3)]
+    assert len(notes) == 2
 
 
 def test_nobody_waits_at_a_worker(bench: Shop):
@@ -82,6 +93,25 @@ def test_several_variants_at_once(bench: Shop):
     with ThreadPoolExecutor(3) as threads:
         assert list(threads.map(variant, (10, 20, 30))) == [{b"code" * 8}] * 3
     assert len(bench.made()) == 1
+
+
+def test_the_log_of_the_run_has_them(tmp_path):
+    with shop(tmp_path) as bench:
+        wanted = [(unit(n, **SAME, seconds=0.3), BOUND) for n in (1, 2)]
+        bench.workshop.outcomes(Kernel(), bench.root, wanted, variant="v")
+        first, second = sorted(read_log(bench.run.log).units, key=lambda one: one.cache)
+        assert (first.cache, second.cache) == ("hit", "miss")
+        assert {one.variant for one in (first, second)} == {"v"}
+        assert all(one.image and one.language == "fake" and one.peak > 0 for one in (first, second))
+        assert second.seconds >= 0.3
+        assert second.unit.startswith("k sm_90a float16 number=")
+        with pytest.raises(BuildError):
+            bench.compile(unit(3, do="refuse"))
+        assert [one.status for one in read_log(bench.run.log).units].count(1) == 1
+    with shop(tmp_path) as bench:
+        bench.compile(unit(1, **SAME, seconds=0.3))
+        (again,) = read_log(bench.run.log).units
+        assert (again.cache, again.status, again.peak) == ("hit", 0, 0)
 
 
 class _Compiler(ObjectCompiler):

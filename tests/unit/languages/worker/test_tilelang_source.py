@@ -62,7 +62,7 @@ ENTRY = Entry(
     ("static_cast<float*>(a0)", "a1"),
     (Check("a2", "4", "x.shape[1]"),),
 )
-LAUNCHES, PREPARED, PDL, GRID, CLEARED, ON_STREAM = range(6)
+LAUNCHES, PREPARED, PDL, GRID, CLEARED, ON_STREAM, LOADED = range(7)
 
 
 def emitted() -> str:
@@ -147,6 +147,23 @@ def test_each_device_is_prepared_once(library):
         three.probe(device, 0)
         assert three.call()[0] == 0
     assert three.probed(PREPARED) == 3
+
+
+def test_loading_ahead(library):
+    """It is prepared as with a call, and the driver is asked for each kernel's code."""
+    two = Made(library, "two")
+    two.probe(6, 0)
+    before = two.probed(PREPARED), two.probed(LAUNCHES), two.probed(LOADED)
+    assert library.two_load() == 0
+    two.call()
+    after = two.probed(PREPARED), two.probed(LAUNCHES), two.probed(LOADED)
+    assert after == (before[0] + 1, before[1] + 1, before[2] + 1)
+    two.probe(6, 209)
+    try:
+        assert library.two_load() == -1
+        assert two.error() == b"what CUDA says"
+    finally:
+        two.probe(0, 0)
 
 
 def test_an_empty_grid_is_no_launch(library):

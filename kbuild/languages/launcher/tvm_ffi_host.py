@@ -1,0 +1,79 @@
+"""TVM-FFI calls a launcher through functions of C, one for each op.
+
+Such a function takes all arguments of the op's schema in their order, keyword-only ones as well,
+and returns new results; or it takes the results behind the arguments, made by the caller, and
+returns None.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from kbuild.languages.launcher.hosts import Host
+from kbuild.languages.launcher.text import literal
+from kbuild.languages.schema import Type
+from kbuild.languages.spec import OpSpec
+
+_TENSOR = {"type": "ffi.Tensor"}
+_VIEW = {"type": "DLTensor*"}
+
+
+class TvmFfiHost(Host):
+    """Functions that `tvm_ffi.load_module` finds."""
+
+    name = "tvm-ffi"
+    words = "TVM-FFI"
+    stem = "tvm_ffi"
+    includes = ("tvm/ffi/c_api.h", "tvm/ffi/extra/c_env_api.h")
+
+    def judge(self, op: OpSpec) -> None:
+        """There is no DSL to fall back on where Torch is not needed."""
+        if op.fallback == "jit":
+            raise ValueError(f'`{op.name}` has `fallback = "jit"`, which TVM-FFI cannot run')
+
+    def constructor(self, op: OpSpec) -> Iterator[str]:
+        """From arguments, and results when these are given."""
+        arguments = op.schema.arguments
+        count, results = len(arguments), len(op.results)
+        allowed = f"count != {count}" + (f" && count != {count + results}" if results else "")
+        signature = f"op, {literal(str(op.schema))}, {count}, {results}, count"
+        yield f"Call_{op.name}(const TVMFFIAny* args, int32_t count) {{"
+        yield f"  if (KBUILD_UNLIKELY({allowed})) wrong_count({signature});"
+        for at, argument in enumerate(arguments):
+            kind = "t" if argument.type.is_tensor else "a"
+            yield f"  take(op, {literal(argument.name)}, {kind}_{argument.name}, args[{at}]);"
+        if results:
+            yield f"  if (count == {count}) return;"
+        for at, name in enumerate(op.results):
+            yield f"  take(op, {literal(name)}, t_{name}, args[{count + at}]);"
+        yield "}"
+
+    def op(self, op: OpSpec) -> Mapping[str, object]:
+        """Its launches, its results, and a description of both."""
+        return {
+            "name": op.name,
+            "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
+            "results": op.results,
+            "many": len(op.results) > 1,
+            "metadata": literal(json.dumps({"type_schema": json.dumps(_signature(op))})),
+        }
+
+
+def _signature(op: OpSpec) -> Mapping[str, object]:
+    """As the macro `TVM_FFI_DLL_EXPORT_TYPED_FUNC` describes a function with metadata."""
+    returned: Mapping[str, object] = {"type": "None"}
+    if op.results:
+        many = len(op.results) > 1
+        returned = {"type": "ffi.Array", "args": [_TENSOR]} if many else _TENSOR
+    parameters = [_kind(argument.type) for argument in op.schema.arguments]
+    return {
+        "type": "ffi.Function",
+        "named_args": {"return": [returned], "params": parameters},
+    }
+
+
+def _kind(kind: Type) -> Mapping[str, object]:
+    if not kind.is_tensor:
+        return {"type": {"float": "float", "bool": "bool"}.get(kind.name, "int")}
+    return {"type": "Optional", "args": [_VIEW]} if kind.is_optional else _VIEW
