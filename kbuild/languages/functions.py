@@ -1,6 +1,6 @@
 """`_aot.py` of extensions for TVM-FFI: a Python function for each op, and its operator in Torch.
 
-What the functions share is in `templates/project/tvm_ffi/aot*.py.j2`, which becomes part of `_ops.py`.
+What they share is in `templates/project/tvm_ffi/aot*.py.j2`, which becomes part of `_ops.py`.
 """
 
 from __future__ import annotations
