@@ -17,16 +17,15 @@ _HEAD = '''\
 
 import math as _math
 
-from ._ops import _check, _compiling, _empty, _of_torch, _on_meta, _operators, _optional
-from ._ops import _recording, _schemas, _see, _several, _tensors, _transforming
-from ._ops import has_torch as _has_torch
+from ._ops import _check, _compiling, _empty, _has_operators, _of_torch, _on_meta, _operators
+from ._ops import _optional, _recording, _schemas, _see, _several, _tensors, _transforming
 from ._ops import module as _module
 from ._ops import ops as _ops
 
 _type = type
 '''
 _TAIL = """\
-if _has_torch:
+if _has_operators:
     from . import _aot_torch  # noqa: F401 - the functions as operators
 """
 _TORCH_HEAD = '''\
