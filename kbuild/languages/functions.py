@@ -132,7 +132,8 @@ def _without_data(op: OpSpec) -> list[str]:
 
 
 def _are_missing(op: OpSpec) -> str:
-    return " or ".join(f"{name} is None" for name in op.results)
+    """Some of them alone are refused by the launcher, which then finds None for the others."""
+    return " and ".join(f"{name} is None" for name in op.results)
 
 
 def _condition(op: OpSpec) -> list[str]:
