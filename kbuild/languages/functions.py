@@ -1,6 +1,6 @@
 """`_aot.py` of extensions for TVM-FFI: a Python function for each op, and its operator in Torch.
 
-What the functions share is in `templates/project/tvm_ffi/aot.py.j2`, which is part of `_ops.py`.
+What they share is in `templates/project/tvm_ffi/aot*.py.j2`, which becomes part of `_ops.py`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ _HEAD = '''\
 
 import math as _math
 
-from ._ops import _check, _compiling, _empty, _of_torch, _on_meta, _operators, _optional
-from ._ops import _recording, _schemas, _see, _several, _tensors, _transforming
-from ._ops import has_torch as _has_torch
+from ._ops import _check, _compiling, _empty, _has_operators, _of_torch, _on_meta, _operators
+from ._ops import _optional, _recording, _schemas, _see, _several, _tensors, _transforming
 from ._ops import module as _module
 from ._ops import ops as _ops
 
 _type = type
 '''
 _TAIL = """\
-if _has_torch:
+if _has_operators:
     from . import _aot_torch  # noqa: F401 - the functions as operators
 """
 _TORCH_HEAD = '''\
@@ -133,7 +132,8 @@ def _without_data(op: OpSpec) -> list[str]:
 
 
 def _are_missing(op: OpSpec) -> str:
-    return " or ".join(f"{name} is None" for name in op.results)
+    """Some of them alone are refused by the launcher, which then finds None for the others."""
+    return " and ".join(f"{name} is None" for name in op.results)
 
 
 def _condition(op: OpSpec) -> list[str]:

@@ -140,7 +140,7 @@ def test_what_does_not_fit(kernel, ops):
         kernel.axpy(x, y, out=torch.empty(3, device=DEVICE))
     with pytest.raises(TypeError, match="`alpha` must be a float"):
         kernel.axpy(x, y, alpha="much")
-    with pytest.raises(RuntimeError, match="argument 'x' but instead found type 'NoneType'"):
+    with pytest.raises(TypeError, match="`x` must be a tensor, but it is None"):
         ops.axpy(None, y)
 
 

@@ -153,6 +153,8 @@ def test_several_results_are_tensors_of_torch(package):
     made = [torch.empty(3), torch.empty(5, dtype=torch.int32)]
     assert package.ops.halves(torch.ones(5), None, 7, *made) == tuple(made)
     assert made[1].tolist() == [7] * 5
+    with pytest.raises(TypeError, match="NoneType"):
+        package.ops.halves(torch.ones(5), None, low=made[0])
 
 
 def test_operators(package):
