@@ -3,9 +3,11 @@
 `x + alpha * y` of 1024 float32, where the GPU is faster than the CPU that feeds it: what is
 measured is the call. In one run: an op of Torch by hand in C++ (`sources/add.cu`, that is
 built by `torch.utils.cpp_extension`), kbuild's ops of `examples/add-cute` and
-`examples/elementwise-tilelang`, kbuild's functions of `examples/elementwise-tvm-ffi`, and what the
+`examples/elementwise-tilelang`, kbuild's function of `examples/elementwise-tvm-ffi`, and what the
 DSLs themselves offer for the same sources: TileLang's JIT call, and CuTe's compiled function with
-and without TVM-FFI. All make their result anew.
+and without TVM-FFI. All make their result anew. An op of Torch pays for Torch's dispatcher, the one
+by hand as well; a function of TVM-FFI does not, so CuTe's compiled function of TVM-FFI is compared
+with kbuild's from the same source, `silu(gate) * x`, too.
 
     python benchmarks/dsl_launch.py --prebuilt FOLDER [--save]
 
@@ -31,6 +33,7 @@ from report import save, table
 HAND = Path(__file__).parent / "sources" / "add.cu"
 SIZE, ALPHA = 1024, 2.0
 BY_HAND, TORCH_OPS = "C++ by hand", ("kbuild, CuTe", "kbuild, TileLang")
+FUNCTION = "kbuild, CuTe, TVM-FFI"
 JIT, COMPILED = "TileLang's JIT", "CuTe's compiled function"
 Add = Callable[[Any, Any], Any]
 
@@ -57,14 +60,16 @@ def torch_op(prebuilt: Path, example: str) -> Add:
     return lambda x, y: op(x, y, alpha=ALPHA)
 
 
-def functions(prebuilt: Path) -> dict[str, Add]:
-    """kbuild's functions of TVM-FFI, with the guard against tensors without data and without."""
+def functions(prebuilt: Path) -> tuple[dict[str, Add], dict[str, Add]]:
+    """kbuild's functions of TVM-FFI, as `ops` has them and as `module`: the sum, the product."""
     kernel = by_kbuild(prebuilt, "elementwise-tvm-ffi")._ops  # noqa: SLF001
-    bare = kernel.module.axpy
-    return {
-        "kbuild, TVM-FFI, `ops`": lambda x, y: kernel.ops.axpy(x, y, alpha=ALPHA),
-        "kbuild, TVM-FFI, `module`": lambda x, y: bare(x, y, ALPHA),
+    ops, module = kernel.ops, kernel.module
+    axpy, swiglu = module.axpy, module.swiglu
+    total = {
+        "kbuild, TileLang, TVM-FFI, `ops`": lambda x, y: ops.axpy(x, y, alpha=ALPHA),
+        "kbuild, TileLang, TVM-FFI, `module`": lambda x, y: axpy(x, y, ALPHA),
     }
+    return total, {f"{FUNCTION}, `ops`": ops.swiglu, FUNCTION: swiglu}
 
 
 def by_tilelang() -> Add:
@@ -81,16 +86,12 @@ def by_cute() -> dict[str, Add]:
     import torch
     from cuda.bindings.driver import CUstream
     from cutlass import cute
-    from cutlass.cute.runtime import from_dlpack, make_fake_compact_tensor, make_fake_stream
+    from cutlass.cute.runtime import from_dlpack
 
     sys.path.insert(0, str(ROOT / "examples" / "add-cute" / "add_cute"))
     from add import add
 
-    size = cute.sym_int64()
-    fakes = [make_fake_compact_tensor(cutlass.Float32, (size,), assumed_align=16) for _ in range(3)]
-    stream = make_fake_stream(use_tvm_ffi_env_stream=True)
-    given = (*fakes, cutlass.Float32(ALPHA), 8, 128)
-    ffi = cute.compile(add, *given, stream, options="--enable-tvm-ffi")
+    ffi = compiled_with_ffi(add, cutlass.Float32(ALPHA), 8, 128)
 
     def told(tensor: Any) -> Any:
         return from_dlpack(tensor, assumed_align=16).mark_layout_dynamic()
@@ -114,27 +115,60 @@ def by_cute() -> dict[str, Add]:
     return {f"{COMPILED}, TVM-FFI": through_ffi, f"{COMPILED}, DLPack": directly}
 
 
-def measured(calls: Mapping[str, Add]) -> dict[str, float]:
+def product_by_cute() -> Add:
+    """The compiled function of the other example's source."""
+    import torch
+
+    sys.path.insert(0, str(ROOT / "examples" / "elementwise-tvm-ffi" / "swiglu_cute"))
+    from swiglu import swiglu
+
+    compiled = compiled_with_ffi(swiglu, 8, 128)
+
+    def product(gate: Any, x: Any) -> Any:
+        out = torch.empty_like(x)
+        compiled(gate, x, out)
+        return out
+
+    return product
+
+
+def compiled_with_ffi(function: Any, *more: Any) -> Any:
+    """A function of three float32 tensors, compiled as CuTe's documentation does for TVM-FFI."""
+    import cutlass
+    from cutlass import cute
+    from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+
+    size = cute.sym_int64()
+    fakes = [make_fake_compact_tensor(cutlass.Float32, (size,), assumed_align=16) for _ in range(3)]
+    stream = make_fake_stream(use_tvm_ffi_env_stream=True)
+    return cute.compile(function, *fakes, *more, stream, options="--enable-tvm-ffi")
+
+
+def measured(calls: Mapping[str, Add], expected: Add) -> dict[str, float]:
     """Microseconds of each call, in turn; all of them compute the same."""
     import torch
 
     x, y = torch.randn(2, SIZE, device="cuda")
-    expected = x.double() + ALPHA * y.double()
+    wanted = expected(x.double(), y.double())
     for name, call in calls.items():
-        if not torch.allclose(torch.as_tensor(call(x, y)).double(), expected):
+        if not torch.allclose(torch.as_tensor(call(x, y)).double(), wanted, atol=1e-6):
             sys.exit(f"{name} computes something else")
     with torch.inference_mode():
         return in_turn({n: (lambda c=c: c(x, y)) for n, c in calls.items()}, queued)
 
 
-def against(times: Mapping[str, float]) -> list[dict[str, Any]]:
+def against(total: Mapping[str, float], product: Mapping[str, float]) -> list[dict[str, Any]]:
     """kbuild's calls against their targets, as ratios."""
-    cute = min(time for name, time in times.items() if name.startswith(COMPILED))
-    pairs = [(ours, BY_HAND, times[BY_HAND], 1.1) for ours in TORCH_OPS]
-    pairs += [(TORCH_OPS[1], JIT, times[JIT], 1.0), (TORCH_OPS[0], COMPILED, cute, 1.0)]
+    cute = min(time for name, time in total.items() if name.startswith(COMPILED))
+    pairs = [(ours, BY_HAND, total[ours] / total[BY_HAND], 1.1) for ours in TORCH_OPS]
+    pairs += [
+        (TORCH_OPS[1], JIT, total[TORCH_OPS[1]] / total[JIT], 1.0),
+        (TORCH_OPS[0], COMPILED, total[TORCH_OPS[0]] / cute, 1.0),
+        (FUNCTION, COMPILED, product[FUNCTION] / product[COMPILED], 1.0),
+    ]
     return [
-        {"what": f"{ours} / {other}", "value": round(times[ours] / time, 3), "target": target}
-        for ours, other, time, target in pairs
+        {"what": f"{ours} / {other}", "value": round(ratio, 3), "target": target}
+        for ours, other, ratio, target in pairs
     ]
 
 
@@ -149,22 +183,24 @@ def main() -> None:
     major, minor = torch.cuda.get_device_capability()
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{major}.{minor}")
     with tempfile.TemporaryDirectory() as folder:
-        calls = {
+        sums, products = functions(args.prebuilt)
+        sums |= {
             BY_HAND: by_hand(Path(folder)),
             TORCH_OPS[0]: torch_op(args.prebuilt, "add-cute"),
             TORCH_OPS[1]: torch_op(args.prebuilt, "elementwise-tilelang"),
-            **functions(args.prebuilt),
             JIT: by_tilelang(),
             **by_cute(),
         }
-        times = measured(calls)
-    targets = against(times)
+        products[COMPILED] = product_by_cute()
+        total = measured(sums, lambda x, y: x + ALPHA * y)
+        product = measured(products, lambda gate, x: torch.nn.functional.silu(gate) * x)
+    targets = against(total, product)
     packages = ("tilelang", "nvidia-cutlass-dsl", "apache-tvm-ffi")
     result = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "packages": {name: metadata.version(name) for name in packages},
-        "microseconds per call": times,
+        "microseconds per call": {"x + alpha * y": total, "silu(gate) * x": product},
         "targets": targets,
     }
     if args.save:
