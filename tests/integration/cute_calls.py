@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FAKE = Path(__file__).resolve().parents[1] / "fakes" / "cute_runtime.c"
+ROOT = Path(__file__).resolve().parents[2]
+FAKE = ROOT / "tests" / "fakes" / "cute_runtime.c"
+CMAKE = next((ROOT / "templates" / "project").rglob("aot.cmake*"))
 DTYPES = {"float32": (2, 32), "float16": (2, 16), "int32": (0, 32)}
 
 
@@ -55,11 +58,10 @@ class Tensor:
 class Linked:
     """An object with what it is linked with."""
 
-    def __init__(self, code: bytes, entry: str, archives: Sequence[Path], folder: Path) -> None:
-        file, library = folder / f"{entry}.o", folder / f"{entry}.so"
-        file.write_bytes(code)
+    def __init__(self, entry: str, given: Sequence[str], folder: Path) -> None:
+        library = folder / f"{entry}.so"
         command = ["gcc", "-shared", "-fPIC", "-w", "-o", str(library)]
-        given = [str(file), *map(str, archives), str(FAKE)]
+        given = [*given, str(FAKE)]
         _run([*command, *given])
         listed = _run(["nm", "-u", str(library)]).split()
         missing = [name for name in listed if name.startswith("cuda")]
@@ -77,6 +79,14 @@ class Linked:
             getattr(self._library, f"fake_{name}").restype = kind
         self._library.fake_value.restype = ctypes.POINTER(ctypes.c_ubyte * 64)
         self._library.fake_begin.argtypes = [ctypes.c_int, ctypes.c_size_t]
+
+    def function(self, name: str) -> Any:
+        """Another function of the library."""
+        return getattr(self._library, name)
+
+    def begin(self) -> None:
+        """Forget what happened."""
+        self._library.fake_begin(0, 0)
 
     def call(self, *arguments: Any, parameters: int = 0, stream: int = 0x5742) -> str:
         """What went wrong; the first `parameters` of the kernel's can be looked at."""
@@ -105,6 +115,17 @@ class Linked:
     def value(self, at: int) -> bytes:
         """The bytes from a kernel's parameter on."""
         return bytes(self._library.fake_value(at).contents)
+
+
+def joined(objects: Sequence[Path], archives: Sequence[Path], aliases: Path, target: Path) -> None:
+    """As `templates/project/cmake/aot.cmake` does it."""
+    text = CMAKE.read_text("utf-8")
+    flags = re.findall(r'"(--(?:keep-global|weaken)-symbol=[^"]*)"', text)
+    assert len(flags) == 3
+    whole = f"{target}.all"
+    linked = [*map(str, objects), *map(str, archives), str(aliases)]
+    _run(["ld", "-r", "--force-group-allocation", "-o", whole, *linked])
+    _run(["objcopy", "--wildcard", *flags, whole, str(target)])
 
 
 def _fill(target: _Any, value: Any) -> Any:

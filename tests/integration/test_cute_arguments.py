@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from cute_bench import OLD, VERSION, Shop, cache_with_dsl, shop
-from cute_calls import Linked, Tensor
+from cute_calls import Linked, Tensor, joined
 
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.compiled import Compiled
+from kbuild.languages.launcher.objects import object_files
 
 pytestmark = [
     pytest.mark.network,
@@ -146,9 +147,14 @@ def compiled(bench: Shop, op: str, source: str) -> list[Compiled]:
 
 
 def linked(bench: Shop, one: Compiled, folder: Path) -> Linked:
+    file = folder / f"{one.image.entry}.o"
+    file.write_bytes(one.code)
+    return Linked(one.image.entry, [str(file), *map(str, archives(bench))], folder)
+
+
+def archives(bench: Shop) -> tuple[Path, ...]:
     place = bench.workshop.prepare(bench.kernel())
-    linked = LANGUAGES.get("cute").linked(place.root, bench.kernel().toolchain, "cuda13")
-    return Linked(one.code, one.image.entry, linked.archives, folder)
+    return LANGUAGES.get("cute").linked(place.root, bench.kernel().toolchain, "cuda13").archives
 
 
 def plain(made: list[Compiled]) -> Compiled:
@@ -223,3 +229,49 @@ def test_what_the_runtime_does_with_the_first_call(bench: Shop, tmp_path: Path) 
     assert [one for one in call.events if not one.startswith("launch")] == ["library 0", *devices]
     assert call.call(out, 7, 1, 0.5, 0.5, True) == ""
     assert call.events == ["launch 0"]
+
+
+STANDIN = """\
+#include <stdint.h>
+int INIT_own(void**);
+int READY_own(void**, int32_t);
+static void* library;
+__attribute__((visibility("hidden"))) int INIT(void** given) { return *given = library, 0; }
+__attribute__((visibility("hidden"))) int READY(void** given, int32_t device) {
+  return given != 0 && device >= 0 ? 0 : 1;
+}
+int prepare(int device) {
+  if (library == 0 && INIT_own(&library) != 0) return 1;
+  return READY_own(&library, device);
+}
+"""
+
+
+def test_a_launcher_loads_for_one_device(bench: Shop, tmp_path: Path) -> None:
+    """The runtime asks two functions, which are the launcher's in a joined object."""
+    one = plain(compiled(bench, NUMBERS_OP, NUMBERS))
+    for path, data in object_files("aot", "k", [one]).items():
+        (tmp_path / Path(path).name).write_bytes(data)
+    joined(
+        [tmp_path / f"{one.image.entry}.o"], archives(bench), tmp_path / "k.ld", tmp_path / "j.o"
+    )
+    aliases = (tmp_path / "k.ld").read_text().splitlines()
+    init, ready = (line.partition("_own = ")[0] for line in aliases)
+    (tmp_path / "standin.c").write_text(
+        f"#define INIT {init}\n#define READY {ready}\n"
+        f"#define INIT_own {init}_own\n#define READY_own {ready}_own\n{STANDIN}"
+    )
+    given = [str(tmp_path / "j.o"), str(tmp_path / "standin.c")]
+    call = Linked(one.image.entry, given, tmp_path)
+    call.begin()
+    assert call.function("prepare")(1) == 0
+    assert call.events == ["library 0", "asked 1", "ready 1"]
+    out = Tensor(OUT, (4,), (1,), device=1)
+    assert call.call(out, 7, 1, 0.5, 0.5, True, parameters=2) == ""
+    assert call.events == ["launch 1"]
+    assert struct.unpack_from("<i", call.value(1)) == (7,)
+    call.begin()
+    assert call.function("prepare")(2) == 209
+    assert call.events == ["asked 2"]
+    assert call.call(out, 7, 1, 0.5, 0.5, True) == ""
+    assert call.events == ["launch 1"]
