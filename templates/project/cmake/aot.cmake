@@ -48,7 +48,7 @@ function(kbuild_aot_objects component)
 endfunction()
 
 # kbuild_cudart(<major release>)
-# The CUDA runtime that Torch loads. Without a toolkit, a library with its name and nothing in it says
+# The CUDA runtime that the framework loads. Without a toolkit, a library with its name and nothing in it says
 # that it is needed.
 function(kbuild_cudart major)
   if(TARGET CUDA::cudart)
