@@ -30,7 +30,7 @@ FASTER = 1.7
 AT_ONCE = 0.5
 """Seconds that eight kept units may take."""
 CUTE = [
-    {"width": width, "stages": stages, "cluster": cluster, "group": group}
+    {"width": width, "stages": stages, "cluster": cluster, "group": group, "aligned": True}
     for width, stages, cluster, group in (
         *((256, 4, 2, 8), (256, 4, 1, 8), (256, 4, 2, 4), (256, 3, 2, 8)),
         *((128, 6, 2, 8), (128, 6, 1, 8), (128, 6, 2, 4), (64, 8, 1, 8)),

@@ -56,6 +56,8 @@ class Linked:
     """Static libraries of the author's own environment; kbuild neither keeps nor ships them."""
     cudart: str = ""
     """The major release of the CUDA runtime that they need; the one that Torch loads."""
+    hip: bool = False
+    """Whether they need the HIP runtime; the one that Torch loads."""
 
 
 class Language:

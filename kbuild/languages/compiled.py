@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbuild.languages.image import Image
-from kbuild.languages.target import CPU
 from kbuild.languages.unit import Unit
 
 
@@ -25,7 +24,7 @@ class Compiled:
     def __post_init__(self) -> None:
         if not self.code:
             raise ValueError(f"the image `{self.image.entry}` for {self.image.arch} is empty")
-        holds = "cubin" if self.image.kind == "object" and self.image.arch != CPU.arch else ""
         target = self.unit.target
-        if (self.image.arch, holds or self.image.kind) != (target.arch, target.kind):
+        kinds = {target.kind} if target.kind == "ptx" else {target.kind, "object"}
+        if self.image.arch != target.arch or self.image.kind not in kinds:
             raise ValueError(f"an image for {self.image.target} of a unit for {target}")

@@ -7,6 +7,7 @@ pins and interpreter; the bytes are checked against the index's SHA-256 and each
 from __future__ import annotations
 
 import compileall
+import os
 import py_compile
 import re
 import sys
@@ -38,7 +39,7 @@ _DATA = re.compile(r"[^/]+\.data/(?P<kind>[^/]+)/(?P<path>.+)")
 NVCC = "nvcc"
 """The assembler of the nvcc wheel."""
 _NVCC_RELEASE = "13.0"
-TOOLKIT, CXX = "cuda-", "c++"
+TOOLKIT, CXX, HIP = "cuda-", "c++", "hip"
 """Names of compilers that are no part of the environment: `cuda-13.0`, `c++`."""
 
 
@@ -77,7 +78,8 @@ class Environments:
     def assembler(self, environment: Entry, name: str) -> tuple[Path, str]:
         """A ptxas and its version, by its name in the environment or `nvcc`; or another program.
 
-        `cuda-13.0` is the nvcc of that release, with all that it needs; `c++` the host's compiler.
+        `cuda-13.0` is the nvcc of that release, with all that it needs; `c++` the host's compiler;
+        `hip` the clang of an installed ROCm, or else that of `debian-hip` where it is used.
 
         Raises:
             ToolchainError: it is not there, or cannot be fetched.
@@ -86,6 +88,8 @@ class Environments:
             return self._nvcc_assembler()
         if name == CXX:
             return self._cxx()
+        if name == HIP:
+            return self._hip()
         if name.startswith(TOOLKIT):
             return self._nvcc(name.removeprefix(TOOLKIT))
         known: Mapping[str, Mapping[str, str]] = environment.facts["assemblers"]
@@ -100,6 +104,21 @@ class Environments:
             if wheel.project == "nvidia-cuda-nvcc"
         )
         return self.installer.cuda(release).root / "bin" / "nvcc", version
+
+    def _hip(self) -> tuple[Path, str]:
+        from kbuild.toolchains.facts import FactCache
+        from kbuild.toolchains.host import Host
+        from kbuild.toolchains.rocm import device_compilers
+
+        host = Host(self.installer.runner, FactCache(self.installer.store.root.parent))
+        rocm = device_compilers(host, os.environ)
+        if rocm is None or rocm.compiler is None:
+            raise ToolchainError(
+                "there is no compiler for HIP",
+                hint="install ROCm, or set KBUILD_EXPERIMENTAL=debian-hip",
+            )
+        said = self.installer.runner.run((str(rocm.compiler), "--version")).output.strip()
+        return rocm.compiler, said.splitlines()[0] if said else ""
 
     def _cxx(self) -> tuple[Path, str]:
         path = find_cxx()

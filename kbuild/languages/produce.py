@@ -26,6 +26,7 @@ from kbuild.languages.tablefile import read_tables
 from kbuild.languages.tables import Table
 from kbuild.plan import AotKernel, VariantPlan
 from kbuild.sourcetree import SourceTree
+from kbuild.variant import Variant
 
 if TYPE_CHECKING:
     from kbuild.languages.progress import Tell
@@ -87,7 +88,7 @@ def produce(
         launched = tuple(_launched(op, section.of(op), made) for op in section.ops)
         module = position == 0 and not has_module
         text = launcher(kernel.name, launched, tables, module=module, control=kernel.keep_all)
-        files = files.merge(text).merge(_libraries(kernel, made, workshop))
+        files = files.merge(text).merge(_libraries(plan, kernel, made, workshop))
         compiled.append((kernel, made))
     specs = [(op, _functions(section.of(op))) for section in sections for op in section.ops]
     files = files.merge(package_files(specs, root))
@@ -163,13 +164,16 @@ def _refuse(issues: Sequence[Issue], root: Path) -> None:
         raise ConfigError(located(issues, SourceTree(root)))
 
 
-def _libraries(kernel: AotKernel, made: Sequence[Compiled], workshop: Workshop) -> FileSet:
+def _libraries(
+    plan: VariantPlan, kernel: AotKernel, made: Sequence[Compiled], workshop: Workshop
+) -> FileSet:
     """What the kernel's objects are linked with, as CMake reads it."""
     if not any(one.image.kind == "object" for one in made):
         return FileSet()
     place = workshop.prepare(kernel)
     linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
-    return linked_file(kernel.name, linked)
+    release = Variant.parse(plan.variant).backend_version if linked.hip else None
+    return linked_file(kernel.name, linked, hip=release.major if release is not None else None)
 
 
 def _launched(op: OpSpec, launches: Sequence[Joined], made: Sequence[Compiled]) -> LaunchedOp:

@@ -28,9 +28,8 @@ class Target:
     def __post_init__(self) -> None:
         if (self.arch, self.kind) == (_CPU, "object"):
             return
-        code = ("cubin", "ptx", "object")
-        fits = (("hsaco",), _GFX) if self.kind == "hsaco" else (code, _SM)
-        if self.kind not in fits[0] or not fits[1].fullmatch(self.arch):
+        forms = {"hsaco": (_GFX,), "cubin": (_SM,), "ptx": (_SM,), "object": (_SM, _GFX)}
+        if not any(form.fullmatch(self.arch) for form in forms.get(self.kind, ())):
             raise ValueError(f"`{self.arch}` is no arch of {self.kind} images")
         if self.arch.startswith("compute_"):
             raise ValueError(f"the arch of `{self.arch}` is `{self.arch.replace('compute', 'sm')}`")

@@ -10,7 +10,7 @@ from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.languages.base import Language
-from kbuild.languages.environment import CXX, TOOLKIT, Environments
+from kbuild.languages.environment import CXX, HIP, TOOLKIT, Environments
 from kbuild.languages.inputs import Kernel, Snapshot, digest, toolchain
 from kbuild.languages.pool import Kind
 from kbuild.languages.target import Target
@@ -31,7 +31,7 @@ _VARIABLES = {
     "TRITON_DUMP_PTXAS_LOG": "1",
 }
 """The whole environment of a worker, but for its home."""
-_LABELS = {TOOLKIT.rstrip("-"): "nvcc", CXX: CXX}
+_LABELS = {TOOLKIT.rstrip("-"): "nvcc", CXX: CXX, HIP: "clang"}
 """What a program is called beside an image, where that is no ptxas."""
 Assembler = tuple[Path, str]
 

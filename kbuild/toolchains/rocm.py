@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kbuild.toolchains.base import ToolchainSource
+from kbuild.toolchains.hip import RocmFolder
 from kbuild.toolchains.host import Host
 from kbuild.toolchains.rocm_host import RocmHost
 
@@ -29,6 +30,20 @@ def rocm_sources(
 
         return installed, DebianHip(host, environ)
     return (installed,)
+
+
+def device_compilers(host: Host, environ: Mapping[str, str]) -> RocmFolder | None:
+    """An installed ROCm; without one Debian's packages, where the environment asks for these.
+
+    Raises:
+        ToolchainError: the packages cannot be had.
+    """
+    installed = RocmHost(host, environ).folder
+    if installed is not None or DEBIAN not in _listed(environ):
+        return installed
+    from kbuild.toolchains.debian_hip import DebianHip
+
+    return DebianHip(host, environ).folder()
 
 
 def _listed(environ: Mapping[str, str]) -> set[str]:

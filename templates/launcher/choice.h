@@ -22,7 +22,7 @@ const Device& device_at(const char* op, int index) {
 
 // How well an arch fits a device: 0 not at all, else more is better.
 KBUILD_COLD int fit(const Arch& arch, const Device& device) {
-  if (arch.kind == kHsaco) return std::strcmp(arch.name, device.arch) == 0 ? 1 : 0;
+  if (arch.number == 0) return std::strcmp(arch.name, device.arch) == 0 ? 1 : 0;
   const bool same_chip = arch.number == device.number;
   const bool same_major = arch.number / 10 == device.number / 10;
   const bool older = arch.number <= device.number;

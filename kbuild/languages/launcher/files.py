@@ -108,7 +108,7 @@ def _driver(targets: Sequence[Target]) -> str:
     """Whose devices the images are for."""
     if CPU in targets:
         return "cpu"
-    return "hip" if any(target.kind == "hsaco" for target in targets) else "cuda"
+    return "hip" if any(target.arch.startswith("gfx") for target in targets) else "cuda"
 
 
 def _runtime(host: Host, driver: str, objects: Sequence[Compiled]) -> dict[str, str]:

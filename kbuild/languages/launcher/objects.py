@@ -71,12 +71,19 @@ def object_files(folder: str, kernel: str, objects: Sequence[Compiled]) -> FileS
     return FileSet({**files, f"{folder}/{kernel}.cmake": text})
 
 
-def linked_file(kernel: str, linked: Linked) -> FileSet:
-    """`aot/<kernel>.libraries.cmake`: what the objects are linked with, on this machine."""
+def linked_file(kernel: str, linked: Linked, hip: int | None = None) -> FileSet:
+    """`aot/<kernel>.libraries.cmake`: what the objects are linked with, on this machine.
+
+    Args:
+        kernel: the launcher's name.
+        linked: what the language says.
+        hip: the major release of the HIP runtime, where that is needed.
+    """
     archives = "".join(f"\n    [==[{path}]==]" for path in linked.archives)
     text = (
         f"# Written by kbuild: what the objects of {kernel}.cpp are linked with.\n"
         f'set(archives{archives})\nset(cudart "{linked.cudart}")\n'
+        + (f'set(amdhip64 "{hip}")\n' if hip is not None else "")
     )
     return FileSet({f"aot/{kernel}.libraries.cmake": text})
 

@@ -26,10 +26,9 @@ from kbuild.languages.tilelang.sizes import with_sizes
 from kbuild.languages.unit import Unit
 from kbuild.version import Version
 
-_NVCC, _CXX = "KBUILD_NVCC", "KBUILD_CXX"
-_NOT_HERE = {
-    "rocm": "TileLang's code for AMD needs hipcc and ROCm's headers, which no wheel brings",
-}
+_NVCC, _HIPCC, _CXX = "KBUILD_NVCC", "KBUILD_HIPCC", "KBUILD_CXX"
+_AMD = ("gfx90a", "gfx942", "gfx1100")
+"""Archs where the section says none."""
 
 
 @LANGUAGES.add
@@ -58,9 +57,11 @@ class TileLang(Language):
         """See `Language.targets`."""
         if backend == "cpu":
             return Resolved((CPU,))
-        if backend != "cuda":
-            return Resolved((), (_NOT_HERE.get(backend, f"TileLang has no code for {backend}"),))
         release = _release(pins)
+        if backend == "rocm":
+            return _of_amd(archs, release)
+        if backend != "cuda":
+            return Resolved((), (f"TileLang has no code for {backend}",))
         needed = Version.parse(release.cuda).major
         if toolkit is not None and Version.parse(toolkit).major < needed:
             words = (
@@ -77,16 +78,22 @@ class TileLang(Language):
         """See `Language.programs`."""
         if flavour == "cpu":
             return {_CXX: "c++"}
+        if flavour == "rocm":
+            return {_HIPCC: "hip"}
         return {_NVCC: f"cuda-{_release(pins).cuda}", _CXX: "c++"}
 
     def program(self, pins: Sequence[str], flavour: str, target: Target) -> str | None:
         """See `Language.program`."""
         del flavour
+        if target.kind == "hsaco":
+            return "hip"
         return "c++" if target == CPU else f"cuda-{_release(pins).cuda}"
 
     def linked(self, root: Path, pins: Sequence[str], flavour: str) -> Linked:
         """See `Language.linked`."""
         del root, pins
+        if flavour == "rocm":
+            return Linked(hip=True)
         return Linked(cudart=flavour.removeprefix("cuda") if flavour.startswith("cuda") else "")
 
     def judge(self, image: Image, pins: Sequence[str]) -> None:
@@ -116,3 +123,13 @@ class TileLang(Language):
 
 def _release(pins: Sequence[str]) -> Release:
     return release_of(version_of(pins) or known_releases()[-1])
+
+
+def _of_amd(archs: Sequence[str] | None, release: Release) -> Resolved:
+    wanted = [arch for arch in _AMD if arch in release.rocm] if archs is None else archs
+    found = tuple(Target.parse(arch) for arch in wanted if arch in release.rocm)
+    words = f"{DISTRIBUTION} {release.version} is not known to compile for it; left out"
+    notes = tuple(f"{arch}: {words}" for arch in wanted if arch not in release.rocm)
+    if not wanted:
+        notes = (f"{DISTRIBUTION} {release.version} is not known to compile for AMD's GPUs",)
+    return Resolved(found, notes)

@@ -22,6 +22,8 @@ class Release:
     version: str
     archs: tuple[str, ...]
     """Capabilities: `8.0`, `9.0a`."""
+    rocm: tuple[str, ...]
+    """AMD's archs: `gfx942`."""
     cuda: str
     """Release of CUDA whose nvcc compiles: `13.0`."""
     pins: tuple[str, ...]
@@ -53,7 +55,9 @@ def release_of(version: str) -> Release:
         KeyError: nothing is known of it.
     """
     row = _rows()[version]
-    return Release(version, tuple(row["archs"]), row["cuda"], tuple(row["pins"]))
+    return Release(
+        version, tuple(row["archs"]), tuple(row["rocm"]), row["cuda"], tuple(row["pins"])
+    )
 
 
 @cache

@@ -46,9 +46,7 @@ def emitted(function: Function, request: Mapping[str, Any]) -> Emitted:
         RefusalError: it cannot be written.
     """
     arch = request["arch"]
-    target = determine_target(
-        "c" if arch == CPU else {"kind": "cuda", "arch": arch}, return_object=True
-    )
+    target = determine_target(_target(arch), return_object=True)
     program = _program(function, request, target)
     configs = _configs(function, program)
     with tilelang.tvm.transform.PassContext(opt_level=3, config=configs), target:
@@ -70,6 +68,17 @@ def emitted(function: Function, request: Mapping[str, Any]) -> Emitted:
     text = _wrapped(wrapper, lowered.kernel_source, arch)
     threads, shared = _launch_facts(device.values())
     return Emitted(text, program, kernels, threads, shared, _flags(function, program, configs))
+
+
+def runtime_of(arch: str) -> str:
+    """What launches there: `cuda`, `hip`, or nothing on the CPU."""
+    return "" if arch == CPU else "hip" if arch.startswith("gfx") else "cuda"
+
+
+def _target(arch: str) -> str | dict[str, str]:
+    """The arch in the DSL's words."""
+    runtime = runtime_of(arch)
+    return {"kind": runtime, "mcpu" if runtime == "hip" else "arch": arch} if runtime else "c"
 
 
 def _program(function: Function, request: Mapping[str, Any], target: Any) -> Any:

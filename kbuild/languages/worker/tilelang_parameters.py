@@ -10,12 +10,12 @@ from typing import Any
 import tilelang  # type: ignore[import-not-found]
 
 from kbuild.languages.worker.protocol import RefusalError
-from kbuild.languages.worker.tilelang_emit import CPU, Emitted
+from kbuild.languages.worker.tilelang_emit import Emitted, runtime_of
 from kbuild.languages.worker.tilelang_functions import Function
 from kbuild.languages.worker.tilelang_source import Check, Entry
 
 _CALL = re.compile(r"\bint(?:32_t)? call\((?P<list>[^)]*)\)\s*\{")
-_STREAM = "cudaStream_t"
+_STREAMS = ("cudaStream_t", "hipStream_t")
 _INTEGERS = {"int32": "int32_t", "int64": "int64_t", "uint32": "uint32_t", "uint64": "uint64_t"}
 _INTEGERS |= {f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16)}
 _FLOATS = {"float64": ("fp64", "double")}
@@ -38,7 +38,7 @@ class Parameters:
 
     def __init__(self, function: Function, made: Emitted, request: Mapping[str, Any]) -> None:
         self._function, self._request = function, request
-        self._is_cuda = request["arch"] != CPU
+        self._runtime = runtime_of(request["arch"])
         self._given = {one["name"]: one for one in request["arguments"]}
         self._values: list[Value] = []
         self._checks: list[Check] = []
@@ -51,14 +51,14 @@ class Parameters:
 
     def aligned(self) -> list[str]:
         """Tensors whose addresses have to be divisible by 16; a CPU reads from anywhere."""
-        if not self._is_cuda:
+        if not self._runtime:
             return []
         return sorted(one.name for one in self._values if one.kind == "pointer")
 
     def entry(self) -> Entry:
         """The function in C++."""
         types = tuple(one.cxx for one in self._values)
-        return Entry(types, tuple(self._arguments), tuple(self._checks), self._is_cuda)
+        return Entry(types, tuple(self._arguments), tuple(self._checks), self._runtime)
 
     def _filled(self, made: Emitted) -> Iterator[str]:
         tensors, scalars = self._sorted(made.program)
@@ -96,7 +96,7 @@ class Parameters:
             if buffer is None:
                 scalars[parameter.name] = (name, parameter)
             else:
-                own = buffer.data.name if self._is_cuda else buffer.name
+                own = buffer.data.name if self._runtime else buffer.name
                 tensors[own] = (name, buffer)
         return tensors, scalars
 
@@ -207,7 +207,7 @@ def _declared(text: str) -> Iterator[tuple[str, str]]:
         raise RefusalError("TileLang wrote no function `call`")
     for one in filter(None, (part.strip() for part in match["list"].split(","))):
         kind, _, name = one.replace("*", "* ").rpartition(" ")
-        if not kind.startswith(_STREAM):
+        if not kind.startswith(_STREAMS):
             yield kind.replace("__restrict__", "").strip(), name
 
 

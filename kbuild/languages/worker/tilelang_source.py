@@ -26,6 +26,10 @@ _LAUNCH = re.compile(
 _GRID = re.compile(r"config\.gridDim = (dim3\([^;]*\));")
 _LAST_ERROR = re.compile(r'\tTILELANG_CHECK_LAST_ERROR\("\w+"\);\n')
 """It would blame a kernel for what another did before; launches are looked at themselves."""
+_HIP_LAUNCH = re.compile(
+    r"(\t)(\w+<<<(dim3\([^;]*?\)), dim3\([^;]*?>>>\([^;]*\));\n"
+    r'\tTILELANG_CHECK_LAST_ERROR\("\w+"\);'
+)
 _COOPERATIVE = re.compile(r"TILELANG_CHECK\((cudaLaunchCooperativeKernel\([^;]*\))\);")
 _ERROR = "static char error_buf[ERROR_BUF_SIZE];"
 _DEVICES = 64
@@ -63,7 +67,8 @@ class Entry:
     arguments: tuple[str, ...]
     """What `call` gets, in its order."""
     checks: tuple[Check, ...] = ()
-    is_cuda: bool = True
+    runtime: str = "cuda"
+    """`cuda` or `hip`, as its functions are named; empty on the CPU."""
 
 
 def completed(text: str, symbol: str, kernels: Sequence[Kernel], entry: Entry) -> str:
@@ -88,9 +93,9 @@ def completed(text: str, symbol: str, kernels: Sequence[Kernel], entry: Entry) -
         ('extern "C" TL_EXPORT int init()', f"static int {symbol}_init()"),
     ):
         text = _replaced(text, old, new)
-    if entry.is_cuda:
+    if entry.runtime:
         text = _replaced(text, 'extern "C" TL_EXPORT int call(', f"static int {symbol}_call(")
-        text = _launches(text, pdl)
+        text = _launches(text, pdl) if entry.runtime == "cuda" else _hip_launches(text)
     else:
         text = re.sub(r"(?<=\n)int32_t call\(", f"int32_t {symbol}_call(", text)
     for kernel in kernels:
@@ -121,6 +126,14 @@ def _launches(text: str, pdl: set[str]) -> str:
     return head.sub(lambda match: f"{match[1]}\tif ({blocks}) return 0;\n", text, count=1)
 
 
+def _hip_launches(text: str) -> str:
+    if text.count("<<<") != len(_HIP_LAUNCH.findall(text)):
+        raise RefusalError("TileLang wrote a launch that kbuild does not know")
+    return _HIP_LAUNCH.sub(
+        r"\1if (!kbuild_is_empty(\3)) KBUILD_LAUNCHED((\2, hipGetLastError()));", text
+    )
+
+
 def _launch(match: re.Match[str], pdl: set[str]) -> str:
     value = "/*pdl*/1" if match["kernel"] in pdl else "0"
     launched = f"cudaLaunchKernelEx(&config, {match['kernel']}{match['rest']}"
@@ -136,7 +149,32 @@ def _renames(symbol: str) -> str:
 
 
 _HEAD = """\
-#ifdef __CUDACC__
+#if defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#include <stdio.h>
+#define KBUILD_LAUNCHED(launch)                                                \\
+  do {                                                                         \\
+    hipError_t result = hipGetLastError();                                     \\
+    const bool is_ours = result == hipSuccess;                                 \\
+    if (is_ours) result = (launch);                                            \\
+    if (result != hipSuccess) {                                                \\
+      snprintf(error_buf, ERROR_BUF_SIZE,                                      \\
+               is_ours ? "it cannot be launched: %s" : "before it was: %s",    \\
+               hipGetErrorString(result));                                     \\
+      return -1;                                                               \\
+    }                                                                          \\
+  } while (0)
+#define KBUILD_LOADED(attributes)                                              \\
+  do {                                                                         \\
+    const hipError_t result = (attributes);                                    \\
+    if (result != hipSuccess) {                                                \\
+      (void)hipGetLastError();                                                 \\
+      snprintf(error_buf, ERROR_BUF_SIZE, "%s", hipGetErrorString(result));    \\
+      return -1;                                                               \\
+    }                                                                          \\
+  } while (0)
+static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 0 || grid.z == 0; }
+#elif defined(__CUDACC__)
 #define KBUILD_LAUNCHED(launch)                                            \\
   do {                                                                     \\
     const cudaError_t result = (launch);                                   \\
@@ -166,14 +204,14 @@ def _entry(symbol: str, entry: Entry, kernels: Sequence[Kernel]) -> str:
     lines = [
         "\n#include <atomic>\n#include <cstdint>\n#include <cstdio>\n",
         f'extern "C" const char* {symbol}_error(void) {{ return {symbol}_last(); }}\n',
-        _ready(symbol, kernels) if entry.is_cuda else "",
+        _ready(symbol, kernels, entry.runtime) if entry.runtime else "",
         f'extern "C" int {symbol}({", ".join((*given, "void* stream"))}) {{\n  error_buf[0] = 0;\n',
         *map(_check, entry.checks),
     ]
     arguments = list(entry.arguments)
-    if entry.is_cuda:
+    if entry.runtime:
         lines.append(f"  if ({symbol}_ready() != 0) return -1;\n")
-        arguments.append("static_cast<cudaStream_t>(stream)")
+        arguments.append(f"static_cast<{entry.runtime}Stream_t>(stream)")
     else:
         lines.append(f"  (void)stream;\n  if ({symbol}_init() != 0) return -1;\n")
     return "".join(lines) + f"  return {symbol}_call({', '.join(arguments)});\n}}\n"
@@ -188,28 +226,28 @@ def _check(check: Check) -> str:
     )
 
 
-def _ready(symbol: str, kernels: Sequence[Kernel]) -> str:
+def _ready(symbol: str, kernels: Sequence[Kernel], runtime: str) -> str:
     """Once for each device; twice at the same time does no harm.
 
     `<symbol>_load` does the same, and has the driver load the kernels into the current device.
     """
+    of, cast = f"{runtime}FuncGetAttributes", "(const void*)" if runtime == "hip" else ""
     loaded = "".join(
-        f"  KBUILD_LOADED(cudaFuncGetAttributes(&attributes, {symbol}_{kernel.name}));\n"
-        for kernel in kernels
+        f"  KBUILD_LOADED({of}(&attributes, {cast}{symbol}_{kernel.name}));\n" for kernel in kernels
     )
     return (
         f"static int {symbol}_ready() {{\n"
         f"  static std::atomic<bool> ready[{_DEVICES}];\n"
         "  int device = 0;\n"
-        "  TILELANG_CHECK(cudaGetDevice(&device));\n"
+        f"  TILELANG_CHECK({runtime}GetDevice(&device));\n"
         f"  const bool counts = device >= 0 && device < {_DEVICES};\n"
         "  if (!counts || !ready[device].load(std::memory_order_acquire)) {\n"
         f"    if ({symbol}_init() != 0) {{\n"
-        "      (void)cudaGetLastError(); /* or Torch finds it at the next kernel */\n"
+        f"      (void){runtime}GetLastError(); /* or Torch finds it at the next kernel */\n"
         "      return -1;\n    }\n"
         "    if (counts) ready[device].store(true, std::memory_order_release);\n"
         "  }\n  return 0;\n}\n"
         f'extern "C" int {symbol}_load(void) {{\n  error_buf[0] = 0;\n'
         f"  if ({symbol}_ready() != 0) return -1;\n"
-        f"  cudaFuncAttributes attributes;\n  (void)attributes;\n{loaded}  return 0;\n}}\n"
+        f"  {runtime}FuncAttributes attributes;\n  (void)attributes;\n{loaded}  return 0;\n}}\n"
     )

@@ -80,13 +80,21 @@ class DebianHip(ToolchainSource):
             return f"{error.message} ({error.hint})"
         return refuses_download()
 
+    def folder(self) -> RocmFolder:
+        """Where it is; the first time, packages are fetched and unpacked.
+
+        Raises:
+            ToolchainError: they cannot be had.
+        """
+        return RocmFolder(self.store.ensure(self.pins.recipe, self._make).root)
+
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`; the first time, packages are fetched and unpacked."""
         reason = self.refuses(requires)
         if reason is not None:
             raise ToolchainError(f"debian-hip does not fit: {reason}")
         base = self.host.provision(without_device(requires))
-        root = RocmFolder(self.store.ensure(self.pins.recipe, self._make).root)
+        root = self.folder()
         versions: tuple[tuple[str, str], ...] = (
             ("clang", f"{self.pins.clang} (Debian {self.pins.suite})"),
             ("hip", f"{self.pins.hip} headers, for ROCm {self.pins.rocm}"),

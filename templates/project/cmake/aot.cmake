@@ -19,8 +19,8 @@ function(kbuild_aot component)
 endfunction()
 
 # The objects that a launcher calls, and what these need: `<component>.cmake` sets `objects` and
-# `aliases`, second names of functions that the launcher replaces; `<component>.libraries.cmake` sets `archives`
-# and `cudart`. They become one object, in which each
+# `aliases`, second names of functions that the launcher replaces; `<component>.libraries.cmake` sets
+# `archives`, `cudart` and `amdhip64`. They become one object, in which each
 # kernel has its own copy of its archives: kernels of two releases do not share one.
 function(kbuild_aot_objects component)
   set(folder "${KBUILD_GENERATED_DIR}/aot")
@@ -43,23 +43,26 @@ function(kbuild_aot_objects component)
   add_custom_target(kbuild-aot-${component} DEPENDS "${joined}")
   set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_OBJECTS "${joined}")
   if(cudart)
-    kbuild_cudart(${cudart})
+    kbuild_runtime(cudart ${cudart} cudaGetErrorString CUDA::cudart)
+  endif()
+  if(amdhip64)
+    kbuild_runtime(amdhip64 ${amdhip64} hipGetErrorString hip::amdhip64)
   endif()
 endfunction()
 
-# kbuild_cudart(<major release>)
-# The CUDA runtime that the framework loads. Without a toolkit, a library with its name and nothing in it says
-# that it is needed.
-function(kbuild_cudart major)
-  if(TARGET CUDA::cudart)
-    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_LIBRARIES CUDA::cudart)
-  elseif(NOT TARGET kbuild-cudart)
-    set(source "${CMAKE_CURRENT_BINARY_DIR}/cudart.cpp")
+# kbuild_runtime(<name> <major release> <function> <target>)
+# The runtime of CUDA or HIP that the framework loads. Without a toolkit, a library with its name and one
+# function of it says that it is needed.
+function(kbuild_runtime name major function target)
+  if(TARGET ${target})
+    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_LIBRARIES ${target})
+  elseif(NOT TARGET kbuild-${name})
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp")
     file(CONFIGURE OUTPUT "${source}" NEWLINE_STYLE LF
-         CONTENT "extern \"C\" void cudaGetErrorString() {}\n")
-    add_library(kbuild-cudart SHARED "${source}")
-    set_target_properties(kbuild-cudart PROPERTIES OUTPUT_NAME cudart SOVERSION ${major}
-      LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/cudart")
-    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_LIBRARIES kbuild-cudart)
+         CONTENT "extern \"C\" void ${function}() {}\n")
+    add_library(kbuild-${name} SHARED "${source}")
+    set_target_properties(kbuild-${name} PROPERTIES OUTPUT_NAME ${name} SOVERSION ${major}
+      LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/${name}")
+    set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_LIBRARIES kbuild-${name})
   endif()
 endfunction()

@@ -8,13 +8,15 @@ import pytest
 from sections import read
 
 from kbuild.errors import BuildError
-from kbuild.languages.base import LANGUAGES, flavour
+from kbuild.languages.base import LANGUAGES, Function, flavour
 from kbuild.languages.image import Image
 from kbuild.languages.spec import KernelParameter, bind
 from kbuild.languages.spec.place import Place
+from kbuild.languages.spec.values import Proposal
 from kbuild.languages.target import CPU, Target
+from kbuild.tune.ordinary import ordinary
 
-PINS = ("tilelang==0.1.15",)
+PINS, OLDER = ("tilelang==0.1.15",), ("tilelang==0.1.12",)
 HEAD = """
 [kernel.k]
 backend = "cuda"
@@ -60,7 +62,8 @@ class TestPins:
         assert "pins no exact release" in tilelang().refuses(("tilelang",))
         words = tilelang().refuses(("tilelang==0.1.14",))
         assert words.startswith("pins tilelang 0.1.14;")
-        assert "tilelang==0.1.15" in words
+        assert "tilelang==0.1.12 or tilelang==0.1.15" in words
+        assert tilelang().refuses(OLDER) is None
 
     def test_the_environment_needs_no_torch(self):
         found = tilelang().environment((*PINS, "numpy == 2.4.5"), "cuda13")
@@ -85,6 +88,7 @@ class TestTargets:
             (None, ["sm_80", "sm_90a", "sm_100a", "sm_120a"]),
             (("8.9", "9.0", "9.0a"), ["sm_89", "sm_90a"]),
             (("10.0",), ["sm_100a"]),
+            (("8.7", "10.3", "11.0", "12.1"), ["sm_87", "sm_103a", "sm_110a", "sm_121a"]),
         ],
     )
     def test_archs(self, archs, targets):
@@ -100,13 +104,24 @@ class TestTargets:
 
     def test_other_backends(self):
         assert tilelang().targets("cpu", None, None, PINS).targets == (CPU,)
-        for backend, toolkit, words in (
-            ("rocm", "7.0", "hipcc"),
-            ("cuda", "12.6", "CUDA 13's nvcc"),
+        for backend, toolkit, pins, words in (
+            ("rocm", "7.0", OLDER, "is not known to compile for AMD's GPUs"),
+            ("cuda", "12.6", PINS, "CUDA 13's nvcc"),
+            ("xpu", "2026.0", PINS, "TileLang has no code for xpu"),
         ):
-            found = tilelang().targets(backend, None, toolkit, PINS)
+            found = tilelang().targets(backend, None, toolkit, pins)
             assert found.targets == ()
             assert words in found.notes[0]
+
+    def test_gpus_of_amd(self):
+        found = tilelang().targets("rocm", ("gfx942", "gfx1030", "gfx90a"), "7.1", PINS)
+        assert [str(one) for one in found.targets] == ["gfx942", "gfx90a"]
+        (note,) = found.notes
+        assert note.startswith("gfx1030: tilelang 0.1.15 is not known to compile for it")
+        usual = tilelang().targets("rocm", None, "7.1", PINS)
+        assert [str(one) for one in usual.targets] == ["gfx90a", "gfx942", "gfx1100"]
+        assert tilelang().programs(PINS, "rocm") == {"KBUILD_HIPCC": "hip"}
+        assert tilelang().program(PINS, "rocm", usual.targets[0]) == "hip"
 
     def test_the_cpu_as_a_target(self):
         assert Target.parse("cpu") == CPU
@@ -119,6 +134,84 @@ class TestTargets:
     def test_what_is_linked(self, tmp_path):
         assert tilelang().linked(tmp_path, PINS, "cuda13").cudart == "13"
         assert tilelang().linked(tmp_path, PINS, "cpu").cudart == ""
+        assert tilelang().linked(tmp_path, PINS, "rocm").hip
+
+
+class TestSizes:
+    """Of a function with `T.const("width")`, which is a dimension of both tensors."""
+
+    CASES = """
+[kernel.k.op.tune]
+cases = [
+    { M = 3, N = 64, alpha = 1.0, "..." = [5] },
+    { M = 5, N = 128, alpha = 1.0, "..." = [5] },
+    { M = 7, N = 64, alpha = 1.0, "..." = [5] },
+]
+"""
+
+    @staticmethod
+    def completed(text, dimensions=None, optional=()):
+        reading = read(HEAD + text)
+        assert [i for i in reading.issues if i.severity == "error"] == []
+        names = ("x", "y", "alpha", "out", "dtype!", "width!", "block!")
+        parameters = tuple(
+            KernelParameter(n.rstrip("!"), n.endswith("!"), has_value=n.rstrip("!") in optional)
+            for n in names
+        )
+        known = {"dimensions": dimensions or {"x": ["", "width"], "out": ["", "width"]}}
+        function = Function("f", parameters, facts=known)
+        return tilelang().complete(reading.ops[0], {"f": function}, Place(()))
+
+    @staticmethod
+    def without_width(text=OP):
+        return text.replace(', width = { value = "N", choices = [64, 128] }', "")
+
+    def test_values_are_those_that_are_tuned_for(self):
+        op = self.completed(self.without_width() + self.CASES)
+        (found,) = [one for one in op.launches[0].constants if one.name == "width"]
+        assert (str(found.expression), found.choices) == ("N", (64, 128))
+
+    def test_the_sections_own_go_before(self):
+        op = self.completed(OP.replace("[64, 128]", "[32]") + self.CASES)
+        (found,) = [one for one in op.launches[0].constants if one.name == "width"]
+        assert found.choices == (32,)
+        configs = self.without_width().replace("block = 128", "block = 128, width = 32")
+        assert not _sized(self.completed(configs + self.CASES))
+
+    def test_nothing_is_known_of_them(self):
+        assert not _sized(self.completed(self.without_width()))
+        dimensions = {"x": ["", ""], "y": ["width"]}
+        assert not _sized(self.completed(self.without_width() + self.CASES, dimensions))
+        assert not _sized(self.completed(self.without_width() + self.CASES, optional=("width",)))
+
+    def test_ordinary_sizes_are_those_that_there_are_objects_for(self):
+        op = self.completed(OP)
+        assert op.tune.proposals == (Proposal((("N", 64),)), Proposal((("N", 128),)))
+        sizes = {dict(case)["N"] for case in ordinary(op)}
+        assert sizes == {64, 128}
+
+    def test_another_launch_takes_any(self):
+        other = OP.replace('constants = { dtype = { dtype = "x" }, width', "constants = { width")
+        text = (
+            other.split("constants")[0]
+            + """
+[[kernel.k.op.launch]]
+function = "f"
+when = "N == 64"
+constants = { dtype = { dtype = "x" }, width = { value = "N", choices = [64] }, block = 128 }
+
+[[kernel.k.op.launch]]
+function = "g"
+when = "N != 64"
+constants = { dtype = { dtype = "x" }, block = 128 }
+"""
+        )
+        op = self.completed(text)
+        assert op.tune.proposals == (Proposal((("N", 64),)), Proposal())
+
+
+def _sized(op):
+    return [one for one in op.launches[0].constants if one.name == "width"]
 
 
 class TestRequests:
