@@ -70,13 +70,6 @@ int cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void*
   note(line);
   return fails == 1 ? 1 : 0;
 }
-int cudaFuncGetAttributes(void* attributes, const void* kernel) {
-  char line[64];
-  (void)attributes;
-  snprintf(line, sizeof line, "load device=%d kernel=%p\n", device, kernel);
-  note(line);
-  return 0;
-}
 static int encode(void) { return 0; }
 int cudaGetDriverEntryPointByVersion(const char* name, void** found, unsigned version, unsigned long long flags, int* status) {
   (void)name, (void)version, (void)flags;

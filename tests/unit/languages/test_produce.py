@@ -73,9 +73,8 @@ class Bench:
             targets=targets or ("sm_80",), flavour="cuda13",
             section={**section, **tomli.loads(op)}, keep_all=keep_all,
         )  # fmt: skip
-        plan: Any = SimpleNamespace(
-            aot=(kernel,), components=(), ops_name="_k", framework=framework
-        )
+        named = {"ops_name": "_k", "variant": "torch211-cxx11-cu130-x86_64-linux"}
+        plan: Any = SimpleNamespace(framework=framework, aot=(kernel,), components=(), **named)
         produced = produce(plan, self.root, self.workshop, lambda *_: None, self.notes.append)
         return [one.unit for one in produced.compiled[0][1]], produced
 
