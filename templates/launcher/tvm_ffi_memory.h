@@ -2,7 +2,8 @@
 // TVM-FFI: what tensors are like, and new ones
 
 [[noreturn]] KBUILD_COLD void too_many_dims(const char* op, const char* name, int32_t dim) {
-  refuse(op, quoted(name) + " has " + std::to_string(dim) + " dimensions; there may be " + std::to_string(kMostDims));
+  refuse(op, quoted(name) + " has " + std::to_string(dim) + " dimensions; there may be " +
+                 std::to_string(kMostDims));
 }
 
 [[noreturn]] KBUILD_COLD void no_data(const char* op, const char* name) {
@@ -17,7 +18,8 @@ KBUILD_COLD void fill_strides(Tensor& tensor) {
 // Everything about a tensor.
 void look_at(const char* op, const char* name, Tensor& tensor) {
   const DLTensor& told = *tensor.handle;
-  if (KBUILD_UNLIKELY(told.device.device_type != device_type)) wrong_device(op, name, told.device.device_type);
+  const int32_t type = told.device.device_type;
+  if (KBUILD_UNLIKELY(type != device_type)) wrong_device(op, name, type);
   if (KBUILD_UNLIKELY(told.ndim > kMostDims)) too_many_dims(op, name, told.ndim);
   tensor.dim = told.ndim;
   tensor.sizes = told.shape;
@@ -55,27 +57,35 @@ void look_at_new(const char* op, const char* name, Tensor& tensor, int device) {
   tensor.device = device;
 }
 
-DLTensor described(const Int* sizes, int dim, int dtype, int device) {
+struct Wanted {  // a tensor that is made
+  const Int* sizes;
+  int dim;
+  int dtype;  // index into `dtypes`
+  int device;
+};
+
+DLTensor described(const Wanted& wanted) {
   DLTensor told = {};
-  told.device = {DLDeviceType(device_type), device_type == kDLCPU ? 0 : device};
-  told.ndim = dim;
-  told.dtype = {dtypes[dtype].code, dtypes[dtype].bits, 1};
-  told.shape = const_cast<Int*>(sizes);
+  told.device = {DLDeviceType(device_type), device_type == kDLCPU ? 0 : wanted.device};
+  told.ndim = wanted.dim;
+  told.dtype = {dtypes[wanted.dtype].code, dtypes[wanted.dtype].bits, 1};
+  told.shape = const_cast<Int*>(wanted.sizes);
   return told;
 }
 
-void make(const char* op, const char* name, Tensor& tensor, const Int* sizes, int dim, int dtype, int device) {
-  DLTensor wanted = described(sizes, dim, dtype, device);
-  if (KBUILD_UNLIKELY(TVMFFIEnvTensorAlloc(&wanted, &tensor.made) != 0)) cannot_allocate(op, name);
-  look_at_new(op, name, tensor, device);
+void make(const char* op, const char* name, Tensor& tensor, const Wanted& wanted) {
+  DLTensor told = described(wanted);
+  if (KBUILD_UNLIKELY(TVMFFIEnvTensorAlloc(&told, &tensor.made) != 0)) cannot_allocate(op, name);
+  look_at_new(op, name, tensor, wanted.device);
 }
 
 // A result that the caller made.
-void check_given(const char* op, const char* name, Tensor& tensor, const Shape& shape, int dtype, int device) {
+void check_given(const char* op, const char* name, Tensor& tensor, const Shape& shape, int dtype,
+                 int device) {
   look_at(op, name, tensor);
   if (KBUILD_UNLIKELY(tensor.device != device)) {
-    refuse(op, quoted(name) + " is on device " + std::to_string(tensor.device) + ", the arguments are on device " +
-                   std::to_string(device));
+    refuse(op, quoted(name) + " is on device " + std::to_string(tensor.device) +
+                   ", the arguments are on device " + std::to_string(device));
   }
   if (KBUILD_UNLIKELY(tensor.dtype != dtype)) wrong_dtype(op, name, tensor, &dtypes[dtype].name, 1);
   if (KBUILD_UNLIKELY(tensor.dim != shape.dim || !same_dims(tensor.sizes, shape.sizes, shape.dim))) {
@@ -92,7 +102,7 @@ void allocate(const char* op, const char* name, Tensor& tensor, const Shape& sha
   if (tensor.handle != nullptr) {
     check_given(op, name, tensor, shape, dtype, device);
   } else {
-    make(op, name, tensor, shape.sizes, shape.dim, dtype, device);
+    make(op, name, tensor, {shape.sizes, shape.dim, dtype, device});
   }
 }
 
@@ -122,8 +132,8 @@ void* take_memory(const char* op, const char* name, Int bytes, int device) {
   if (driver().allocate == nullptr) refuse(op, "this driver gives no memory for " + quoted(name));
   void* data = nullptr;
   const int result = driver().allocate(&data, size_t(bytes), current_stream(op, device));
-  if (result != 0) driver_failed(op, "give " + std::to_string(bytes) + " bytes for " + quoted(name), result);
-  return data;
+  if (result == 0) return data;
+  driver_failed(op, "give " + std::to_string(bytes) + " bytes for " + quoted(name), result);
 }
 
 void return_memory(void* data, int device) {
@@ -147,46 +157,45 @@ KBUILD_COLD void end_loan(DLManagedTensor* managed) {
   delete lent;
 }
 
-KBUILD_COLD void lend(const char* op, const char* name, Tensor& tensor, const Int* sizes, int dim, int dtype,
-                      int device) {
+KBUILD_COLD void lend(const char* op, const char* name, Tensor& tensor, const Wanted& wanted) {
   const Arithmetic checked{"the size of a tensor"};
-  Int bytes = dtypes[dtype].itemsize;
-  for (int i = 0; i < dim; ++i) bytes = checked.mul(bytes, sizes[i]);
-  void* data = take_memory(op, name, std::max<Int>(1, bytes), device);
+  Int bytes = dtypes[wanted.dtype].itemsize;
+  for (int i = 0; i < wanted.dim; ++i) bytes = checked.mul(bytes, wanted.sizes[i]);
+  void* data = take_memory(op, name, std::max<Int>(1, bytes), wanted.device);
   Lent* lent = new Lent;
-  std::copy(sizes, sizes + dim, lent->sizes);
-  contiguous_strides(sizes, dim, lent->strides);
-  lent->device = device;
-  lent->managed.dl_tensor = described(lent->sizes, dim, dtype, device);
+  std::copy(wanted.sizes, wanted.sizes + wanted.dim, lent->sizes);
+  contiguous_strides(wanted.sizes, wanted.dim, lent->strides);
+  lent->device = wanted.device;
+  lent->managed.dl_tensor = described(wanted);
+  lent->managed.dl_tensor.shape = lent->sizes;
   lent->managed.dl_tensor.strides = lent->strides;
   lent->managed.dl_tensor.data = data;
   lent->managed.manager_ctx = lent;
   lent->managed.deleter = &end_loan;
   if (TVMFFITensorFromDLPack(&lent->managed, 0, 0, &tensor.made) != 0) {
     end_loan(&lent->managed);
-    cannot_allocate(op, name);
+    refuse(op, "TVM-FFI cannot take " + quoted(name) + ": " + raised_text());
   }
-  look_at_new(op, name, tensor, device);
+  look_at_new(op, name, tensor, wanted.device);
 }
 
-void make_for_call(const char* op, const char* name, Tensor& tensor, const Int* sizes, int dim, int dtype,
-                   int device) {
+void make_for_call(const char* op, const char* name, Tensor& tensor, const Wanted& wanted) {
   if (has_allocator()) {
-    make(op, name, tensor, sizes, dim, dtype, device);
+    make(op, name, tensor, wanted);
   } else {
-    lend(op, name, tensor, sizes, dim, dtype, device);
+    lend(op, name, tensor, wanted);
   }
 }
 
 void allocate_temporary(const char* op, const char* name, Tensor& tensor, const Shape& shape, int dtype,
                         int device) {
-  make_for_call(op, name, tensor, shape.sizes, shape.dim, dtype, device);
+  make_for_call(op, name, tensor, {shape.sizes, shape.dim, dtype, device});
 }
 
 // Bytes that are given back when `memory` goes, for what follows on the stream.
 void* allocate_bytes(const char* op, Tensor& memory, Int bytes, int device) {
   constexpr int kBytes = 11;
   static_assert(dtypes[kBytes].code == kDLUInt && dtypes[kBytes].bits == 8);
-  make_for_call(op, "the scratch memory", memory, &bytes, 1, kBytes, device);
+  make_for_call(op, "the scratch memory", memory, {&bytes, 1, kBytes, device});
   return memory.data;
 }

@@ -91,13 +91,16 @@ KBUILD_COLD const char* kind_words(int32_t type) {
   }
 }
 
-[[noreturn]] KBUILD_COLD void wrong_kind(const char* op, const char* name, const char* wanted, int32_t type) {
-  throw WrongArguments(quoted(op) + ": " + quoted(name) + " must be " + wanted + ", but it is " + kind_words(type));
+[[noreturn]] KBUILD_COLD void wrong_kind(const char* op, const char* name, const char* wanted,
+                                         int32_t type) {
+  throw WrongArguments(quoted(op) + ": " + quoted(name) + " must be " + wanted + ", but it is " +
+                       kind_words(type));
 }
 
 [[noreturn]] KBUILD_COLD void wrong_count(const char* op, const char* signature, int arguments, int results,
                                           int32_t given) {
-  const std::string more = results == 0 ? "" : ", or " + std::to_string(arguments + results) + " with its results";
+  const std::string all = std::to_string(arguments + results);
+  const std::string more = results == 0 ? "" : ", or " + all + " with its results";
   throw WrongArguments(quoted(op) + ": " + quoted(signature) + " takes " + std::to_string(arguments) +
                        (arguments == 1 ? " argument" : " arguments") + more + "; " + std::to_string(given) +
                        (given == 1 ? " is given" : " are given"));
@@ -122,7 +125,8 @@ void take(const char* op, const char* name, OptionalTensor& tensor, const TVMFFI
 }
 
 void take(const char* op, const char* name, Int& value, const TVMFFIAny& any) {
-  if (any.type_index != kTVMFFIInt && any.type_index != kTVMFFIBool) wrong_kind(op, name, "an int", any.type_index);
+  const bool is_int = any.type_index == kTVMFFIInt || any.type_index == kTVMFFIBool;
+  if (!is_int) wrong_kind(op, name, "an int", any.type_index);
   value = any.v_int64;
 }
 

@@ -1,6 +1,7 @@
 """The ops of the launcher's test on a GPU, with images that nvcc made.
 
-`python tests/gpu/launcher_section.py IMAGES FOLDER` builds `FOLDER/<NAME>.so`.
+`python tests/gpu/launcher_section.py IMAGES FOLDER` builds `FOLDER/<NAME>.so` for Torch, and with
+TVM-FFI installed `FOLDER/functions/<NAME>.so` as well.
 """
 
 from __future__ import annotations
@@ -67,11 +68,16 @@ KINDS = {"factor": ("float", "fp32"), "negate": ("int", "u1")}
 SHARED = 20256 * 4
 
 
-def files(images: Path) -> FileSet:
+def specs() -> tuple[OpSpec, ...]:
+    """The ops."""
+    return read_section("gpu", tomli.loads(SECTION)).ops
+
+
+def files(images: Path, framework: str = "torch") -> FileSet:
     """The launcher with the images of a folder."""
-    reading = read_section("gpu", tomli.loads(SECTION))
     targets = [Target.parse(arch) for arch in ARCHS if (images / name_of(arch)).is_file()]
-    return launcher("gpu", [_launched(op, targets, images) for op in reading.ops], module=True)
+    ops = [_launched(op, targets, images) for op in specs()]
+    return launcher("gpu", ops, module=True, framework=framework)
 
 
 def _launched(op: OpSpec, targets: list[Target], images: Path) -> LaunchedOp:
@@ -137,3 +143,8 @@ if __name__ == "__main__":
     target = Path(sys.argv[2])
     files(Path(sys.argv[1])).write(target, manifest=False)
     subprocess.run(command(target, Path(spec.origin).parent), check=True)  # noqa: TID251
+    if find_spec("tvm_ffi"):
+        sys.path.append(str(Path(__file__).parents[1] / "unit/languages/launcher"))
+        from functions import library
+
+        library(files(Path(sys.argv[1]), "tvm-ffi"), target / "functions", NAME, tested=False)

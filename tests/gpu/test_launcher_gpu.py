@@ -1,7 +1,8 @@
 """A launcher on a real GPU: streams, graphs, threads, several devices.
 
-Images come from `KBUILD_TEST_IMAGES=FOLDER` (see `launcher_images.py`) or from nvcc, and a built
-extension from `KBUILD_TEST_LAUNCHER=FILE.so` where there is no C++ compiler either.
+Images come from `KBUILD_TEST_IMAGES=FOLDER` (see `launcher_images.py`) or from nvcc. Where there is
+no C++ compiler either, `launcher_section.py` builds the extensions elsewhere: for Torch
+`KBUILD_TEST_LAUNCHER=FILE.so`, for TVM-FFI `KBUILD_TEST_FUNCTIONS=FILE.so`.
 """
 
 from __future__ import annotations
@@ -14,23 +15,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from functions import CUDA, Caller, Functions, library, packed_tensor, use_stream
 from launcher_images import ARCHS, make
-from launcher_section import NAME, files
+from launcher_section import NAME, files, specs
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 
-@pytest.fixture(scope="module")
-def ops(tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture(scope="module", params=["torch", "tvm-ffi"])
+def ops(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The ops, built here unless they were built elsewhere."""
+    folder = tmp_path_factory.mktemp("launcher")
+    if request.param == "tvm-ffi":
+        return _functions(folder)
     built = os.environ.get("KBUILD_TEST_LAUNCHER")
-    path = Path(built) if built else _build(tmp_path_factory.mktemp("launcher"))
-    torch.ops.load_library(str(path))
+    torch.ops.load_library(str(Path(built) if built else _extension(folder)))
     return getattr(torch.ops, NAME)
 
 
-def _build(folder: Path) -> Path:
+def _functions(folder: Path) -> Functions:
+    """Those of TVM-FFI, called as Torch's ops are."""
+    pytest.importorskip("tvm_ffi")
+    built = os.environ.get("KBUILD_TEST_FUNCTIONS")
+    if built:
+        return Functions(Path(built), specs())
+    made = library(files(_images(folder), "tvm-ffi"), folder, NAME, tested=False)
+    return Functions(made, specs())
+
+
+def _images(folder: Path) -> Path:
     given = os.environ.get("KBUILD_TEST_IMAGES")
     images = Path(given) if given else folder / "images"
     if not given:
@@ -38,10 +52,14 @@ def _build(folder: Path) -> Path:
             pytest.skip("neither nvcc nor KBUILD_TEST_IMAGES")
         make(images, ARCHS)
     if shutil.which("g++") is None:
-        pytest.skip("no g++; build elsewhere and set KBUILD_TEST_LAUNCHER")
+        pytest.skip("no g++; build elsewhere, see above")
+    return images
+
+
+def _extension(folder: Path) -> Path:
     from launcher_section import command
 
-    files(images).write(folder, manifest=False)
+    files(_images(folder)).write(folder, manifest=False)
     subprocess.run(command(folder, Path(torch.__file__).parent), check=True)  # noqa: TID251
     return folder / f"{NAME}.so"
 
@@ -100,7 +118,7 @@ def test_a_side_stream(ops: Any, device: Any) -> None:
 
 def test_a_graph(ops: Any, device: Any) -> None:
     with torch.cuda.device(device):
-        ops._kbuild_preload()
+        ops._kbuild_preload(*([device.index] if isinstance(ops, Functions) else []))
         x = torch.randn(5000, device=device)
         graph = torch.cuda.CUDAGraph()
         # Torch's own stream for captures belongs to the device of the first graph.
@@ -114,6 +132,33 @@ def test_a_graph(ops: Any, device: Any) -> None:
             torch.cuda.synchronize()
             torch.testing.assert_close(y, x)
             torch.testing.assert_close(total[0], x.sum(), rtol=1e-3, atol=1e-2)
+
+
+def test_without_torchs_allocator(ops: Any, device: Any) -> None:
+    """As another framework calls: memory for a call is the driver's, on the stream it names."""
+    if not isinstance(ops, Functions):
+        pytest.skip("Torch has its allocator")
+    call, stream = Caller(ops.path), torch.cuda.Stream(device)
+    x, out = torch.randn(100_000, device=device), torch.zeros(1, device=device)
+    small = torch.randn(1000, device=device)
+    expected = (x.sum(), small * 3)
+    torch.cuda.synchronize(device)
+    told = [_told(one) for one in (x, out, small)]
+    use_stream(device.index, stream.cuda_stream)
+    try:
+        for _ in range(3):
+            call("total", told[0], told[1])
+        call("scale_", told[2], 3.0, False)
+    finally:
+        use_stream(device.index, 0)
+    stream.synchronize()
+    torch.testing.assert_close(out[0], expected[0], rtol=1e-3, atol=1e-2)
+    assert torch.equal(small, expected[1])
+
+
+def _told(tensor: Any) -> Any:
+    kind = {"device_type": CUDA, "device": tensor.device.index}
+    return packed_tensor(tensor.data_ptr(), tuple(tensor.shape), **kind)
 
 
 def test_threads(ops: Any) -> None:

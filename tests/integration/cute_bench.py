@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import tomli
 
 from kbuild.build.budget import Budget, opened
+from kbuild.errors import ToolchainError
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.environment import Environments
 from kbuild.languages.expand import expand
@@ -20,9 +24,13 @@ from kbuild.languages.unit import Unit
 from kbuild.languages.workshop import Workshop
 from kbuild.run import LocalRunner
 from kbuild.store import store_of
+from kbuild.toolchains.wheels.index import Index
 from kbuild.toolchains.wheels.installer import Installer
+from kbuild.toolchains.wheels.settings import pip_settings
 
 VERSION = "4.8.1"
+OLD = "KBUILD_TEST_OLD_CUTE"
+"""Set where an older release may be fetched, too."""
 MEMORY = 4096
 SOURCE = "add.py"
 HEAD = """\
@@ -94,3 +102,18 @@ def shop(
             yield Shop(workshop, folder, version)
         finally:
             workshop.close()
+
+
+def cache_with_dsl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache for CuTe DSL; skips where its wheels cannot be had."""
+    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
+        pytest.skip("CuTe DSL's wheels are for x86_64 Linux")
+    try:
+        with Index(pip_settings(LocalRunner())) as index:
+            found = index.files("nvidia-cutlass-dsl")
+    except ToolchainError as error:
+        pytest.skip(f"the package index is out of reach: {error.message}")
+    if not any(str(one.version) == VERSION for one in found):
+        pytest.skip(f"the package index has no nvidia-cutlass-dsl {VERSION}")
+    root = tmp_path_factory.getbasetemp()
+    return (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "cute-cache"

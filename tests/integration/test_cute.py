@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cute_bench import VERSION, Shop, shop
+from cute_bench import OLD, VERSION, Shop, cache_with_dsl, shop
 
 from kbuild.checks.readers.devicecode import read_device_code
-from kbuild.errors import BuildError, ToolchainError
+from kbuild.errors import BuildError
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.cute.export import Order
 from kbuild.languages.target import Target
 from kbuild.pipeline.aot_cute import export_cute
 from kbuild.pipeline.options import Doors
 from kbuild.run import LocalRunner
-from kbuild.toolchains.wheels.index import Index
-from kbuild.toolchains.wheels.settings import pip_settings
 from kbuild.ui import Ui
 
 pytestmark = pytest.mark.network
-OLD = "KBUILD_TEST_OLD_CUTE"
 SOURCE = """\
 import cutlass
 from cuda.bindings.driver import CUstream
@@ -109,17 +105,7 @@ ones = ["x.stride.1"]
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with CuTe DSL, for all tests in whatever process."""
-    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
-        pytest.skip("CuTe DSL's wheels are for x86_64 Linux")
-    try:
-        with Index(pip_settings(LocalRunner())) as index:
-            found = index.files("nvidia-cutlass-dsl")
-    except ToolchainError as error:
-        pytest.skip(f"the package index is out of reach: {error.message}")
-    if not any(str(one.version) == VERSION for one in found):
-        pytest.skip(f"the package index has no nvidia-cutlass-dsl {VERSION}")
-    root = tmp_path_factory.getbasetemp()
-    return (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "cute-cache"
+    return cache_with_dsl(tmp_path_factory)
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""The launcher of a kernel: C++ that chooses, loads and launches images behind Torch ops.
+"""The launcher of a kernel: C++ that chooses, loads and launches images behind ops.
 
 `launcher` makes two files from compiled ops: one source, and one file with all images that the
-assembler puts into the extension. The source needs Torch's stable ABI and nothing else.
+assembler puts into the extension. The source needs Torch's stable ABI and nothing else, or the C
+functions of TVM-FFI: `hosts.py` says what differs.
 """
 
 from kbuild.languages.launcher.files import launcher

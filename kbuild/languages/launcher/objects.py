@@ -4,7 +4,7 @@ There are two calling conventions. Each object gets a function `call_<n>` that p
 call where its convention wants them:
 
 - `tvm-ffi`: `int SYMBOL(void*, const TVMFFIAny* args, int32_t count, TVMFFIAny* result)`; what it
-  calls back of TVM-FFI is defined by `object_tvm_ffi.h`, so that its library is not needed.
+  calls back of TVM-FFI is defined by `torch_object.h`, so that Torch needs no library for it.
 - `c`: `int SYMBOL(<pointers and numbers>..., void* stream)`, 0 when it worked, else
   `const char* SYMBOL_error(void)` says what did not.
 
@@ -90,9 +90,10 @@ def linked_file(kernel: str, linked: Linked, hip: int | None = None) -> FileSet:
 
 def _declaration(image: Image) -> str:
     if image.convention == "tvm-ffi":
+        # Hidden: extensions for TVM-FFI offer what is called `__tvm_ffi_*`.
         return (
-            f'extern "C" int {image.entry}(void*, const kbuild::FfiAny*, int32_t, '
-            "kbuild::FfiAny*);\n"
+            f'extern "C" __attribute__((visibility("hidden"))) int {image.entry}('
+            "void*, const kbuild::FfiAny*, int32_t, kbuild::FfiAny*);\n"
         )
     types = ", ".join((*(_c_type(one) for one in image.parameters), "void*"))
     error = f'extern "C" const char* {image.entry}_error(void);\n'

@@ -51,7 +51,7 @@ function(kbuild_aot_objects component)
 endfunction()
 
 # kbuild_runtime(<name> <major release> <function> <target>)
-# The runtime of CUDA or HIP that Torch loads. Without a toolkit, a library with its name and one
+# The runtime of CUDA or HIP that the framework loads. Without a toolkit, a library with its name and one
 # function of it says that it is needed.
 function(kbuild_runtime name major function target)
   if(TARGET ${target})

@@ -13,7 +13,7 @@ from kbuild.fileset import FileSet
 from kbuild.languages.launcher import LaunchedOp
 from kbuild.languages.spec import OpSpec
 
-NONE, INT, FLOAT, POINTER = 0, 1, 3, 7
+INT, BOOL, FLOAT, POINTER = 1, 2, 3, 7
 CPU, CUDA = 1, 2
 
 
@@ -46,20 +46,24 @@ def library(
     folder: Path,
     name: str,
     *,
-    device: str = "TEST_CPU",
+    tested: bool = True,
     root: Path | None = None,
 ) -> Path:
-    """Compile launchers for the TVM-FFI that is here, or for the one in `root`."""
+    """Compile launchers for the TVM-FFI that is here, or for the one in `root`.
+
+    Those that are `tested` take memory of the host for that of the fake driver.
+    """
     root = root or runtime()
     files.write(folder, manifest=False)
     target = folder / f"{name}.so"
     exports = folder / "exports.map"
     exports.write_text("{ global: __tvm_ffi_*; local: *; };\n")
     sources = [str(folder / path) for path, _ in files.items() if path.endswith((".cpp", ".o"))]
+    defined = ("-DKBUILD_AOT_TEST_CPU",) if tested else ()
     command = (
         *("g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"),
-        *("-fvisibility=hidden", f"-DKBUILD_AOT_{device}", f"-I{folder / 'aot'}"),
-        *("-isystem", str(root / "include"), f"-Wa,-I{folder / 'aot'}", *sources),
+        *("-fvisibility=hidden", f"-I{folder / 'aot'}"),
+        *("-isystem", str(root / "include"), f"-Wa,-I{folder / 'aot'}", *defined, *sources),
         *("-o", str(target), f"-L{root / 'lib'}", "-ltvm_ffi", "-Wl,--no-undefined", "-ldl"),
         f"-Wl,--version-script={exports}",
     )
@@ -129,10 +133,14 @@ class DLTensor(ctypes.Structure):
 def described(array: Any, **changes: Any) -> DLTensor:
     """A NumPy array as a plain caller in C describes it: without strides."""
     codes = {"f": 2, "i": 0, "u": 1, "b": 6}
-    shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
-    told = DLTensor(
-        array.ctypes.data, CPU, 0, array.ndim, codes[array.dtype.kind], array.itemsize * 8, 1, shape
-    )
+    kind = {"code": codes[array.dtype.kind], "bits": array.itemsize * 8}
+    return packed_tensor(array.ctypes.data, array.shape, **{**kind, **changes})
+
+
+def packed_tensor(address: int, shape: tuple[int, ...], **changes: Any) -> DLTensor:
+    """A tensor of float32 in the host's memory, but for what changes."""
+    sizes = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    told = DLTensor(address, CPU, 0, len(shape), 2, 32, 1, sizes)
     strides = changes.pop("strides", None)
     if strides is not None:
         told.strides = (ctypes.c_int64 * len(strides))(*strides)
@@ -149,7 +157,7 @@ def packed(value: Any) -> Any_:
     elif isinstance(value, float):
         made.type, made.value.real = FLOAT, value
     elif value is not None:
-        made.type, made.value.integer = INT, value
+        made.type, made.value.integer = BOOL if isinstance(value, bool) else INT, value
     return made
 
 

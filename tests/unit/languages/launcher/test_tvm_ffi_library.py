@@ -95,7 +95,7 @@ def test_nothing_can_be_fallen_back_on():
 def test_for_devices(tmp_path):
     """As it is compiled for a GPU and for no driver at all: without what tests need."""
     files = files_of("k", [small()], framework="tvm-ffi")
-    library(files, tmp_path / "cuda", "k", device="NOT_TESTED")
+    library(files, tmp_path / "cuda", "k", tested=False)
 
 
 FAST = 2000
@@ -128,7 +128,7 @@ def test_on_the_cpu_without_a_driver(tmp_path):
     (op,) = ops_of(ON_THE_CPU)
     made = linked_op(op, tmp_path, ["cpu"])
     files = files_of("k", [made], framework="tvm-ffi")
-    functions = Functions(library(files, tmp_path, "cpu", device="CPU_ALONE"), [op])
+    functions = Functions(library(files, tmp_path, "cpu", tested=False), [op])
     for count in (4, 8):
         x, out = numpy.arange(count, dtype=numpy.float32), numpy.zeros(count, numpy.float32)
         assert functions.module["twice"](x, 2.0, out) is None
