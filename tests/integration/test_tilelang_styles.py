@@ -193,7 +193,9 @@ class TestAutotune:
         assert {one.image.constants["dtype"] for one in made} == {"float32"}
 
     def test_the_key(self, tilelang):
-        op = WIDE.format(name="tuned_factory").replace("Tensor x)", "Tensor x, int scale)")
+        op = WIDE.format(name="tuned_factory").replace(
+            "Tensor x)", "Tensor x, int scale, float more)"
+        )
         text = op + 'contiguous = true\nconfigs = "autotune"\n'
         assert list(map(str, tilelang.joined(text).key)) == ["columns", "scale"]
         flat = FLAT.format(name="tuned").replace('["n"]', '["..."]') + 'configs = "autotune"\n'

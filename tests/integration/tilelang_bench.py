@@ -64,7 +64,7 @@ class Shop:
 
     def launched(self, text: str, target: str) -> LaunchedOp:
         """An op with its objects, ready for a launcher."""
-        kernel = Kernel("cpu" if target == "cpu" else "cuda13")
+        kernel = Kernel("cpu" if target == "cpu" else "rocm" if "gfx" in target else "cuda13")
         op, joined = self._joined(text, kernel.flavour)
         launches = (replace(joined.launch, autotune=False),)
         language = LANGUAGES.get("tilelang")

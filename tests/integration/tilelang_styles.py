@@ -247,11 +247,14 @@ def tuned(x, block: int = 32, dtype: T.dtype = T.float16):
 def tuned_factory(rows, columns, block=32, dtype="float32"):
     @T.prim_func
     def main(
-        x: T.Tensor((rows, columns), dtype), scale: T.float32, out: T.Tensor((rows, columns), dtype)
+        x: T.Tensor((rows, columns), dtype),
+        scale: T.int32,
+        more: T.float32,
+        out: T.Tensor((rows, columns), dtype),
     ):
         with T.Kernel(rows, threads=64) as row:
             for i in T.Parallel(columns):
-                out[row, i] = x[row, i] * scale
+                out[row, i] = x[row, i] * scale + more
 
     return main
 

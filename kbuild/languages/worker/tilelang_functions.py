@@ -17,6 +17,7 @@ from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.tilelang_syntax import (
     consts,
     dimensions,
+    fractions,
     has_program,
     inner_of,
     names,
@@ -107,12 +108,14 @@ class Function:
             for name, default in self.constants.items()
         ]
         candidates, notes = candidates_of(self.name, self.tuner, tuple(self.parameters))
-        tensors = dimensions(self.inner or self.tree)
+        text = self.inner or self.tree
+        tensors = dimensions(text)
+        whole = [name for name in self._given if name not in fractions(text)]
         return {
             "name": self.name,
             "parameters": [*plain, *fixed],
             "candidates": candidates,
-            "key": key_of(self.tuner, self._given, tensors),
+            "key": key_of(self.tuner, whole, tensors),
             "computed": [],
             "notes": notes,
             "facts": {"dimensions": {name: list(dims) for name, dims in tensors.items()}},

@@ -82,6 +82,14 @@ def dimensions(tree: ast.AST) -> Mapping[str, tuple[str, ...]]:
     return found
 
 
+def fractions(tree: ast.AST) -> frozenset[str]:
+    """Parameters that are floating-point numbers, by their annotations."""
+    typed = (node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation)
+    return frozenset(
+        one.arg for one in typed if one.annotation and "float" in _last(one.annotation)
+    )
+
+
 def consts(tree: ast.AST) -> Iterator[str]:
     """The names of `T.const("M, N")`."""
     for node in ast.walk(tree):

@@ -66,7 +66,7 @@ def key_of(tuner: Any, arguments: Sequence[str], tensors: Mapping[str, Sequence[
 
     Args:
         tuner: see `candidates_of`.
-        arguments: of a call, without results.
+        arguments: of a call, without results and fractions.
         tensors: those that have dimensions, with the names of these.
     """
     if tuner is None:
