@@ -227,7 +227,7 @@ def test_what_a_launcher_is_for(bench: Bench, framework: str):
     _, produced = bench.produce(LISTED, framework=framework, keep_all=True)
     text, python = produced.files["aot/k.cpp"].decode(), dict(produced.python())
     of_tvm_ffi = framework == "tvm-ffi"
-    assert ("int __tvm_ffi_k(" in text) == of_tvm_ffi
+    assert ("TVMFFIEnvTensorAlloc" in text) == of_tvm_ffi
     assert ("aoti_torch" in text) != of_tvm_ffi
     assert set(python) == {"_aot.py", "aot.json", *(["_aot_torch.py"] if of_tvm_ffi else [])}
     if of_tvm_ffi:
