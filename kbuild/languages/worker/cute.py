@@ -53,7 +53,7 @@ class Compiler(ObjectCompiler):
         shared, loading = 0, ""
         if compiled is not None:
             shared = dynamic_shared(compiled)
-            make_portable(compiled)
+            make_portable(compiled, is_wrapped=emit == "c")
             _EMIT[emit](compiled, told.symbol, Path(request["output"]))
             loading = _loading(Path(request["output"]), told.symbol)
         return {

@@ -23,11 +23,23 @@ _LAUNCH_CONFIG = "!llvm.struct<(array<3 x i32>, array<3 x i32>, i64, ptr, ptr, i
 _DYNAMIC_SHARED = [0, 2]
 
 
-def make_portable(compiled: Any) -> None:
-    """Fix what the functions of a compiled module may use, before it is exported."""
+def make_portable(compiled: Any, *, is_wrapped: bool) -> None:
+    """Fix what the functions of a compiled module may use, before it is exported.
+
+    Args:
+        compiled: by the DSL.
+        is_wrapped: whether the export adds functions, which are for the host's target as a whole;
+            releases before 4.8 cannot be told one.
+    """
     base = _BASE.get(platform.machine())
     if base is None:
         return
+    if is_wrapped and hasattr(compiled, "host_target"):
+        cpu, features = base
+        target = (
+            f"llvm -mtriple={platform.machine()}-unknown-linux-gnu -mcpu={cpu} -mattr={features}"
+        )
+        compiled.host_target = type(compiled.host_target)(target)
     module = compiled.ir_module
     with module.context:
         for one in module.body.operations:
