@@ -96,3 +96,16 @@ def test_what_is_of_the_whole_device(tilelang):
     with pytest.raises(BuildError, match=r"`kept` keeps tensors in the L2 cache") as caught:
         tilelang.compiled(FLAT.format(name="kept") + "constants = { wide = 1024 }\n", "sm_90a")
     assert "annotate_l2_hit_ratio" in caught.value.hint
+
+
+def test_an_older_release(tmp_path):
+    """What it writes is changed in the same places."""
+    with shop(tmp_path / "older", SOURCE, pin="tilelang==0.1.12") as older:
+        names = ("waits", "twice")
+        objects = [one for n in names for one in older.compiled(FLAT.format(name=n), "sm_90a")]
+    linked = Linked(objects, tmp_path)
+    found = []
+    for index in range(2):
+        assert linked.call(index) == 0, linked.error(index)
+        found += [(one["pdl"], one["stream"]) for one in linked.said("launch")]
+    assert found == [("1", "0x1234"), ("0", "0x1234"), ("0", "0x1234"), ("0", "0x1234")]

@@ -31,7 +31,7 @@ SOURCE = "k.py"
 HEAD = f"""\
 [kernel.k]
 language = "tilelang"
-toolchain = "{PIN}"
+toolchain = "PIN"
 src = ["{SOURCE}"]
 
 [[kernel.k.op]]
@@ -55,16 +55,18 @@ class Shop:
 
     workshop: Workshop
     folder: Path
+    pin: str = PIN
 
     def functions(self, flavour: str = "cpu") -> Mapping[str, Function]:
-        return self.workshop.describe(Kernel(flavour), self.folder)
+        return self.workshop.describe(Kernel(flavour, (self.pin,)), self.folder)
 
     def compiled(self, text: str, target: str) -> tuple[Compiled, ...]:
         return self.launched(text, target).launches[0].compiled
 
     def launched(self, text: str, target: str) -> LaunchedOp:
         """An op with its objects, ready for a launcher."""
-        kernel = Kernel("cpu" if target == "cpu" else "rocm" if "gfx" in target else "cuda13")
+        flavour = "cpu" if target == "cpu" else "rocm" if "gfx" in target else "cuda13"
+        kernel = Kernel(flavour, (self.pin,))
         op, joined = self._joined(text, kernel.flavour)
         launches = (replace(joined.launch, autotune=False),)
         language = LANGUAGES.get("tilelang")
@@ -79,7 +81,9 @@ class Shop:
         return with_key(op, [joined])[0]
 
     def _joined(self, text: str, flavour: str) -> tuple[OpSpec, Joined]:
-        table: Mapping[str, Mapping[str, object]] = tomli.loads(HEAD + text)["kernel"]
+        table: Mapping[str, Mapping[str, object]] = tomli.loads(
+            HEAD.replace("PIN", self.pin) + text
+        )["kernel"]
         reading = read_section("k", table["k"])
         assert reading.issues == (), reading.issues
         (op,) = reading.ops
@@ -98,7 +102,7 @@ class Shop:
 
 
 @contextmanager
-def shop(folder: Path, source: str, *, keeps: bool = True) -> Iterator[Shop]:
+def shop(folder: Path, source: str, *, keeps: bool = True, pin: str = PIN) -> Iterator[Shop]:
     """A workshop with a run of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SOURCE).write_text(source)
@@ -107,6 +111,6 @@ def shop(folder: Path, source: str, *, keeps: bool = True) -> Iterator[Shop]:
     with opened(Budget(2, MEMORY), cache, {}, keeps=keeps) as run:
         workshop = Workshop(run, Environments(installer))
         try:
-            yield Shop(workshop, folder)
+            yield Shop(workshop, folder, pin)
         finally:
             workshop.close()

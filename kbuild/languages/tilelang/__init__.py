@@ -55,9 +55,10 @@ class TileLang(Language):
         self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
     ) -> Resolved:
         """See `Language.targets`."""
-        if backend == "cpu":
-            return Resolved((CPU,))
         release = _release(pins)
+        if backend == "cpu":
+            words = f"the code of {DISTRIBUTION} {release.version} for the CPU cannot be compiled"
+            return Resolved((CPU,)) if release.cpu else Resolved((), (words,))
         if backend == "rocm":
             return _of_amd(archs, release)
         if backend != "cuda":

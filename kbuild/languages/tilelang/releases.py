@@ -24,6 +24,8 @@ class Release:
     """Capabilities: `8.0`, `9.0a`."""
     rocm: tuple[str, ...]
     """AMD's archs: `gfx942`."""
+    cpu: bool
+    """Whether a C++ compiler takes its code for the CPU."""
     cuda: str
     """Release of CUDA whose nvcc compiles: `13.0`."""
     pins: tuple[str, ...]
@@ -56,7 +58,12 @@ def release_of(version: str) -> Release:
     """
     row = _rows()[version]
     return Release(
-        version, tuple(row["archs"]), tuple(row["rocm"]), row["cuda"], tuple(row["pins"])
+        version,
+        tuple(row["archs"]),
+        tuple(row["rocm"]),
+        row["cpu"],
+        row["cuda"],
+        tuple(row["pins"]),
     )
 
 

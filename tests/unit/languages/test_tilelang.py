@@ -105,6 +105,7 @@ class TestTargets:
     def test_other_backends(self):
         assert tilelang().targets("cpu", None, None, PINS).targets == (CPU,)
         for backend, toolkit, pins, words in (
+            ("cpu", None, OLDER, "for the CPU cannot be compiled"),
             ("rocm", "7.0", OLDER, "is not known to compile for AMD's GPUs"),
             ("cuda", "12.6", PINS, "CUDA 13's nvcc"),
             ("xpu", "2026.0", PINS, "TileLang has no code for xpu"),
