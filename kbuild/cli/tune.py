@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kbuild.cli.built import add_python, chosen_python
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.errors import ToolchainError, UsageError
+from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from kbuild.languages.description import Description
@@ -37,7 +37,7 @@ def configure(parser: ArgumentParser) -> None:
         "--op", action="append", default=[], metavar="NAME", help="tune this op only (repeatable)"
     )
     parser.add_argument(
-        "--budget", metavar="TIME", help="start no measurement after this long, e.g. 10m"
+        "--budget", metavar="TIME", help="start no measurement this long after the first, e.g. 10m"
     )
     parser.add_argument(
         "--variant",
@@ -65,6 +65,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     Raises:
         IncompleteError: the budget was over before everything was measured.
     """
+    from kbuild.cli.tune_build import built_for
     from kbuild.tune.tuning import refuse_incomplete
 
     root = ctx.folder(args.kernel_dir)
@@ -74,12 +75,12 @@ def execute(args: Namespace, ctx: Context) -> int:
         return execute_import(args, ctx, root)
     if args.dry_run:
         return _dry_run(args, ctx)
-    ends = _ends(args)
-    python = chosen_python(args.python, ctx)
+    limit_s, python = _limit_s(args), chosen_python(args.python, ctx)
     found = _found(ctx, python)
     devices = found.chosen(args.device)
-    variant = _named(args, ctx) or _built(ctx, root, python, devices[0])
+    variant = _named(args, ctx) or built_for(ctx, root, python, devices[0], found.torch)
     description, wish = _asked(args, ctx, variant)
+    ends = time.monotonic() + limit_s
     tuned = _tuned(ctx, root, (python, variant, ends), description, wish, devices, found.torch)
     _report(args, ctx, tuned)
     refuse_incomplete(tuned)
@@ -93,12 +94,12 @@ def _found(ctx: Context, python: Path) -> Found:
         return ask(ctx.runner, python)
 
 
-def _ends(args: Namespace) -> float:
+def _limit_s(args: Namespace) -> float:
     if args.budget is None:
         return math.inf
     from kbuild.build.quantity import parse_duration
 
-    return time.monotonic() + parse_duration(args.budget, "--budget")
+    return parse_duration(args.budget, "--budget")
 
 
 def _named(args: Namespace, ctx: Context) -> Path | None:
@@ -120,37 +121,6 @@ def _asked(args: Namespace, ctx: Context, variant: Path) -> tuple[Description, W
             raise UsageError(f"there is no op `{name}`", hint=one_of(name, names))
     cases = read_shapes(ctx.path(args.shapes), ops) if args.shapes else {}
     return description, Wish(tuple(args.op), cases)
-
-
-def _built(ctx: Context, root: Path, python: Path, device: Device) -> Path:
-    """A variant with every candidate, for that interpreter's Torch and that device alone.
-
-    Raises:
-        KbuildError: it cannot be built here.
-    """
-    from kbuild.build.workspace import FOLDER
-    from kbuild.matrix.selection import Selection
-    from kbuild.pipeline import BuildOptions, Doors
-    from kbuild.pipeline.build import build
-    from kbuild.project import open_project
-
-    options = BuildOptions(
-        selection=Selection(backends=(device.backend,)),
-        output=root / FOLDER / "tune" / "variants",
-        python=python,
-        toolchain="host",
-        archs=(device.capability,),
-        keep_all=True,
-    )
-    results = build(open_project(root), options, Doors(ctx.runner, ctx.ui, ctx.cache))
-    for result in results:
-        if result.error is not None:
-            raise result.error
-    made = [result.path for result in results if result.path is not None]
-    if not made:
-        reasons = "; ".join(f"{result.variant}: {result.reason}" for result in results)
-        raise ToolchainError(f"no variant fits `{python}`: {reasons}")
-    return made[0]
 
 
 def _tuned(  # noqa: PLR0917

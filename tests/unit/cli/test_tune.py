@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tunable import SECTION, TWO, calls, write_variant
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 pytestmark = pytest.mark.torch
 TABLE = "tuned/cpu.json"
@@ -286,6 +289,18 @@ class TestBuilding:
         (variant / "aot.json").write_text("{}")
         words = [reason.words for reason in candidate_of(variant).reasons]
         assert "it is for `kbuild tune`, with every candidate in it" in words
+
+    def test_one_is_built_for_the_torch_that_measures(self):
+        from kbuild.cli.tune_build import variants_for
+        from kbuild.matrix.selection import host_system, select
+        from kbuild.project import open_project
+
+        project = open_project(EXAMPLES / "gemm-cute")
+        found = select(project, variants_for(project, "cuda", "2.11.0+cu130"))
+        named = f"torch-stable-abi211-cu130-{host_system()}"
+        assert [str(choice.variant) for choice in found] == [named]
+        for torch in ("2.11.0", "2.11.0+cu118"):
+            assert len(select(project, variants_for(project, "cuda", torch))) > 1
 
     def test_they_are_built_here(self, kbuild, demo):
         answer = kbuild("build", "demo", "--keep-all", "--driver", "nix")

@@ -211,6 +211,13 @@ def test_mistakes_are_named(package):
         package.ops.halves(lacking, None)
 
 
+def test_a_library_before_the_array_standard(package, monkeypatch):
+    """CuPy's arrays name no namespace; the module of their type makes them."""
+    monkeypatch.setitem(sys.modules, "early", SimpleNamespace(empty=numpy.empty, asarray=None))
+    x = numpy.arange(3, dtype="float32").view(Early)
+    assert package.ops.axpy(x, x, alpha=2.0).tolist() == [0, 3, 6]
+
+
 def test_an_imported_twin_registers_nothing_twice(package):
     for name in ("_aot", "_aot_torch"):
         importlib.reload(sys.modules[f"{package._ops.__name__.partition('.')[0]}.{name}"])
@@ -250,6 +257,16 @@ class Lacking(numpy.ndarray):  # type: ignore[misc]
 
     def __array_namespace__(self, **_: Any) -> Any:
         return SimpleNamespace(__name__="lacking", empty=numpy.empty, float32=numpy.float32)
+
+
+class Early(numpy.ndarray):  # type: ignore[misc]
+    """An array of a library that does not know the standard."""
+
+    __module__ = "early.core"
+
+    @property
+    def __array_namespace__(self) -> Any:
+        raise AttributeError("__array_namespace__")
 
 
 class Buffer:

@@ -1,0 +1,52 @@
+"""`kbuild tune` without `--variant`: what is measured is built first."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.build.workspace import FOLDER
+from kbuild.cli.context import Context
+from kbuild.errors import ToolchainError
+from kbuild.matrix.selection import Selection, host_system, variants
+from kbuild.pipeline import BuildOptions, Doors
+from kbuild.pipeline.build import build
+from kbuild.project import Project, open_project
+
+if TYPE_CHECKING:
+    from kbuild.tune.devices import Device
+
+
+def built_for(ctx: Context, root: Path, python: Path, device: Device, torch: str) -> Path:
+    """A variant with every candidate, for that interpreter's Torch and that device alone.
+
+    Raises:
+        KbuildError: it cannot be built here.
+    """
+    project = open_project(root)
+    options = BuildOptions(
+        selection=variants_for(project, device.backend, torch),
+        output=root / FOLDER / "tune" / "variants",
+        python=python,
+        toolchain="host",
+        archs=(device.capability,),
+        keep_all=True,
+    )
+    results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
+    for result in results:
+        if result.error is not None:
+            raise result.error
+    made = [result.path for result in results if result.path is not None]
+    if not made:
+        reasons = "; ".join(f"{result.variant}: {result.reason}" for result in results)
+        raise ToolchainError(f"no variant fits `{python}`: {reasons}")
+    return made[0]
+
+
+def variants_for(project: Project, backend: str, torch: str) -> Selection:
+    """The variants for a Torch such as `2.11.0+cu130`; all of the backend's where none is."""
+    compute = torch.partition("+")[2].replace(".", "")
+    glob = f"*-{compute}-{host_system()}"
+    there = any(fnmatchcase(str(choice.variant), glob) for choice in variants(project))
+    return Selection(globs=(glob,) if compute and there else (), backends=(backend,))
