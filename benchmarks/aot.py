@@ -231,9 +231,9 @@ PACKAGE = """
 import importlib.util, pathlib, sys, time
 import torch
 torch.zeros(1)
-(folder,) = pathlib.Path(sys.argv[1]).glob("build/*")
+(package,) = pathlib.Path(sys.argv[1]).glob("build/*/__init__.py")
 began = time.perf_counter()
-spec = importlib.util.spec_from_file_location("package", folder / "__init__.py")
+spec = importlib.util.spec_from_file_location("package", package)
 sys.modules["package"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["package"])
 print(1e3 * (time.perf_counter() - began))

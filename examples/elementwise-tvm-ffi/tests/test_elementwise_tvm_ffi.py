@@ -101,6 +101,7 @@ def test_operators(kernel, operators):
         backend="aot_eager",
     )
     torch.testing.assert_close(compiled(x, y), (x + y) * 2 + 0.5 * y)
+    x, y = pair(4, 8)  # rows at multiples of 16 bytes
     torch.testing.assert_close(torch.vmap(kernel.axpy)(x, y), x + y)
     operators._kbuild_preload()
 
