@@ -29,7 +29,7 @@ from typing import Any
 from report import save
 
 ROOT = Path(__file__).resolve().parents[1]
-HAND = Path(__file__).parent / "sources" / "rmsnorm.cu"
+SOURCES = Path(__file__).parent / "sources"
 TRITON = ROOT / "examples" / "rmsnorm-triton" / "rmsnorm_triton"
 CALLS, ROUNDS = 2000, 15
 SHAPES = ((8192, 8192, 8192), (4096, 4096, 4096), (1024, 4096, 4096), (128, 4096, 4096))
@@ -47,19 +47,19 @@ def by_kbuild(prebuilt: Path, name: str) -> Any:
     return get_local_kernel(prebuilt / name, backend="cuda")
 
 
-def by_hand(folder: Path) -> Any:
-    """The op of `sources/rmsnorm.cu`."""
+def by_hand(folder: Path, name: str) -> Any:
+    """The op of `sources/<name>.cu`, which is in a namespace of its own."""
     import torch
     from torch.utils import cpp_extension
 
     cpp_extension.load(
-        "rmsnorm_by_hand",
-        [str(HAND)],
+        f"{name}_by_hand",
+        [str(SOURCES / f"{name}.cu")],
         extra_cuda_cflags=["-O3"],
         build_directory=str(folder),
         is_python_module=False,
     )
-    return torch.ops.rmsnorm_by_hand.rmsnorm
+    return getattr(getattr(torch.ops, f"{name}_by_hand"), name)
 
 
 def registered() -> None:
@@ -131,7 +131,7 @@ def launches(prebuilt: Path, folder: Path) -> dict[str, Any]:
     kernel = by_kbuild(prebuilt, "rmsnorm-triton")
     functions = {
         "kbuild": kernel._ops.ops.rmsnorm,  # noqa: SLF001
-        "C++ by hand": by_hand(folder),
+        "C++ by hand": by_hand(folder, "rmsnorm"),
         "Triton": by_triton(tuned=False),
         "Triton, autotuned": by_triton(tuned=True),
         "kbuild, Python function": kernel.rmsnorm,

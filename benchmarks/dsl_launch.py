@@ -27,10 +27,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from aot import ROOT, by_kbuild, in_turn, queued
+from aot import ROOT, by_hand, by_kbuild, in_turn, queued
 from report import save, table
 
-HAND = Path(__file__).parent / "sources" / "add.cu"
 SIZE, ALPHA = 1024, 2.0
 BY_HAND, TORCH_OPS = "C++ by hand", ("kbuild, CuTe", "kbuild, TileLang")
 FUNCTION = "kbuild, CuTe, TVM-FFI"
@@ -38,19 +37,9 @@ JIT, COMPILED = "TileLang's JIT", "CuTe's compiled function"
 Add = Callable[[Any, Any], Any]
 
 
-def by_hand(folder: Path) -> Add:
+def by_hand_too(folder: Path) -> Add:
     """The op of `sources/add.cu`."""
-    import torch
-    from torch.utils import cpp_extension
-
-    cpp_extension.load(
-        "add_by_hand",
-        [str(HAND)],
-        extra_cuda_cflags=["-O3"],
-        build_directory=str(folder),
-        is_python_module=False,
-    )
-    op = torch.ops.add_by_hand.add
+    op = by_hand(folder, "add")
     return lambda x, y: op(x, y, alpha=ALPHA)
 
 
@@ -185,7 +174,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         sums, products = functions(args.prebuilt)
         sums |= {
-            BY_HAND: by_hand(Path(folder)),
+            BY_HAND: by_hand_too(Path(folder)),
             TORCH_OPS[0]: torch_op(args.prebuilt, "add-cute"),
             TORCH_OPS[1]: torch_op(args.prebuilt, "elementwise-tilelang"),
             JIT: by_tilelang(),
