@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import NoReturn, Protocol, cast
@@ -23,6 +24,9 @@ class Module(Protocol):
         ...
 
 
+_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
+
+
 class Parser(ArgumentParser):
     """Raises what `argparse` would print."""
 
@@ -33,11 +37,15 @@ class Parser(ArgumentParser):
         raise UsageError(message, hint=hint)
 
     def _closest(self, message: str) -> str:
-        """The option that the first unknown one in `argparse`'s message is closest to."""
+        """What was probably meant by the choice or the option that `argparse` does not know."""
         from difflib import get_close_matches
 
-        known = [flag for flag in self._option_string_actions if flag.startswith("--")]
-        unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+        choice = _CHOICE.search(message)
+        if choice is not None:
+            known, unknown = re.findall(r"[\w.-]+", choice["known"]), [choice["given"]]
+        else:
+            known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+            unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
         return next(iter(get_close_matches(unknown[0], known, n=1)), "") if unknown else ""
 
 

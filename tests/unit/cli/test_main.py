@@ -51,6 +51,8 @@ def test_nothing_asked(kbuild):
         (["schema", "--zzzzzzz"], "lists the arguments"),
         (["schema", "--", "x"], "takes nothing after `--`"),
         (["completions", "tcsh"], "invalid choice"),
+        (["init", "x", "--language", "cutee"], "did you mean `cute`?"),
+        (["init", "x", "--language", "cuda"], "lists the arguments"),
         (["check-config", "nowhere"], "`nowhere` does not exist"),
     ],
 )
