@@ -64,10 +64,10 @@ def launcher(
         host.judge(op.spec)
         if not any(launch.compiled for launch in op.launches):
             raise ValueError(f"`{op.spec.name}` has no images")
-    images = Images()
     parts = [_Part(op, index, at, tables) for at, (op, index) in enumerate(_launches(ops))]
     for part in parts:
         part.judge()
+    images = Images()
     arrays = "".join(part.table(control=control).arrays(images) for part in parts)
     blob, objects = bytes(images.blob), images.objects
     if blob and objects:
@@ -75,26 +75,44 @@ def launcher(
     source = templates.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
-        symbol=f"kbuild_aot_{identifier(kernel)}",
-        blob=not objects,
-        on_cpu=CPU in images.archs,
-        digest=sha256(blob or b"".join(one.code for one in objects)),
-        host_words=host.words,
-        includes=host.includes,
-        registration=host.registration(module=module),
-        **_runtime(host, _driver(images.archs), objects),
         tables=images.tables(),
         measured=measured_on(tables),
         arrays=arrays,
         launches=[part.table(control=control).entry() for part in parts],
-        calls=[call_struct(op.spec, host) for op in ops],
         functions=[part.code(control=control).function() for part in parts],
-        host_ops=host.text(ops=[host.op(op.spec) for op in ops], module=module, control=control),
+        **_hosted(host, ops, module=module, control=control),
+        **_loaded(kernel, images),
+        **_runtime(host, _driver(images.archs), objects),
     )
     files = FileSet({f"{FOLDER}/{kernel}.cpp": source})
     if not objects:
         return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": blob}))
     return files.merge(object_files(FOLDER, kernel, objects))
+
+
+def _hosted(
+    host: Host, ops: Sequence[LaunchedOp], *, module: bool, control: bool
+) -> dict[str, object]:
+    """What depends on who calls the ops."""
+    specs = [op.spec for op in ops]
+    return {
+        "host_words": host.words,
+        "includes": host.includes,
+        "registration": host.registration(module=module),
+        "calls": [call_struct(spec, host) for spec in specs],
+        "host_ops": host.text(ops=list(map(host.op, specs)), module=module, control=control),
+    }
+
+
+def _loaded(kernel: str, images: Images) -> dict[str, object]:
+    """Where the code of the images is."""
+    code = bytes(images.blob) or b"".join(one.code for one in images.objects)
+    return {
+        "symbol": f"kbuild_aot_{identifier(kernel)}",
+        "blob": not images.objects,
+        "on_cpu": CPU in images.archs,
+        "digest": sha256(code),
+    }
 
 
 _COMMON = ("base", "view", "tensors", "images", "choice", "start")

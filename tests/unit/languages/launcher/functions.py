@@ -192,3 +192,23 @@ class Caller:
         kind, message = (ctypes.string_at(texts[at], texts[at + 1]).decode() for at in (0, 2))
         self._runtime.TVMFFIObjectDecRef(error)
         return f"{kind}: {message}"
+
+
+def half(*shape: int) -> Any:
+    """A tensor of Torch."""
+    import torch
+
+    return torch.ones(shape, dtype=torch.float16)
+
+
+def ones(*shape: int) -> Any:
+    """An array of NumPy."""
+    import numpy as np
+
+    return np.ones(shape, np.float16)
+
+
+def only_launch(driver: Any) -> Any:
+    """What the fake driver was told of the one launch since it was last asked."""
+    (record,) = driver.launches()
+    return record

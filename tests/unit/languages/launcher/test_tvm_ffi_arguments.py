@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from functions import CUDA, Caller, Raised, described
+from functions import CUDA, Caller, Raised, described, half, ones, only_launch
 
 pytestmark = [
     pytest.mark.compile,
@@ -28,19 +28,6 @@ def host() -> str:
 @pytest.fixture
 def caller(functions, ops) -> Caller:
     return Caller(functions.path)
-
-
-def half(*shape):
-    return torch.ones(shape, dtype=torch.float16)
-
-
-def ones(*shape):
-    return numpy.ones(shape, numpy.float16)
-
-
-def records(driver):
-    (record,) = driver.launches()
-    return record
 
 
 class TestArguments:
@@ -81,24 +68,24 @@ class TestArguments:
 
     def test_a_bool_is_an_int_and_an_int_is_a_float(self, functions, ops, driver):
         functions.module["scale_"](torch.zeros(5), True, True, 2)
-        record = records(driver)
+        record = only_launch(driver)
         assert [record.integer(at) for at in (1, 2)] == [1, 1]
         assert record.parameters[3] == half(1).mul(2).numpy().tobytes()
 
     def test_strides_may_be_null(self, caller, driver):
         x, out = ones(3, 8), ones(3, 8)
         caller("add", described(x), described(x), described(out))
-        assert records(driver).integer(3) == 24
+        assert only_launch(driver).integer(3) == 24
         wide = numpy.zeros((4, 64), numpy.float16)
         weights = described(numpy.ones(64, numpy.float16))
         caller("norm", described(wide), weights, None, 0.5, described(wide.copy()))
-        assert "fast" in records(driver).image
+        assert "fast" in only_launch(driver).image
 
     def test_the_byte_offset_counts(self, caller, driver):
         x, out = ones(40), ones(40)
         shifted = described(x[:32], byte_offset=16)
         caller("add", shifted, described(x[:32]), described(out[:32]))
-        record = records(driver)
+        record = only_launch(driver)
         assert [record.integer(at) - x.ctypes.data for at in (0, 1)] == [16, 0]
 
     @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from functions import Caller, described
+from functions import Caller, described, half, ones, only_launch
 
 pytestmark = [
     pytest.mark.compile,
@@ -24,19 +24,6 @@ def host() -> str:
 @pytest.fixture
 def caller(functions, ops) -> Caller:
     return Caller(functions.path)
-
-
-def half(*shape):
-    return torch.ones(shape, dtype=torch.float16)
-
-
-def ones(*shape):
-    return numpy.ones(shape, numpy.float16)
-
-
-def records(driver):
-    (record,) = driver.launches()
-    return record
 
 
 class TestResults:
@@ -58,7 +45,7 @@ class TestResults:
     def test_those_that_the_caller_made(self, functions, ops, driver):
         x, out = half(40), half(40)
         assert functions.module["add"](x, x, out) is None
-        assert records(driver).integer(2) == out.data_ptr()
+        assert only_launch(driver).integer(2) == out.data_ptr()
 
     def test_several_that_the_caller_made(self, functions, ops, driver):
         a, first = torch.zeros(4, 8).bfloat16(), torch.zeros(4).bfloat16()
@@ -98,7 +85,7 @@ class TestArrays:
     def test_results_are_the_callers(self, functions, ops, driver):
         x, out = ones(40), ones(40)
         assert functions.module["add"](x, x, out) is None
-        assert records(driver).integer(2) == out.ctypes.data
+        assert only_launch(driver).integer(2) == out.ctypes.data
         words = (
             "`add`: nothing allocates `out` for these arguments: give the results behind them, "
             "or call it with tensors of Torch"
