@@ -91,8 +91,9 @@ def test_several_devices_share_the_work(tmp_path):
     assert {device for device, _ in farm.shifts} == {"cuda:0", "cuda:1", "cuda:2"}
     sizes = [count for _, count in farm.shifts]
     assert sum(sizes) == 24
-    assert sizes[:3] == [4, 4, 3]
-    assert sizes[-1] == 1
+    # Each device begins in a thread of its own, so what is handed out first need not start first.
+    assert sorted(sizes[:3]) == [3, 4, 4]
+    assert min(sizes) == 1
 
 
 def test_a_crash_is_the_candidates_and_the_others_are_measured(tmp_path):
