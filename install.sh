@@ -168,6 +168,13 @@ make_users() {
   done
 }
 
+# Whether root is to build as users that there are not: the default, unless settings say otherwise.
+lacks_users() {
+  if getent group nixbld >/dev/null; then return 1; fi
+  if [ "$(id -u)" != 0 ] && [ -w "$root/nix/store" ]; then return 1; fi # somebody's own Nix
+  ! grep -qE '^[[:space:]]*(build-users-group|auto-allocate-uids)[[:space:]]*=' "$root"/etc/nix/*.conf
+}
+
 # Of the settings, those about which an older nix.conf says nothing.
 unsaid() {
   settings | while IFS= read -r line; do
@@ -232,7 +239,7 @@ with_nix() {
     install_distribution
   fi
   [ "$(uname -s)" = Linux ] || return 0
-  if [ -z "$program" ] || [ "$age" = new ]; then make_users; fi
+  if [ -z "$program" ] || [ "$age" = new ] || lacks_users; then make_users; fi
   configure "$age"
   if [ -z "$program" ]; then start_daemon; fi
 }

@@ -6,7 +6,9 @@ The one place that turns an exception into words on stderr and an exit code. `kb
 
 from __future__ import annotations
 
+import os
 import sys
+from io import TextIOWrapper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +20,22 @@ _VERSION = {"-V", "--version"}
 
 def entry() -> None:
     """What the installed `kbuild` program calls."""
+    _settle_streams()
     _heed_termination()
     sys.exit(main(sys.argv[1:]))
+
+
+def _settle_streams() -> None:
+    """Have all three streams, and have data take any path and any text.
+
+    A stream that was closed is missing, and the next file that is opened would get its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - pathlib costs time
+    if isinstance(sys.stdout, TextIOWrapper):
+        is_utf8 = sys.stdout.encoding.lower() == "utf-8"
+        sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
 
 
 def _heed_termination() -> None:
@@ -52,35 +68,28 @@ def main(argv: Sequence[str]) -> int:
 def _print(text: str) -> int:
     try:
         print(text, flush=True)  # noqa: T201 - answered before there is a Ui
-    except BrokenPipeError:
-        from kbuild.cli import failure
-
-        return failure.pipe_closed()
+    except Exception as error:  # noqa: BLE001 - nobody reads, or no room
+        return _ended(error, ())
     return 0
 
 
 def _guarded(argv: Sequence[str]) -> int:
     from kbuild.cli import dispatch
-    from kbuild.errors import KbuildError
 
     try:
         return dispatch.run(argv)
-    except KbuildError as error:
-        from kbuild.cli import failure
-
-        return failure.explained(error, argv)
     except KeyboardInterrupt as request:
         from kbuild.cli import failure
 
         return failure.interrupted(*request.args)
-    except BrokenPipeError:
-        from kbuild.cli import failure
-
-        return failure.pipe_closed()
     except Exception as error:  # noqa: BLE001 - the last line of defence
-        from kbuild.cli import failure
+        return _ended(error, argv)
 
-        return failure.unexpected(error, argv)
+
+def _ended(error: Exception, argv: Sequence[str]) -> int:
+    from kbuild.cli import failure
+
+    return failure.ended(error, argv)
 
 
 if __name__ == "__main__":

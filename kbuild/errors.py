@@ -6,12 +6,17 @@ Exit codes are part of the interface and listed in `docs/reference/exit-codes.md
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 Severity = Literal["error", "warning"]
+SHOWN_PLACES = 3
+"""How many places of the same thing are named."""
+_VARYING = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"|\d+(?:\.\d+)*")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, order=True)
@@ -28,12 +33,20 @@ class Problem:
     hint: str = ""
     severity: Severity = "error"
 
+    @property
+    def place(self) -> str:
+        """The file, with the line where it has one."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+    def with_note(self, note: str) -> Problem:
+        """The problem with more words behind its message."""
+        return replace(self, message=f"{self.message}{note}")
+
     def __str__(self) -> str:
         """`build.toml:12: kernel.relu.src: ... ` with the hint on an indented line below."""
-        place = f"{self.file}:{self.line}" if self.line else self.file
         subject = f"{self.key}: " if self.key else ""
         mark = "warning: " if self.severity == "warning" else ""
-        text = f"{place}: {mark}{subject}{self.message}"
+        text = f"{self.place}: {mark}{subject}{self.message}"
         return f"{text}\n  hint: {self.hint}" if self.hint else text
 
     def to_json(self) -> dict[str, Any]:
@@ -46,6 +59,71 @@ class Problem:
             "hint": self.hint,
             "severity": self.severity,
         }
+
+
+@dataclass(frozen=True)
+class Repetition(Generic[T]):
+    """Things that say the same of several places, told as one."""
+
+    first: T
+    places: tuple[str, ...]
+    """Of all of them, in their order."""
+    is_literal: bool = True
+    """False where the sentences differ in names and numbers."""
+
+    @property
+    def note(self) -> str:
+        """What stands behind the first of them: how many there are, and where the next are."""
+        if len(self.places) == 1:
+            return ""
+        words = "times" if self.is_literal else "of this kind"
+        shown, hidden = self.places[1:SHOWN_PLACES], len(self.places) - SHOWN_PLACES
+        also = ", ".join(shown) + (f" and {hidden} more" if hidden > 0 else "")
+        whole = "; `-v` shows all" if hidden > 0 or not self.is_literal else ""
+        return f" ({len(self.places)} {words}: also {also}{whole})"
+
+
+def grouped(
+    things: Iterable[T], told: Callable[[T], tuple[Hashable, str, str]]
+) -> list[Repetition[T]]:
+    """Things of one kind that say the same, together, in the order of the first of each.
+
+    The same sentence is told once. Sentences that differ in what stands in quotes, and in numbers,
+    are told once where there are more than are easily read.
+
+    Args:
+        things: problems or findings.
+        told: the kind, the sentence, and the place of one.
+    """
+    kinds: dict[tuple[Hashable, str], list[tuple[T, str, str]]] = {}
+    for thing in things:
+        kind, sentence, place = told(thing)
+        alike = kinds.setdefault((kind, _VARYING.sub("", sentence)), [])
+        alike.append((thing, sentence, place))
+    return [each for alike in kinds.values() for each in _repetitions(alike)]
+
+
+def _repetitions(alike: Sequence[tuple[T, str, str]]) -> Iterator[Repetition[T]]:
+    sentences = dict.fromkeys(sentence for _, sentence, _ in alike)
+    if len(sentences) > 1 and len(alike) > SHOWN_PLACES:
+        yield Repetition(alike[0][0], tuple(place for *_, place in alike), is_literal=False)
+        return
+    for sentence in sentences:
+        same = [(thing, place) for thing, told, place in alike if told == sentence]
+        yield Repetition(same[0][0], tuple(place for _, place in same))
+
+
+def in_groups(problems: Iterable[Problem]) -> list[str]:
+    """The problems as text, warnings that repeat each other in one."""
+    repetitions = grouped(problems, _told)
+    return [str(r.first.with_note(r.note)) for r in repetitions]
+
+
+def _told(problem: Problem) -> tuple[Hashable, str, str]:
+    place = problem.place
+    if problem.severity == "error":  # each has to be corrected
+        return problem, problem.message, place
+    return re.sub(r"[^.]+", "", problem.key), problem.message, place
 
 
 class KbuildError(Exception):
@@ -190,3 +268,17 @@ class HubError(KbuildError):
 
     code = 11
     kind = "hub"
+
+
+class StorageError(KbuildError):
+    """The operating system refuses to read or write: no space, read-only, no permission."""
+
+    code = 12
+    kind = "storage"
+
+
+class DamagedFileError(KbuildError):
+    """A file that kbuild did not just write cannot be understood: damaged, or of another kind."""
+
+    code = 13
+    kind = "damaged"

@@ -10,28 +10,84 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from kbuild.durable import sync
 from kbuild.errors import FileConflictError
+from kbuild.storage import naming
+from kbuild.untrusted import remembered
 
+_LONGEST = 100
+"""Characters of a target's name that its draft is called after, which has to be short enough."""
 MANIFEST = ".kbuild-files.json"
 
 
-def replace_atomically(target: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write `data` beside `target`, then rename: readers see the old bytes or the new ones."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
+def replace_atomically(
+    target: Path, data: bytes, *, mode: int = 0o644, durable: bool = False
+) -> None:
+    """Write `data` beside `target`, then rename: readers see the old bytes or the new ones.
+
+    With `durable` that holds after a power cut too. Without, the file may be empty then: that is
+    for what is looked at before it is believed, and can be made again.
+    """
+    with naming(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = _draft(target)
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).chmod(mode)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+            try:
+                file.write(data)
+                file.flush()
+                draft.chmod(mode)
+                if durable:
+                    sync(draft)
+                draft.replace(target)
+            except BaseException:
+                draft.unlink(missing_ok=True)
+                raise
+        if durable:
+            sync(target.parent)
+
+
+def _draft(target: Path) -> tuple[int, Path]:
+    """An empty file beside `target` that no other process writes to.
+
+    It is always the same while nobody else has it, so that the next writer uses up what a killed
+    one left.
+    """
+    name = target.name[:_LONGEST]
+    draft = target.with_name(f".{name}.draft")
+    handle = _had_alone(draft)
+    if handle is not None:
+        return handle, draft
+    handle, fallback = tempfile.mkstemp(dir=target.parent, prefix=f".{name}.")
+    return handle, Path(fallback)
+
+
+def _had_alone(draft: Path) -> int | None:
+    """The file, locked and empty; None when somebody else has it, or it cannot be locked."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(handle), draft.lstat()):  # else it is the target by now
+            os.ftruncate(handle, 0)
+            return handle
+    except OSError:
+        pass
+    os.close(handle)
+    return None
 
 
 def sha256(data: bytes) -> str:
@@ -115,25 +171,40 @@ class FileSet:
 
         With `manifest`, a file that kbuild did not write, or that was edited since, is a conflict
         unless `force`; nothing is written before all conflicts are known. Files of an earlier
-        write that are no longer part of the set are removed when unedited.
+        write that are no longer part of the set are removed when unedited. When it fails, files
+        and folders that were not there before are gone again.
 
         Raises:
             FileConflictError: with every conflicting path.
+            OSError: a file cannot be written.
         """
         known = read_manifest(root) if manifest else {}
         self._refuse_conflicts(root, known, force=force or not manifest)
+        self._refuse_outside(root)
         written, unchanged = [], []
-        for path, data in self.items():
-            target = root / path
-            if target.is_file() and target.read_bytes() == data:
-                unchanged.append(path)
-            else:
+        with _all_or_nothing(root) as created:
+            for path, data in self.items():
+                target = root / path
+                if _holds(target, data):
+                    unchanged.append(path)
+                    continue
+                if not target.exists():
+                    created.append(target)
                 replace_atomically(target, data)
                 written.append(path)
-        if manifest:
-            remove_known(root, {path: known[path] for path in known if path not in self._files})
-            write_manifest(root, {path: sha256(data) for path, data in self.items()})
+            if manifest:
+                remove_known(root, {path: known[path] for path in known if path not in self._files})
+                write_manifest(root, {path: sha256(data) for path, data in self.items()})
         return WriteReport(tuple(written), tuple(unchanged))
+
+    def _refuse_outside(self, root: Path) -> None:
+        real = os.path.realpath(root)
+        for folder in sorted({(root / path).parent for path in self._files}):
+            if not Path(os.path.realpath(folder)).is_relative_to(real):
+                raise FileConflictError(
+                    f"`{folder}` is a link that leads out of `{root}`: nothing is written there",
+                    hint="put a folder in place of the link",
+                )
 
     def _refuse_conflicts(self, root: Path, known: Mapping[str, str], *, force: bool) -> None:
         conflicts = [
@@ -149,6 +220,27 @@ class FileSet:
             )
 
 
+def _holds(file: Path, data: bytes) -> bool:
+    """True for a file with just these bytes; a file of another size is not read."""
+    return file.is_file() and file.stat().st_size == len(data) and file.read_bytes() == data
+
+
+@contextmanager
+def _all_or_nothing(root: Path) -> Iterator[list[Path]]:
+    """Take away the files that are named to it, and folders that this empties, on failure."""
+    is_new = not root.exists()
+    created: list[Path] = []
+    try:
+        yield created
+    except BaseException:
+        for path in created:
+            with suppress(OSError):  # what failed is told, not that it cannot be undone
+                path.unlink()
+            with suppress(OSError):
+                _prune_empty(path.parent, root.parent if is_new else root)
+        raise
+
+
 def _is_in_the_way(path: Path, ours: tuple[str | None, ...], *, force: bool) -> bool:
     if path.is_file():
         return not force and _digest_of(path) not in ours
@@ -161,11 +253,19 @@ def _digest_of(path: Path) -> str | None:
 
 def read_manifest(root: Path) -> dict[str, str]:
     """Paths that kbuild wrote below `root`, with the digest that each had."""
-    try:
-        files = json.loads((root / MANIFEST).read_text())["files"]
-    except (OSError, ValueError, KeyError):
-        return {}
-    return {str(path): str(digest) for path, digest in files.items()}
+    return remembered(root / MANIFEST, _known_files) or {}
+
+
+def _known_files(document: Mapping[str, Any]) -> dict[str, str]:
+    files: Mapping[str, str] = document["files"]
+    inside = (path for path in files if is_inside(path))
+    return {path: str(files[path]) for path in inside}
+
+
+def is_inside(path: str) -> bool:
+    """True for a relative path that leads nowhere else."""
+    pure = PurePosixPath(path)
+    return bool(pure.parts) and not pure.is_absolute() and ".." not in pure.parts
 
 
 def write_manifest(root: Path, files: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +17,15 @@ def contents(root: Path) -> dict[str, str]:
     return {path.relative_to(root).as_posix(): _mark(path) for path in sorted(_walk(root))}
 
 
-def size(root: Path) -> int:
-    """Bytes of all files and links."""
-    return sum(path.lstat().st_size for path in _walk(root))
+def sizes(root: Path) -> tuple[int, int]:
+    """Bytes that files and links take here, and those of hard links to files that lie elsewhere."""
+    found = Counter((status.st_ino, status.st_size, status.st_nlink) for status in _statuses(root))
+    own = sum(size for (_, size, links), here in found.items() if here >= links)
+    return own, sum(size for _, size, _ in found) - own
+
+
+def _statuses(root: Path) -> Iterator[os.stat_result]:
+    yield from (path.lstat() for path in _walk(root))
 
 
 def freeze(root: Path) -> None:

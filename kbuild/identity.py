@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+from kbuild.errors import ConfigError
 from kbuild.git import Repository
+from kbuild.includes import CODE_SUFFIXES, scanned
 from kbuild.run import Runner
 from kbuild.sourcetree import SourceTree
 
 ID_LENGTH = 7
+_DIRTY = "_dirty"
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,14 @@ class Identity:
     """True when what is built differs from the commit (or from the index without one)."""
     note: str = ""
     """What the user should know, e.g. why git was not asked."""
+
+    def for_development(self) -> Identity:
+        """The same with an id that does not say whether files are edited.
+
+        The id names what is compiled: it would be compiled again with the first edit after a
+        commit, and with the commit of that edit.
+        """
+        return replace(self, unique_id=self.unique_id.removesuffix(_DIRTY))
 
 
 def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identity:
@@ -51,8 +63,7 @@ def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identi
         return Identity(_mark(folder[:ID_LENGTH], dirty=dirty), commit, dirty)
     staged = repository.ask("ls-files", "--stage", "--", ".")
     if staged:
-        changed = repository.ask("diff-files", "--name-only", "--", ".")
-        dirty = bool(changed) or bool(repository.uncommitted(sources))
+        dirty = repository.is_edited(".") or bool(repository.uncommitted(sources))
         digest = hashlib.sha256(staged.encode()).hexdigest()
         return Identity(_mark(digest[:ID_LENGTH], dirty=dirty), None, dirty)
     return Identity(_content_hash(tree, sources)[:ID_LENGTH], note=_note(repository))
@@ -64,13 +75,14 @@ def _note(repository: Repository) -> str:
 
 
 def _mark(unique_id: str, *, dirty: bool) -> str:
-    return f"{unique_id}_dirty" if dirty else unique_id
+    return f"{unique_id}{_DIRTY}" if dirty else unique_id
 
 
 def _content_hash(tree: SourceTree, sources: Iterable[str]) -> str:
     whole = hashlib.sha256()
     for path in sorted(set(sources)):
-        data = tree.read_bytes(path)
-        whole.update(f"{path}\0{len(data)}\0".encode())
-        whole.update(data)
+        if path.endswith(CODE_SUFFIXES):
+            with suppress(ConfigError):  # too large; whatever else is wrong is said below
+                scanned(tree, path)  # planning asks for it, and the file is read once for both
+        whole.update(f"{path}\0".encode() + tree.digest(path))
     return whole.hexdigest()

@@ -1,4 +1,4 @@
-"""Licences of others' code that becomes part of a kernel: what is asked of its author, and when.
+"""The kernel's own licence as SPDX writes it, and those of others' code that becomes part of it.
 
 A variant's `metadata.json` says under its toolchain's versions what was linked in: the entry is
 called `license NAME`. Such a variant is published by an author who accepts that licence, in words.
@@ -6,12 +6,61 @@ called `license NAME`. Such a variant is published by an author who accepts that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 VARIABLE = "KBUILD_ACCEPT_LICENSE"
 """Names of licences that the user accepts, separated by commas."""
 _ENTRY = "license "
+_LONGEST = 400
+"""Characters of an expression that somebody wrote by hand."""
+_NOISE = re.compile(r"\b(?:the|licen[cs]e|version|v(?=\d))\b|v(?=\d)|[\s_,-]+")
+_USUAL = {
+    "bsd": "BSD-3-Clause",
+    "gpl": "GPL-3.0-or-later",
+    "lgpl": "LGPL-3.0-or-later",
+    "agpl": "AGPL-3.0-or-later",
+    "mpl": "MPL-2.0",
+    "apache": "Apache-2.0",
+    "mit": "MIT",
+    "bsd2clause": "BSD-2-Clause",
+    "bsd3clause": "BSD-3-Clause",
+    "boost": "BSL-1.0",
+    "apache2": "Apache-2.0",
+    "apache2.0": "Apache-2.0",
+    "mpl2.0": "MPL-2.0",
+    "isc": "ISC",
+    "gpl2": "GPL-2.0-only",
+    "gpl3": "GPL-3.0-only",
+    "lgpl3": "LGPL-3.0-only",
+    "unlicense": "Unlicense",
+    "zlib": "Zlib",
+    "cc0": "CC0-1.0",
+    "publicdomain": "CC0-1.0",
+}
+"""What people write for usual licences, without spaces, hyphens and the word "license"."""
+
+
+def spdx_doubt(text: str) -> tuple[str, str] | None:
+    """Why the text is no SPDX expression, and what to write; None when it is one, in any case.
+
+    SPDX compares without case, so the Hub's `apache-2.0` is an expression as well.
+    """
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    other = "write `LicenseRef-` and a name for a licence that is not on SPDX's list"
+    if len(text) > _LONGEST or not text.isprintable():
+        return "is not an SPDX expression, but a longer text", other
+    try:
+        canonicalize_license_expression(text)
+    except (InvalidLicenseExpression, SyntaxError, RecursionError, MemoryError):
+        from difflib import get_close_matches
+
+        close = get_close_matches(_NOISE.sub("", text.lower()), _USUAL, n=1, cutoff=0.8)
+        guess = f"did you mean `{_USUAL[close[0]]}`? " if close else ""
+        return f"`{text}` is not an SPDX expression", guess + other
+    return None
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kbuild.digest import digest_variant
-from kbuild.errors import FileConflictError
+from kbuild import frozen
+from kbuild.build.workspace import Workspace
+from kbuild.digest import digest_variant, refuse_unaccounted
+from kbuild.durable import exchange, sync, sync_tree
+from kbuild.errors import FileConflictError, IncompleteError
 from kbuild.generate.metadata import metadata_of
 from kbuild.metadata import METADATA_FILE, Builder
 from kbuild.plan import VariantPlan
+from kbuild.untrusted import remembered
 
 _LIBRARIES = (".so", ".dylib", ".pyd")
+_SUFFIXES = (".new", ".old")
 
 
 def finish(plan: VariantPlan, stage: Path, builder: Builder | None = None) -> None:
@@ -26,7 +32,11 @@ def finish(plan: VariantPlan, stage: Path, builder: Builder | None = None) -> No
         plan: what was built.
         stage: the built files.
         builder: see `metadata_of`.
+
+    Raises:
+        CheckError: there is something that the digest does not count.
     """
+    refuse_unaccounted(stage)
     metadata = replace(metadata_of(plan, builder), digest=digest_variant(stage))
     (stage / METADATA_FILE).write_text(metadata.to_json_text(), encoding="utf-8")
     settle_modes(stage)
@@ -41,9 +51,16 @@ def settle_modes(stage: Path) -> None:
 
 
 def place(stage: Path, target: Path, amend: Callable[[Path], None] = lambda _: None) -> None:
-    """Copy `stage` to `target`; at every moment `target` is the old directory or the new one.
+    """Copy `stage` to `target`, which is the old directory or the new one, and whole.
 
-    What it replaces is deleted afterwards.
+    That holds at every moment, after a kill and after a power cut, where folders can be exchanged:
+    on Linux with most file systems (ext4, XFS, Btrfs, tmpfs), and on macOS with APFS. Elsewhere an
+    old directory is renamed before the new one is, and `target` is missing for that moment; when it
+    is the last one, `recover` brings the old directory back. A new directory has all its content on
+    the disk before it gets its name, and its name before the old one is deleted.
+
+    A copy that fails is removed. What a kill leaves beside `target` goes with the next `place`, or
+    `tidy`.
 
     Args:
         stage: a variant's files.
@@ -51,40 +68,104 @@ def place(stage: Path, target: Path, amend: Callable[[Path], None] = lambda _: N
         amend: changes the copy before it is put in place.
 
     Raises:
+        CheckError: `stage` holds something that its digest does not count.
         FileConflictError: `target` exists and is no variant directory.
     """
+    refuse_unaccounted(stage)
     _refuse_foreign(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.parent / f".{target.name}.new"
-    old = target.parent / f".{target.name}.old"
-    for leftover in (fresh, old):
-        _remove(leftover)
-    shutil.copytree(stage, fresh)
-    amend(fresh)
+    fresh, old = _beside(target)
+    _clear(target)
+    try:
+        _copy(stage, fresh)
+        amend(fresh)
+        sync_tree(fresh)
+        _put(fresh, target, old)
+        sync(target.parent)
+    finally:
+        with suppress(OSError):
+            _clear(target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """As `shutil.copytree`, which goes on after an error, and then does not say which it was."""
+    target.mkdir()
+    for path in sorted(source.iterdir()):
+        if path.is_dir():
+            _copy(path, target / path.name)
+        else:
+            shutil.copy2(path, target / path.name)
+    shutil.copystat(source, target)
+
+
+def _put(fresh: Path, target: Path, old: Path) -> None:
+    """Rename; what was there before is `fresh` or `old` afterwards."""
     if not target.exists():
         fresh.rename(target)
-        return
-    target.rename(old)
-    try:
-        fresh.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise
-    shutil.rmtree(old)
+    elif not exchange(fresh, target):
+        target.rename(old)
+        try:
+            fresh.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
 
 
-def _remove(folder: Path) -> None:
-    """Delete a folder, parts of which may be write-protected copies."""
-    if folder.is_dir():
-        settle_modes(folder)
-        shutil.rmtree(folder)
+def _beside(target: Path) -> tuple[Path, Path]:
+    """Where the new directory is made, and where the old one waits."""
+    new, old = (target.with_name(f".{target.name}{suffix}") for suffix in _SUFFIXES)
+    return new, old
+
+
+def _clear(target: Path) -> None:
+    """Remove what is left beside `target`, but the old directory where there is no other.
+
+    Parts of it may be write-protected copies; it is a link where `target` was one.
+    """
+    recover(target)
+    for leftover in _beside(target):
+        if leftover.is_symlink():
+            leftover.unlink()
+        else:
+            frozen.remove(leftover)
 
 
 def recover(target: Path) -> None:
     """Undo what a crash between the two renames of `place` left behind."""
-    old = target.parent / f".{target.name}.old"
+    _, old = _beside(target)
     if old.is_dir() and not target.exists():
         old.rename(target)
+
+
+def tidy(project: Path, output: Path, *, dry_run: bool = False) -> tuple[Path, ...]:
+    """Remove what killed builds of this project left in `output`, beside its variants.
+
+    What is not known to be kbuild's, or belongs to a build that still runs, stays.
+
+    Args:
+        project: the project's folder.
+        output: where its variants are.
+        dry_run: only say what would go.
+    """
+    removed = []
+    for leftover in _leftovers(output):
+        space = Workspace(project, leftover.stem.removeprefix("."))
+        if not space.root.is_dir():
+            continue
+        with suppress(IncompleteError, OSError), space.locked(lambda: True):
+            if not dry_run:
+                _clear(output / space.variant)
+            removed.append(leftover)
+    return tuple(removed)
+
+
+def _leftovers(output: Path) -> list[Path]:
+    try:
+        with os.scandir(output) as entries:
+            names = [entry.name for entry in entries if entry.name.startswith(".")]
+    except OSError:
+        return []
+    return [output / name for name in sorted(names) if name.endswith(_SUFFIXES)]
 
 
 def _refuse_foreign(target: Path) -> None:
@@ -100,7 +181,4 @@ def _refuse_foreign(target: Path) -> None:
 
 def is_variant(folder: Path) -> bool:
     """True when the folder holds a `metadata.json` with a kernel's id."""
-    try:
-        return "id" in json.loads((folder / METADATA_FILE).read_text())
-    except (OSError, ValueError, TypeError):
-        return False
+    return remembered(folder / METADATA_FILE, lambda told: "id" in told) or False

@@ -192,7 +192,13 @@ class VariantPlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as a JSON object, keys in a fixed order."""
-        whole = asdict(self)
+        # A large project has thousands of sources and files, and `asdict` copies each.
+        whole = asdict(replace(self, components=(), files=()))
+        whole["components"] = tuple(
+            vars(part) | {"sources": tuple(dict(vars(source)) for source in part.sources)}
+            for part in self.components
+        )
+        whole["files"] = tuple(dict(vars(file)) for file in self.files)
         if not self.aot:
             del whole["aot"]
         return whole

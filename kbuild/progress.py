@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 Clock = Callable[[], float]
@@ -23,6 +24,26 @@ class Progress(Protocol):
     def update(self, done: int, total: int, label: str) -> None:
         """`done` of `total` units; `label` names the one in hand."""
         ...
+
+
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
+    """What `working_on` says in this context goes to `listener`."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def working_on(label: str) -> None:
+    """Name the part of a long piece of work that comes next, to whoever listens."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(label)
 
 
 class Silent:
@@ -51,6 +72,29 @@ class Lines:
         self._said, self._share = now, share
         count = f"{done}/{total}" if total else str(done)
         self._say(f"{self._title}: {count} after {now - self._began:.0f} s, {label}")
+
+
+@contextmanager
+def late(
+    begin: Callable[[], AbstractContextManager[Progress]], after: float, clock: Clock
+) -> Iterator[Progress]:
+    """Progress that begins to be shown when the work has taken so many seconds."""
+    began = clock()
+    with ExitStack() as stack:
+
+        class Late:
+            """Hands on, in time."""
+
+            shown: Progress | None = None
+
+            def update(self, done: int, total: int, label: str) -> None:
+                """See `Progress.update`."""
+                if self.shown is None and clock() - began >= after:
+                    self.shown = stack.enter_context(begin())
+                if self.shown is not None:
+                    self.shown.update(done, total, label)
+
+        yield Late()
 
 
 @contextmanager

@@ -14,9 +14,12 @@ from kbuild.config.dsl import LanguageSection
 from kbuild.config.load import load
 from kbuild.config.model import BuildFile, Catalog, KernelSection, Refuses
 from kbuild.errors import Problem
-from kbuild.sourcetree import SourceTree, look
+from kbuild.filestate import look
+from kbuild.sourcetree import SourceTree
 
 BUILD_FILE = "build.toml"
+KBUILD_FILE = "kbuild.toml"
+"""What a project says to kbuild alone: other tools read `build.toml` and refuse unknown keys."""
 
 
 @dataclass(frozen=True)

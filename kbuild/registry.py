@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import threading
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
@@ -36,6 +37,8 @@ class Registry(Generic[T]):
         self._items: dict[str, T] = {}
         self._loaded = False
         self._plugins = False
+        self._is_loading = False
+        self._lock = threading.RLock()
 
     def add(self, item: type[T]) -> type[T]:
         """Class decorator: instantiate and register."""
@@ -46,19 +49,34 @@ class Registry(Generic[T]):
         return item
 
     def load(self, *, plugins: bool = False) -> Registry[T]:
-        """Import the package's modules (once), and the plug-ins when asked."""
+        """Import the package's modules (once), and the plug-ins when asked.
+
+        Another thread that asks meanwhile waits until all of them are there.
+        """
+        if self._loaded and (self._plugins or not plugins):
+            return self
+        with self._lock:
+            if self._is_loading:  # a module of the package asks while it is imported
+                return self
+            self._is_loading = True
+            try:
+                self._load(plugins=plugins)
+            finally:
+                self._is_loading = False
+        return self
+
+    def _load(self, *, plugins: bool) -> None:
         if not self._loaded:
-            self._loaded = True
             package = importlib.import_module(self._package)
             for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
                 importlib.import_module(f"{self._package}.{info.name}")
+            self._loaded = True
         if plugins and not self._plugins:
-            self._plugins = True
             from importlib.metadata import entry_points
 
             for point in entry_points(group=self._package):
                 point.load()
-        return self
+            self._plugins = True
 
     def find(self, name: str) -> T | None:
         """The item of that name, asking the plug-ins when it is not kbuild's own.

@@ -10,12 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TextIO, TypeAlias
 
 from kbuild.output import KEPT, Ends
+from kbuild.storage import naming
 
 Listener = Callable[[str], None]
 _Process: TypeAlias = "subprocess.Popen[str]"  # noqa: TID251
@@ -122,7 +124,7 @@ class LocalRunner:
         start = partial(self._start, command, cwd, env, stdin is not None, tuple(inherit))
         began = time.monotonic()
         ends = Ends(None if log is None else KEPT)
-        with _opened(log) as file:
+        with nullcontext() if log is None else naming(log), _opened(log) as file:
             file.write(_first_line(command, cwd, env))
 
             def take(line: str) -> None:
@@ -147,8 +149,9 @@ class LocalRunner:
         with process:
             try:
                 if stdin is not None and process.stdin is not None:
-                    process.stdin.write(stdin)
-                    process.stdin.close()
+                    with suppress(BrokenPipeError):  # what it does not read is its own business
+                        process.stdin.write(stdin)
+                        process.stdin.close()
                 for line in process.stdout or ():
                     take(line)
                 return process.wait()
@@ -188,7 +191,7 @@ class LocalRunner:
 def _opened(log: Path | None) -> TextIO:
     """Where a process's words go; nowhere when there is no log."""
     if log is None:
-        return Path(os.devnull).open("w")
+        return Path(os.devnull).open("w", errors="replace")
     log.parent.mkdir(parents=True, exist_ok=True)
     return log.open("w", encoding="utf-8", errors="surrogateescape", buffering=1)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from kbuild.errors import FileConflictError, UsageError
 from kbuild.fileset import FileSet
+from kbuild.licences import spdx_doubt
 
 PLACEHOLDER_OWNER = "your-org"
 _SUFFIX = ".j2"
@@ -34,7 +35,6 @@ LANGUAGE_BACKENDS = {
 """Python DSL that there is a source in -> what it is compiled for."""
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _REPOSITORY = _OWNER
-_LICENSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+() -]*")
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ def kernel_name(repository: str) -> str:
 
 
 def check_license(text: str) -> str:
-    """The text when it can be an SPDX expression.
+    """The text when it is an SPDX expression.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it is not.
     """
-    if not _LICENSE.fullmatch(text):
-        raise UsageError(f"`{text}` is not a licence", hint="write an SPDX name, e.g. Apache-2.0")
+    if doubt := spdx_doubt(text):
+        raise UsageError(f"--license: {doubt[0]}", hint=doubt[1])
     return text
 
 

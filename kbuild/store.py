@@ -8,7 +8,9 @@
     <root>/.locks/     one lock per entry; locks die with their process
     <root>/.use        locked by commands that read entries, and by the one that removes some
 
-An entry appears by a rename, whole or not at all.
+An entry appears by a rename, whole or not at all; its files are on the disk before its name is.
+One that is put together from others has hard links to the files of these, its `parts`; members.json
+then has what is not as in them. Parts are not removed before what is made from them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,13 +27,17 @@ from pathlib import Path
 from typing import Any
 
 from kbuild import frozen
+from kbuild.durable import sync_tree
 from kbuild.fileset import replace_atomically
 from kbuild.sharing import alone, shared
+from kbuild.untrusted import MOST_BYTES, read_json, reading
 
 Make = Callable[[Path], Mapping[str, Any]]
 """Fills an empty folder; returns facts worth keeping, e.g. where the files came from."""
 
 _DAY = 86400.0
+_KIND = "an entry of the store"
+_HINT = "`kbuild toolchain prune --days 0` removes it; it is installed again when needed"
 _ENTRY, _MEMBERS, _ROOT = "entry.json", "members.json", "root"
 
 
@@ -69,7 +75,8 @@ class Entry:
     @property
     def version(self) -> str:
         """The recipe's."""
-        return str(self.facts["recipe"]["version"])
+        with reading(self.folder, _KIND, hint=_HINT):
+            return str(self.facts["recipe"]["version"])
 
     @property
     def root(self) -> Path:
@@ -78,15 +85,24 @@ class Entry:
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
-        """`entry.json`: `recipe`, `size` in bytes, `files`, and what the maker said."""
-        facts: dict[str, Any] = json.loads((self.folder / _ENTRY).read_text())
-        return facts
+        """`entry.json`: `recipe`, `size` in bytes, `files`, and what the maker said.
+
+        `linked`: bytes of files that other entries have as well, which are no part of `size`.
+        """
+        return read_json(self.folder / _ENTRY, _KIND, hint=_HINT)
 
     @cached_property
     def members(self) -> Mapping[str, str]:
-        """`members.json`: what `frozen.contents` said when it was installed."""
-        members: dict[str, str] = json.loads((self.folder / _MEMBERS).read_text())
-        return members
+        """What `frozen.contents` said when it was installed: of its parts, and `members.json`."""
+        path = self.folder / _MEMBERS
+        own = read_json(path, _KIND, limit=8 * MOST_BYTES, hint=_HINT)
+        found = {**_members_of(self.parts), **own}
+        return {name: str(digest) for name, digest in found.items() if digest is not None}
+
+    @property
+    def parts(self) -> tuple[Entry, ...]:
+        """The entries whose files it has as well, in the order in which they were put together."""
+        return tuple(Entry(self.folder.parent / name) for name in self.facts.get("parts", ()))
 
     @property
     def used(self) -> float:
@@ -94,13 +110,18 @@ class Entry:
         return (self.folder / _ENTRY).stat().st_mtime
 
     def touch(self) -> Entry:
-        """Remember that it was used now."""
+        """Remember that it was used now, and its parts after it."""
         with suppress(OSError):  # a store that someone else owns
             os.utime(self.folder / _ENTRY)
+            for part in self.parts:
+                part.touch()
         return self
 
     def differences(self) -> tuple[str, ...]:
         """What is not as it was installed, one sentence each; empty when nothing is."""
+        gone = [part.name for part in self.parts if not (part.folder / _ENTRY).is_file()]
+        if gone:
+            return tuple(f"`{name}`, which says what its files were, is gone" for name in gone)
         recorded, actual = self.members, frozen.contents(self.root)
         missing = [f"`{path}` is gone" for path in recorded if path not in actual]
         unknown = [f"`{path}` was added" for path in actual if path not in recorded]
@@ -167,7 +188,9 @@ class Store:
             InUseError: a command uses entries now; nothing was removed.
         """
         before = time.time() - days * _DAY
-        unused = [entry for entry in self.entries() if entry.used <= before]
+        kept = [entry for entry in self.entries() if entry.used > before]
+        needed = {part.name for entry in kept for part in entry.parts} | {e.name for e in kept}
+        unused = [entry for entry in self.entries() if entry.name not in needed]
         if not dry_run:
             with alone(self.root):
                 for entry in unused:
@@ -178,12 +201,14 @@ class Store:
     def _install(self, recipe: Recipe, make: Make) -> Entry:
         partial = self.root / ".partial" / recipe.name
         frozen.remove(partial)  # of an installation that was killed
+        self._clear_partial(but=recipe.name)
         try:
             root = partial / _ROOT
             root.mkdir(parents=True)
             facts = make(root)
-            _record(partial, recipe, facts)
+            _record(self.root, partial, recipe, facts)
             frozen.freeze(root)
+            sync_tree(partial)
             partial.rename(self.place(recipe).folder)
         finally:
             frozen.remove(partial)
@@ -197,12 +222,14 @@ class Store:
             aside.parent.mkdir(exist_ok=True)
             entry.folder.rename(aside)
 
-    def _clear_partial(self) -> None:
+    def _clear_partial(self, but: str = "") -> None:
+        """Remove what nobody is at any more; the lock of the entry `but` is held already."""
         from filelock import Timeout
 
         for left in sorted(self.root.glob(".partial/*")):
-            with suppress(Timeout), self._lock(left.name, timeout=0):
-                frozen.remove(left)
+            if left.name != but:
+                with suppress(Timeout), self._lock(left.name, timeout=0):
+                    frozen.remove(left)
 
     @contextmanager
     def _lock(self, name: str, timeout: float = -1) -> Iterator[None]:
@@ -219,8 +246,17 @@ def store_of(cache: Path) -> Store:
     return Store(cache / "store")
 
 
-def _record(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
-    members, size = frozen.contents(folder / _ROOT), frozen.size(folder / _ROOT)
-    entry = {"recipe": recipe.to_json(), "size": size, "files": len(members), **facts}
-    replace_atomically(folder / _MEMBERS, json.dumps(members, indent=0).encode(), mode=0o444)
+def _members_of(parts: Iterable[Entry]) -> dict[str, str]:
+    """Path -> digest; of several entries that have a path the last one's."""
+    return {path: digest for part in parts for path, digest in part.members.items()}
+
+
+def _record(store: Path, folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
+    members, (size, linked) = frozen.contents(folder / _ROOT), frozen.sizes(folder / _ROOT)
+    counts = {"size": size, "linked": linked, "files": len(members)}
+    entry = {"recipe": recipe.to_json(), **counts, **facts}
+    others = _members_of(Entry(store / name) for name in facts.get("parts", ()))
+    own: dict[str, str | None] = dict.fromkeys(others.keys() - members.keys())
+    own |= {path: digest for path, digest in members.items() if others.get(path) != digest}
+    replace_atomically(folder / _MEMBERS, json.dumps(own, indent=0).encode(), mode=0o444)
     replace_atomically(folder / _ENTRY, (json.dumps(entry, indent=1) + "\n").encode())

@@ -7,13 +7,15 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from kbuild.errors import ConfigError, KbuildError, Problem
-from kbuild.progress import Clock, Lines, Progress, Silent, live_bar
+from kbuild.errors import ConfigError, KbuildError, Problem, in_groups
+from kbuild.progress import Clock, Lines, Progress, Silent, late, live_bar
+from kbuild.storage import STDOUT, naming
 from kbuild.terminal import Color, Paint, Stream, animates, folds, paint, shows_color
 
 __all__ = ["Color", "Progress", "Ui"]
@@ -70,10 +72,17 @@ class Ui:
             text = str(what) if isinstance(what, Problem) else f"warning: {what}"
             self._talk(self._decorated(text))
 
+    def warn_all(self, problems: Iterable[Problem]) -> None:
+        """Warnings, those that repeat each other in one; `-v` says each."""
+        told = list(map(str, problems)) if self.verbosity > 0 else in_groups(problems)
+        if told and self.verbosity >= -1:
+            self._talk(self._decorated("\n".join(told)))
+
     def error(self, error: KbuildError) -> None:
         """Why the command, or a part of it, failed."""
         if isinstance(error, ConfigError):
-            self._talk(self._decorated(str(error)))
+            told = [str(error)] if self.verbosity > 0 else in_groups(error.problems)
+            self._talk(self._decorated("\n".join(told)))
             self._talk(f"{self._paint('error:', 'red')} {error.message}")
         else:
             self._talk(self._decorated(f"error: {error}"))
@@ -97,12 +106,16 @@ class Ui:
                 self._talk("::endgroup::")
 
     @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Progress]:
-        """Units of work being done; `total` is 0 as long as nobody knows."""
+    def progress(self, title: str, total: int, *, after: float = 0.0) -> Iterator[Progress]:
+        """Units of work being done; `total` is 0 as long as nobody knows.
+
+        A bar is shown when the work has taken `after` seconds.
+        """
         if self.verbosity < 0:
             yield Silent()
         elif animates(self._err, self._environ):
-            with live_bar(title, total, colored=self._color_err) as bar:
+            begin = partial(live_bar, title, total, colored=self._color_err)
+            with late(begin, after, self._clock) if after else begin() as bar:
                 yield bar
         else:
             yield Lines(title, self.say, self._clock)
@@ -110,7 +123,13 @@ class Ui:
     def data(self, text: str) -> None:
         """What was asked for, for people and pipes; nothing at all for an empty text."""
         if text:
-            self._out.write(text if text.endswith("\n") else f"{text}\n")
+            with naming(STDOUT):
+                self._out.write(text if text.endswith("\n") else f"{text}\n")
+
+    def flush(self) -> None:
+        """Hand over the data that waits: a closed pipe or a full disk shows here, not at exit."""
+        with naming(STDOUT):
+            self._out.flush()
 
     def data_json(self, value: Any) -> None:
         """What was asked for, for programs."""

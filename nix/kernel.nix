@@ -38,6 +38,7 @@ let
         umask 002
         mkdir -p $lent/objects $lent/built
         ln -s $lent/objects cache/objects
+        export KBUILD_SHARED_CACHE=1  # by all of Nix's builders
         built=$lent/built/''${out##*/}
       fi
     fi
@@ -77,7 +78,8 @@ let
         ${assertPlan variant.name}
         ${kbuild}/bin/kbuild build project --color never \
           --toolchain ${if variant.isNoarch then "auto" else "wheels"} \
-          --variant ${variant.name} --jobs "''${NIX_BUILD_CORES:-1}" --output built
+          --variant ${variant.name} --jobs "''${NIX_BUILD_CORES:-1}" \
+          --max-file-size 1T --output built
         cp -R built/${variant.name} $out
         ${refuseStorePaths}
         ${returnCache}

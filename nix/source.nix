@@ -1,7 +1,7 @@
 # What of a project's folder one variant is built from: an allow-list, so that nothing else can
 # change the build or start it again.
 #
-#   - `build.toml`;
+#   - `build.toml`, and `kbuild.toml` where there is one;
 #   - the variant's sources and headers (`src` of the bindings and of its `[kernel.*]` sections);
 #   - what those include from the project;
 #   - headers below the include folders, for includes that are macros;
@@ -127,6 +127,7 @@ let
     lib.attrNames (
       setOf (
         [ "build.toml" ]
+        ++ lib.optional (folder.isFile "kbuild.toml") "kbuild.toml"
         ++ sources
         ++ headers
         ++ packages

@@ -17,7 +17,8 @@ let
       lock = builtins.toJSON ({ format = pins.format; cuda = { }; torch = { }; } // lock);
       script = ''
         ${toolchain.linkWheels wheels}
-        export HOME=$PWD KBUILD_CACHE_DIR=$PWD/cache PIP_NO_INDEX=1 PIP_FIND_LINKS=$PWD/wheels
+        export HOME=$PWD KBUILD_CACHE_DIR=$PWD/cache
+        export PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 PIP_FIND_LINKS=$PWD/wheels
         mkdir $out cache
         ln -s $out cache/store
         printf %s "$lock" > lock.json
@@ -29,9 +30,9 @@ let
     };
 
   torch =
-    release:
+    release: forDevice:
     let
-      wheel = toolchain.torchWheel release;
+      wheel = toolchain.torchWheel release forDevice;
       entry = pins.torch.${release} // {
         wheels = [ wheel ];
       };
@@ -71,7 +72,7 @@ in
   # The installations that a variant is built with.
   of =
     variant:
-    lib.optional (!variant.isNoarch) (torch (torchOf variant))
+    lib.optional (!variant.isNoarch) (torch (torchOf variant) (variant.backend != "cpu"))
     ++ lib.optional (variant.toolkit != null && pins.cuda ? ${variant.toolkit}) (cuda variant.toolkit);
 
   # Shell lines before kbuild is started.

@@ -77,7 +77,8 @@ let
         ${linkWheels pins.large}
         ln -s ${fetchWheels pins.small}/* wheels/
         ${pkgs.python3}/bin/python3 -m venv --without-pip $out
-        HOME=$PWD python3 -m pip --disable-pip-version-check install --quiet --no-index \
+        export HOME=$PWD PIP_CONFIG_FILE=/dev/null
+        python3 -m pip --disable-pip-version-check install --quiet --no-index \
           --find-links wheels --no-deps --no-compile --root-user-action=ignore \
           --target $out/${sitePackages} ${concatStringsSep " " (map requirement (pins.large ++ pins.small.wheels))}
         # Programs stay; scripts would start another interpreter.
@@ -96,13 +97,15 @@ let
   # The wheel of a Torch release that headers are taken from: one for this Python, so that the
   # environment for tests needs no other; without CUDA when there is one, being smaller.
   torchWheel =
-    release:
+    release: forDevice:
     let
       wheels = pins.torch.${release}.wheels;
+      isSmall = wheel: match "torch-[^-]+[+]cpu-.*" wheel.filename != null;
       fitting = filter (wheel: match ".*-${tag}-${tag}-.*" wheel.filename != null) wheels;
-      small = filter (wheel: match "torch-[^-]+[+]cpu-.*" wheel.filename != null) fitting;
+      whole = filter (wheel: !(isSmall wheel));
     in
-    head (small ++ fitting ++ wheels);
+    # What is for the CPU alone lacks headers that code for devices includes.
+    head (if forDevice then whole fitting ++ whole wheels else filter isSmall fitting ++ fitting ++ wheels);
 
   atLeast = floor: release: builtins.compareVersions release floor >= 0;
   releases = builtins.sort (a: b: builtins.compareVersions a b < 0) (builtins.attrNames pins.torch);

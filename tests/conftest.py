@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from kbuild.run import LocalRunner
+from kbuild.toolchains.wheels.settings import pip_settings
 
 UNSET = (
     *("CI", "GITHUB_ACTIONS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"),
@@ -12,11 +20,39 @@ UNSET = (
     *("KBUILD_NIX_ARGS", "IN_NIX_SHELL", "NIX_BUILD_TOP", "NIX_CONFIG", "NIX_REMOTE"),
 )
 
+# How fast a machine is, and what else it does, must not decide whether a test passes.
+settings.register_profile("kbuild", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kbuild")
+
+# A shell starts what runs in its background with SIGINT ignored, and every program inherits that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session")
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """kbuild's cache folder of this test session."""
     return tmp_path_factory.mktemp("kbuild-cache")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def configuration_of_git_and_pip() -> Iterator[None]:
+    """What this machine's git and pip are set up for, but for where packages come from.
+
+    For whole sessions, since fixtures of modules start programs as well.
+    """
+    reaching = ("GIT_SSL", "GIT_SSH", "GIT_PROXY")
+    with pytest.MonkeyPatch.context() as patch:
+        index = pip_settings(LocalRunner(), os.environ).variables
+        for name in list(os.environ):
+            is_git = name.startswith("GIT_") and not name.startswith(reaching)
+            if is_git or name.startswith("PIP_"):
+                patch.delenv(name)
+        own = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+        for name, value in (own | index).items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(autouse=True)

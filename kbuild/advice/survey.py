@@ -14,7 +14,7 @@ from kbuild.advice.vocabulary import qualified, vocabulary
 from kbuild.backends import BACKENDS
 from kbuild.config.model import KernelSection, TorchSection
 from kbuild.frameworks import FRAMEWORKS
-from kbuild.includes import reachable, resolve
+from kbuild.includes import Includes, resolve
 from kbuild.project import Project
 from kbuild.sourcetree import SourceTree
 from kbuild.version import Version
@@ -94,6 +94,7 @@ class _Desk:
         self._table: Table = table()
         self._words: dict[str, tuple[Token, ...]] = {}
         self._sources: dict[tuple[str, tuple[str, ...]], Source] = {}
+        self._includes = Includes(self._tree)
         self._own = {name for framework in FRAMEWORKS for name in framework.support_files}
 
     def advise(self, backend: str) -> BackendAdvice:
@@ -127,7 +128,7 @@ class _Desk:
 
     def _reach(self, path: str, folders: Sequence[str]) -> tuple[str, ...]:
         """The file and the project headers that it reads, without those that kbuild writes."""
-        found = reachable(self._tree, path, folders)
+        found = self._includes.reachable((path,), folders)
         return tuple(file for file in found if posixpath.basename(file) not in self._own)
 
     def _read(self, path: str) -> tuple[Token, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import ClassVar
 
 from kbuild.backends.static import IncludeCheck, TypeCheck
@@ -15,6 +15,21 @@ from kbuild.run import Runner
 from kbuild.version import Version
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
+OTHER_SOURCES = (
+    ".c",
+    ".cu",
+    ".hip",
+    ".m",
+    ".mm",
+    ".metal",
+    ".s",
+    ".S",
+    ".asm",
+    ".f",
+    ".f90",
+    ".cl",
+)
+"""Suffixes of sources that some compiler takes; all others are of headers and data."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +171,17 @@ class Backend:
 
     def language_of(self, source: str) -> str | None:
         """The language that compiles `source`; None for headers."""
-        suffix = PurePosixPath(source).suffix
+        suffix = posixpath.splitext(source)[1]
         if suffix in self.device_suffixes:
             return self.languages[-1]
         return "CXX" if suffix in CXX_SUFFIXES else None
+
+
+def compiled_suffixes(backend: Backend) -> tuple[str, ...]:
+    """Suffixes of the sources that the backend's compilers take."""
+    return tuple(
+        suffix for suffix in (*CXX_SUFFIXES, *OTHER_SOURCES) if backend.language_of(f"x{suffix}")
+    )
 
 
 BACKENDS: Registry[Backend] = Registry("kbuild.backends")

@@ -35,7 +35,8 @@ class CudaSection(KernelSection):
     cuda_capabilities: tuple[StrictStr, ...] | None = None
     """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent."""
     cuda_flags: tuple[StrictStr, ...] = ()
-    """nvcc flags for `.cu` sources."""
+    """nvcc flags for `.cu` sources. What `-Xcompiler` hands on reaches the link like `cxx-flags`;
+    code of `-rdc=true` is linked for the devices."""
     cuda_group_archs: StrictBool = False
     """Compile once for GPUs that run the same machine code: that of 8.0 on 8.6 and 8.9, of 10.0 on
     10.3, of 12.0 on 12.1. `__CUDA_ARCH__` is then the older one's."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,10 +18,12 @@ from kbuild.build.memory import memory_budget
 from kbuild.build.unit.settings import Settings
 from kbuild.errors import UsageError
 from kbuild.run import interpreter_name
+from kbuild.scratch import scratch
 
 LAUNCHED = ("CXX", "CUDA", "HIP", "OBJCXX")
 """CMake languages whose compilers get the launcher."""
 OTHER_LAUNCHER = "KBUILD_COMPILER_LAUNCHER"
+_TEMPORARY = "tmp"
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,19 @@ class Run:
     """False when no object is to be kept: `KBUILD_CACHE=off`."""
     limit: int = 0
     """Bytes that the cached objects may take."""
+    lock: tuple[int, ...] = ()
+    """Descriptors that hold the folder: whoever writes to it inherits them."""
     stopped: Event = field(default_factory=Event)
 
     @property
     def log(self) -> Path:
         """One JSON object per unit."""
         return Path(self._settings("", Path(), "").log)
+
+    @property
+    def temporary(self) -> dict[str, str]:
+        """What has a process put its temporary files where they are gone with the run."""
+        return {"TMPDIR": str(self.folder / _TEMPORARY)}
 
     @property
     def is_ending(self) -> bool:
@@ -93,7 +101,11 @@ class Run:
         """
         client = self.server.environment if self.server else {}
         versions = ";".join(f"{name}={version}" for name, version in compilers)
-        return {**self._settings(variant, root, versions).to_environment(), **client}
+        return {
+            **self._settings(variant, root, versions).to_environment(),
+            **client,
+            **self.temporary,
+        }
 
     def _settings(self, variant: str, root: Path, compilers: str) -> Settings:
         return Settings(
@@ -126,11 +138,13 @@ def opened(
     tool = tool if keeps else ""
     keeps, limit = keeps and objectcache.is_enabled(environ), objectcache.limit_of(environ)
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kbuild-"))
+        held = stack.enter_context(scratch("run"))
+        folder = held.folder
+        (folder / _TEMPORARY).mkdir()
         # MAKEFLAGS cannot hold a path with white space.
-        can_serve = hasattr(os, "mkfifo") and len(folder.split()) == 1
-        server = stack.enter_context(serve(Path(folder), budget.jobs)) if can_serve else None
-        yield Run(budget, Path(folder), cache, server, tool, keeps, limit)
+        can_serve = hasattr(os, "mkfifo") and len(str(folder).split()) == 1
+        server = stack.enter_context(serve(folder, budget.jobs)) if can_serve else None
+        yield Run(budget, folder, cache, server, tool, keeps, limit, held.lock)
 
 
 def other_launcher(environ: Mapping[str, str]) -> str:

@@ -66,8 +66,8 @@ class Detection:
         (tree / _CACHE).write_text("\n".join([_CONFIGURED, *known["entries"], ""]))
         return True
 
-    def keep(self, tree: Path) -> None:
-        """Remember the answers of a tree that was configured from nothing."""
+    def keep(self, tree: Path, since: int) -> None:
+        """Remember the answers of a tree that was configured from nothing, at `since` (ns)."""
         files = sorted((tree / _FILES).glob(f"*/{_FILE}")) if self.is_kept else []
         versions = {file.parent.name for file in files}
         texts = {file.name: file.read_text() for file in files}
@@ -78,7 +78,8 @@ class Detection:
         programs = {match[2] for match in found if _PROGRAM.match(match[1])}
         answer = {"version": versions.pop(), "files": texts, "entries": entries}
         observed = {str(self.toolchain.cmake), *self._compilers, *programs}
-        self.facts.remember(self._question, answer, tuple(path for path in observed if path))
+        paths = tuple(path for path in observed if path)
+        self.facts.remember(self._question, answer, paths, since)
 
     @property
     def _compilers(self) -> tuple[str, ...]:

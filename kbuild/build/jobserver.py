@@ -12,6 +12,7 @@ import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 _TOKEN = b"+"
 _POLL = 0.1
@@ -25,6 +26,8 @@ class JobServer:
         self.jobs = jobs
         self._pipe = pipe
         self._closed = False
+        self._guard = Lock()
+        """Held while the pipe is used or closed: its number may be another file's afterwards."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -41,23 +44,26 @@ class JobServer:
 
     def release(self) -> None:
         """Put a token back; after the run, which a thread may outlive, nobody wants it."""
-        if not self._closed:
-            os.write(self._pipe, _TOKEN)
+        with self._guard:
+            if not self._closed:
+                os.write(self._pipe, _TOKEN)
 
     def close(self) -> None:
         """Close the pipe."""
-        self._closed = True
-        os.close(self._pipe)
+        with self._guard:
+            self._closed = True
+            os.close(self._pipe)
 
     def drain(self) -> int:
         """Take all tokens that nobody holds; returns how many there were."""
         return self._read(self.jobs)
 
     def _read(self, most: int) -> int:
-        try:
-            return len(os.read(self._pipe, most))
-        except BlockingIOError:  # another client was faster
-            return 0
+        with self._guard:
+            try:
+                return 0 if self._closed else len(os.read(self._pipe, most))
+            except BlockingIOError:  # another client was faster
+                return 0
 
 
 @contextmanager

@@ -22,7 +22,11 @@ def main(argv: list[str]) -> int:
         os.execvp(command[0], command)  # noqa: S606 - this process becomes the compiler
     from kbuild.build.unit.job import Job
 
-    return Job(settings, language, command).run()
+    try:
+        return Job(settings, language, command).run()
+    except OSError as error:  # no space, no permission: what runs the build puts it into words
+        sys.stderr.write(f"kbuild: {error}\n")
+        return 1
 
 
 if __name__ == "__main__":

@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbuild.build.unit import OVER
+from kbuild.build.unit import CHANGED, OVER
 from kbuild.errors import BuildError, IncompleteError
-from kbuild.run import Runner
+from kbuild.run import Done, Runner
+from kbuild.storage import death
 
 STATUS = "[kbuild %f/%t] "
-_STATUS_LINE = re.compile(r"\[kbuild (\d+)/(\d+)\] (.*)")
-_FAILED = re.compile(r"FAILED:\s+(?:\[code=(-?\d+)\]\s+)?(\S+)")
+_STATUS_LINE = re.compile(r"\[kbuild (\d{1,9})/(\d{1,9})\] (.*)")
+_FAILED = re.compile(r"FAILED:\s+(?:\[code=(-?\d{1,9})\]\s+)?(\S+)")
 _ERROR = re.compile(
     r"(\berror\b\s*:|\bfatal error\b|undefined reference|ld: |ptxas fatal|Error \d+|"
     r"cannot find|Killed|internal compiler error|CMake Error)"
 )
 _OBJECT_OF = re.compile(r"(?:CMakeFiles/)?(?:.*?\.dir/)?(.+?)\.o(?:bj)?$")
+_OBJECT = re.compile(r"(\S.*): #deps \d+, deps mtime \d+ \(\w+\)$")
+_CHANGED = "kbuild: error: "
 EXCERPT_LINES = 12
 
 Tell = Callable[[int, int, str], None]
@@ -139,25 +142,56 @@ def build(
         return output.done
     if output.code == OVER:
         raise IncompleteError(f"{output.total - output.done} steps were not started in time")
+    if output.code == CHANGED:
+        words = next((line for line in output.errors.excerpt if line.startswith(_CHANGED)), "")
+        message = words.removeprefix(_CHANGED) or f"{output.unit}: its inputs changed meanwhile"
+        raise BuildError(message, hint="let the file rest, then build again", log=log)
     if not output.command:
-        raise BuildError("ninja failed", excerpt=first_errors(done.output.splitlines()), log=log)
-    raise BuildError(
+        raise failed("ninja failed", done, tree, log)
+    raise failed(
         f"{label(f'Building {output.unit}', root)} did not compile"
         if output.unit.endswith((".o", ".obj"))
         else f"{output.unit} could not be made",
+        done,
+        tree,
+        log,
         excerpt=output.errors.excerpt,
         command=f"cd {tree} && {output.command}",
-        log=log,
     )
 
 
-def dependencies(runner: Runner, ninja: Path, tree: Path, below: Path) -> tuple[str, ...]:
-    """Every file below the folder `below` that an object was made from, relative to it."""
-    done = runner.run((str(ninja), "-t", "deps"), cwd=tree)
-    found = set()
-    for line in done.output.splitlines():
-        if line.startswith("    "):
-            path = (tree / line.strip()).resolve()
-            if path.is_relative_to(below) and not path.is_relative_to(below / ".kbuild"):
-                found.add(path.relative_to(below).as_posix())
-    return tuple(sorted(found))
+def failed(
+    what: str,
+    done: Done,
+    tree: Path,
+    log: Path,
+    *,
+    excerpt: Sequence[str] = (),
+    command: str = "",
+) -> BuildError:
+    """The failure of a process that wrote to `tree`, with the cause where that is the system's.
+
+    Args:
+        what: the sentence for it.
+        done: the process.
+        tree: where it wrote.
+        log: where its output is.
+        excerpt: of the output (default: from its first error on).
+        command: what failed (default: the process).
+    """
+    lines = done.output.splitlines()
+    cause, hint = death(lines, tree) or ("", "")
+    return BuildError(
+        f"{what}: {cause}" if cause else what,
+        excerpt=excerpt or first_errors(lines),
+        command=command or done.command,
+        log=log,
+        hint=hint,
+    )
+
+
+def objects(runner: Runner, ninja: Path, tree: Path, lock: Sequence[int] = ()) -> tuple[str, ...]:
+    """The objects that the tree's libraries are made of, relative to it."""
+    done = runner.run((str(ninja), "-t", "deps"), cwd=tree, inherit=lock)
+    found = map(_OBJECT.match, done.output.splitlines())
+    return tuple(match[1] for match in found if match is not None)

@@ -20,6 +20,16 @@ _DEFAULT = "5G"
 _MIB = 1 << 20
 _FORGET = 90 * 86400
 """Seconds after which hashes and peaks of units that nobody builds any more go."""
+_WRITTEN = 3600
+"""Seconds after which nobody is still writing a file."""
+_AGES = {
+    "objects/*/*/*.new": _WRITTEN,
+    **{f"{folder}/*/*.new": _WRITTEN for folder in ("hashes", "units", "described")},
+    **{f"{folder}/*/*": _FORGET for folder in ("hashes", "units", "described")},
+    **{f"{folder}/*.new": _WRITTEN for folder in ("verdicts", "installed")},
+    **{f"{folder}/*": _FORGET for folder in ("verdicts", "installed")},
+}
+"""What goes after how many seconds without being written."""
 _KEPT = 0.9
 """Share of the limit that pruning leaves, so that it does not happen at every build."""
 
@@ -75,11 +85,11 @@ def prune(cache: Path, limit: int) -> int:
 
 def _forget(cache: Path) -> None:
     """Delete leftovers of killed writers and what was learned of files that are long gone."""
-    oldest = time.time() - _FORGET
-    for folder in ("hashes", "units", "described"):
-        for path in (cache / folder).glob("*/*"):
+    now = time.time()
+    for pattern, age in _AGES.items():
+        for path in cache.glob(pattern):
             with suppress(FileNotFoundError):
-                if path.stat().st_mtime < oldest:
+                if path.stat().st_mtime < now - age:
                     path.unlink()
     for path in (cache / "objects").glob("*/*"):
         with suppress(OSError):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild import __version__
 from kbuild.fileset import replace_atomically
+from kbuild.filestate import Look, identify, looks, unchanged
+from kbuild.installation import package_digest
 from kbuild.plan import VariantPlan
-from kbuild.sourcetree import Look, look, unchanged
+from kbuild.untrusted import remembered
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class BuildState:
     output: str
     """The variant directory."""
     inputs: Mapping[str, Look]
-    """Project files that were read, by path relative to the project."""
+    """Project files that were read, as they were then, by path relative to the project; None for
+    one that was looked for and not there."""
     outputs: Mapping[str, Look]
     """Files of the variant directory, by path relative to it."""
 
@@ -47,42 +49,31 @@ class BuildState:
         replace_atomically(target, json.dumps(data, indent=1).encode())
 
 
-def record(plan: VariantPlan, root: Path, output: Path, inputs: Iterable[str]) -> BuildState:
-    """The record of a build that just ended well."""
+def record(plan: VariantPlan, output: Path, inputs: Mapping[str, Look]) -> BuildState:
+    """The record of a build that just ended well, and of its inputs as it read them."""
     files = (path for path in output.rglob("*") if path.is_file())
     return BuildState(
         plan=plan.digest,
         generator=generator(),
         output=str(output),
-        inputs={path: look(root / path) for path in sorted(set(inputs))},
-        outputs={path.relative_to(output).as_posix(): look(path) for path in sorted(files)},
+        inputs=dict(sorted(inputs.items())),
+        outputs={path.relative_to(output).as_posix(): identify(path) for path in sorted(files)},
     )
 
 
 def read_state(target: Path) -> BuildState | None:
     """The last good build's record; None when there is none that this kbuild can read."""
-    try:
-        data = json.loads(target.read_text())
-        if data.pop("format") != _FORMAT:
-            return None
-        data["inputs"], data["outputs"] = _looks(data["inputs"]), _looks(data["outputs"])
-        return BuildState(**data)
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    return remembered(target, _understood)
+
+
+def _understood(document: Mapping[str, Any]) -> BuildState | None:
+    data = dict(document)
+    if data.pop("format") != _FORMAT:
         return None
-
-
-def _looks(data: Mapping[str, Any]) -> dict[str, Look]:
-    return {
-        path: None if then is None else (int(then[0]), int(then[1])) for path, then in data.items()
-    }
+    data["inputs"], data["outputs"] = looks(data["inputs"]), looks(data["outputs"])
+    return BuildState(**data)
 
 
 def generator() -> str:
-    """The version of kbuild, and the newest of its generating files for those who develop it."""
-    from kbuild.generate.templates import template_root
-
-    package = Path(__file__).parents[1]
-    files = [*package.glob("generate/*.py"), *template_root().glob("project/**/*")]
-    files += [*package.glob("languages/**/*.py"), *template_root().glob("launcher/*")]
-    newest = max(file.stat().st_mtime_ns for file in files)
-    return f"{__version__}/{newest}"
+    """Which kbuild makes and checks variants: a digest of all that it consists of."""
+    return package_digest()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
+
+from kbuild.untrusted import objects_in
 
 LOG = "units.jsonl"
 """Name of the log in the folder of the last build's report."""
 
 Outcome = Literal["hit", "miss", "off"]
+_ENDLESS = 1e15
+"""Nothing in a log is as large: neither bytes, seconds nor MiB."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Unit:
     """The object cache's record of all of them; empty when the object was not kept."""
     image: bool = False
     """True for an image of a kernel in a Python DSL, which a worker compiled."""
+    changed: str = ""
+    """An input that changed while the unit was compiled, which was then done again."""
     killed: str = ""
     """Not empty when the system killed the compiler: what happened, in words."""
 
@@ -98,26 +103,30 @@ class UnitLog:
 def read_log(path: Path) -> UnitLog:
     """The log's units in the order of their start; lines that are none are left out."""
     records = list(_records(path))
-    known = {field.name for field in fields(Unit)}
-    units = [
-        Unit(**{name: value for name, value in record.items() if name in known})
-        for record in records
-        if "unit" in record
-    ]
-    warnings = dict.fromkeys(record["warning"] for record in records if "warning" in record)
+    units = [unit for record in records if (unit := _unit(record)) is not None]
+    warnings = dict.fromkeys(str(record["warning"]) for record in records if "warning" in record)
     ordered = sorted(units, key=lambda unit: (unit.start, unit.unit))
     return UnitLog(tuple(ordered), tuple(warnings))
 
 
+def _unit(record: Mapping[str, Any]) -> Unit | None:
+    """None of a record whose values are not of a unit's types."""
+    given = {field: record[field.name] for field in fields(Unit) if field.name in record}
+    fitting = all(_fits(value, str(field.type)) for field, value in given.items())
+    required = all(field.name in record for field in fields(Unit) if field.default is MISSING)
+    if not (fitting and required):
+        return None
+    return Unit(**{field.name: value for field, value in given.items()})
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == "float":
+        return isinstance(value, (int, float)) and abs(value) < _ENDLESS
+    if kind == "int":
+        return isinstance(value, int) and abs(value) < _ENDLESS
+    return isinstance(value, bool if kind == "bool" else str)
+
+
 def _records(path: Path) -> Iterable[dict[str, Any]]:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:  # the disk was full
-            continue
-        if isinstance(record, dict):
-            yield record
+    """The lines that are objects: the disk may have been full."""
+    return objects_in(path, "a log of units")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.errors import IncompleteError
+from kbuild.fileset import replace_atomically
+from kbuild.storage import naming
 
 FOLDER = ".kbuild"
 _PAUSE = 0.1
@@ -64,11 +66,12 @@ class Workspace:
 
     def prepare(self) -> None:
         """Make the folders, tagged so that backups and `kbuild clean` know them."""
-        self.root.mkdir(parents=True, exist_ok=True)
+        with naming(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
         top = self.project / FOLDER
         for name, text in (("CACHEDIR.TAG", _TAG), (".gitignore", "*\n")):
             if not (top / name).is_file():
-                (top / name).write_text(text)
+                replace_atomically(top / name, text.encode())
 
     @contextmanager
     def locked(self, is_ending: Callable[[], bool] = lambda: False) -> Iterator[tuple[int, ...]]:

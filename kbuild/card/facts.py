@@ -14,7 +14,7 @@ from kbuild.config.model import General
 from kbuild.errors import ConfigError, Problem
 from kbuild.licences import LICENCES, licensed_parts
 from kbuild.matrix.selection import Selection, select
-from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
+from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.project import BUILD_FILE, Project
 from kbuild.surface import Surface, package_of, read_surface
 from kbuild.variant import Variant
@@ -80,8 +80,8 @@ def _built(build: Path, general: General) -> Iterator[tuple[Path, Metadata]]:
     """The variants of this kernel at this version; others in the folder are not published."""
     for folder in variant_folders(build):
         try:
-            metadata = parse((folder / METADATA_FILE).read_text("utf-8"))
-        except (MetadataError, OSError, UnicodeDecodeError):
+            metadata = read_metadata(folder)
+        except (MetadataError, OSError):
             continue  # no client loads it, and checks say why
         if (metadata.name, metadata.version) == (general.name, general.version):
             yield folder, metadata
@@ -111,6 +111,7 @@ def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> Varia
         dirty=metadata.id.endswith(_DIRTY) or bool(source and source.dirty),
         by_dirty_builder=bool(builder and builder.dirty),
         fault=faults.get(folder.name) or _portability(folder, variant),
+        overruled=tuple(metadata.overruled.items()),
         licensed=tuple(_licensed(metadata)),
     )
 

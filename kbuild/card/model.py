@@ -34,6 +34,8 @@ class VariantFacts:
     """True when the tool that built it was not what its own commit holds."""
     fault: str = ""
     """Which promise it breaks, in words; empty when none is known of."""
+    overruled: tuple[tuple[str, str], ...] = ()
+    """Checks that found errors which the author overruled, with reasons."""
     licensed: tuple[tuple[str, str], ...] = ()
     """Others' code that is linked in: what it is, and where its licence can be read."""
 

@@ -11,16 +11,19 @@ the kernel is compared with. Keys that are not named here are left alone.
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kbuild.card.model import BenchmarkRun, CardError, Timing
+from kbuild.errors import DamagedFileError
+from kbuild.untrusted import parse_json, read_bytes, reading, reason_of
 
 _HINT = "`kernels benchmark REPO --output FILE` writes such files"
+_KIND = "benchmark results"
+_SHORTEST, _LONGEST = 1e-9, 1e12
+"""Milliseconds, between which a time is one that a chart can show."""
 _NOT_THERE = {"", "N/A", "Unknown"}
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -31,24 +34,25 @@ def read_results(folder: Path) -> tuple[BenchmarkRun, ...]:
     Raises:
         CardError: a file is not what the client writes.
     """
-    return tuple(_read(path) for path in sorted(folder.glob("*.json")))
+    return tuple(_read(path) for path in sorted(folder.glob("*.json")) if path.is_file())
 
 
 def _read(path: Path) -> BenchmarkRun:
     shown = f"{path.parent.parent.name}/{path.parent.name}/{path.name}"
     try:
-        document = json.loads(path.read_bytes())
-        machine = document.get("machineInfo", {})
-        return BenchmarkRun(
-            name=_UNFIT.sub("-", path.stem),
-            machine=_machine(machine),
-            software=_software(machine),
-            build=str(document.get("kernelCommitSha", "")),
-            timings=_short(tuple(_timings(document["results"]))),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        words = f"`{error}` is missing" if isinstance(error, KeyError) else str(error)
-        raise CardError(f"{shown}: these are no benchmark results: {words}", hint=_HINT) from error
+        with reading(shown, "benchmark results"):
+            document = parse_json(read_bytes(path, _KIND), path, _KIND, strict=False)
+            machine = document.get("machineInfo", {})
+            return BenchmarkRun(
+                name=_UNFIT.sub("-", path.stem),
+                machine=_machine(machine),
+                software=_software(machine),
+                build=str(document.get("kernelCommitSha", "")),
+                timings=_short(tuple(_timings(document["results"]))),
+            )
+    except (OSError, DamagedFileError) as error:
+        words = f"{shown}: these are no benchmark results: {reason_of(error)}"
+        raise CardError(words, hint=_HINT) from error
 
 
 def _timings(results: list[Any]) -> Iterator[Timing]:
@@ -61,14 +65,14 @@ def _timings(results: list[Any]) -> Iterator[Timing]:
             workload=str(entry["workload"]),
             mean=_time(measured["mean_ms"]),
             deviation=_optional(measured, "std_ms"),
-            iterations=measured.get("iterations"),
+            iterations=_count(measured.get("iterations")),
             reference=_optional(measured, "ref_mean_ms"),
         )
 
 
 def _time(value: Any) -> float:
     time = float(value)
-    if not math.isfinite(time) or time <= 0:
+    if not _SHORTEST < time < _LONGEST:
         raise ValueError(f"{value} is no time")
     return time
 
@@ -77,7 +81,17 @@ def _optional(measured: Mapping[str, Any], key: str) -> float | None:
     value = measured.get(key)
     if value is None:
         return None
-    return float(value) if key == "std_ms" else _time(value)
+    return _deviation(value) if key == "std_ms" else _time(value)
+
+
+def _deviation(value: Any) -> float | None:
+    """None where one measurement has none."""
+    deviation = float(value)
+    return deviation if 0 <= deviation < _LONGEST else None
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _short(timings: tuple[Timing, ...]) -> tuple[Timing, ...]:

@@ -18,6 +18,7 @@ from kbuild.fileset import replace_atomically
 
 CARD = "CARD.md"
 CHARTS = "CARD-*.svg"
+_LIMIT = 4 << 20
 _OURS = b"<!-- made by kbuild -->"
 
 
@@ -35,8 +36,10 @@ def read_card(path: Path) -> str:
     """The text with its line ends as they are.
 
     Raises:
-        CardError: it is no text.
+        CardError: it is no text, or too long.
     """
+    if path.stat().st_size > _LIMIT:
+        raise CardError(f"`{path}` has more than {_LIMIT >> 20} MB", hint="cards are texts to read")
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -92,7 +95,7 @@ def _is_edited(target: Path) -> bool:
 def _put(target: Path, data: bytes) -> bool:
     if target.is_file() and target.read_bytes() == data:
         return False
-    replace_atomically(target, data)
+    replace_atomically(target, data, durable=True)
     return True
 
 

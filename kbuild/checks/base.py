@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from kbuild.checks.limits import Limits
 from kbuild.checks.readers.memory import Memory
+from kbuild.errors import DamagedFileError
+from kbuild.progress import working_on
 from kbuild.registry import Registry
+from kbuild.untrusted import reason_of
 from kbuild.variant import System, Variant
 
 __all__ = ["CHECKS", "Check", "Finding", "Group", "Limits", "Output", "Severity", "run_checks"]
@@ -36,10 +40,17 @@ class Finding:
     """Every symbol that it is about; `what` names the first few."""
     objects: tuple[str, ...] = ()
     """Sources whose object files bring it in, where the build tree is there to ask."""
+    overruled: str = ""
+    """Why its author overruled the check; it would be an error otherwise."""
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.what}{self._origin()} [{self.check}]"
+        allowed = f", overruled: {self.overruled}" if self.overruled else ""
+        text = f"{self.where}: {self.what}{self._origin()} [{self.check}{allowed}]"
         return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+    def with_note(self, note: str) -> Finding:
+        """The finding with more words behind what it says."""
+        return replace(self, what=f"{self.what}{note}")
 
     def _origin(self) -> str:
         return f" (brought in by {', '.join(self.objects)})" if self.objects else ""
@@ -73,6 +84,15 @@ class Output:
     """Another version of the same variant, which has to work in the same process."""
     memory: Memory = field(default_factory=Memory)
     """What other interpreters are asked through; without a folder they are always started."""
+    foreign: frozenset[Path] = frozenset()
+    """Which of `root` and `beside` this user's kbuild did not build; nothing imports them unless
+    `loads_foreign`."""
+    loads_foreign: bool = False
+    """True when somebody asked to import them nevertheless."""
+
+    def is_barred(self, folder: Path) -> bool:
+        """True for a folder with code that nobody asked to run."""
+        return folder in self.foreign and not self.loads_foreign
 
     @property
     def limits(self) -> Limits:
@@ -92,7 +112,7 @@ class Output:
 
     def python_files(self) -> Iterator[Path]:
         """Python sources in the folder, in path order."""
-        return iter(sorted(self.root.rglob("*.py")))
+        return (path for path in sorted(self.root.rglob("*.py")) if path.is_file())
 
     def name_of(self, path: Path) -> str:
         """`path` relative to the folder, with `/`."""
@@ -115,6 +135,8 @@ class Check:
     else: they are what `check-abi` runs, and what a library on its own is judged by."""
     slow: ClassVar[bool] = False
     """True for checks that start processes."""
+    protects: ClassVar[bool] = False
+    """True for checks that protect those who load the kernel: its author cannot overrule them."""
 
     def applies(self, output: Output) -> bool:
         """False when the promise does not concern this output."""
@@ -133,10 +155,35 @@ CHECKS: Registry[Check] = Registry("kbuild.checks")
 
 
 def run_checks(output: Output, *, slow: bool = True) -> tuple[Finding, ...]:
-    """Every applicable check's findings, plug-ins included, in check-name order."""
+    """Every applicable check's findings, plug-ins included, in check-name order; none overruled."""
     return tuple(
         finding
         for check in CHECKS.load(plugins=True)
-        if check.applies(output) and (slow or not check.slow)
-        for finding in check.run(output)
+        if slow or not check.slow
+        for finding in findings_of(check, output) or ()
     )
+
+
+def findings_of(check: Check, output: Output) -> tuple[Finding, ...] | None:
+    """What a check finds; None when it does not concern the output.
+
+    A file that cannot be read is a finding: nothing is proven of it.
+    """
+    working_on(f"{check.name}: {output.root.name}")
+    try:
+        return tuple(check.run(output)) if check.applies(output) else None
+    except DamagedFileError as error:
+        where, what = ".", error.message
+    except (RecursionError, MemoryError) as error:
+        where, what = ".", f"a file cannot be understood: {reason_of(error)}"
+    except OSError as error:
+        where, what = _named(error, output), f"cannot be read: {error.strerror or error}"
+    hint = "nothing is proven of it: replace the file, or build the variant again"
+    return (Finding(check.name, "error", where, what, hint),)
+
+
+def _named(error: OSError, output: Output) -> str:
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    if path is None or not path.is_relative_to(output.root):
+        return str(path or ".")
+    return output.name_of(path)

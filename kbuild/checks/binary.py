@@ -20,6 +20,7 @@ class Binary(Check):
     name = "binary"
     summary = "Shared libraries are readable and made for the variant's CPU and system."
     group = "abi"
+    protects = True
 
     def applies(self, output: Output) -> bool:
         """Only where there are libraries."""

@@ -1,7 +1,8 @@
 """A kernel's Python files need nothing that its users may not have.
 
 That is the standard library, the framework with what it brings along, and the packages of
-`python-depends` in `metadata.json`, which the client looks for before it loads the kernel.
+`python-depends` in `metadata.json`, which the client looks for before it loads the kernel. An
+import in a function or a branch is a note, one whose failure is caught is nothing.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.policies import load
 from kbuild.checks.readers.source import parse_source
-from kbuild.checks.readers.statements import imported, statements
+from kbuild.checks.readers.statements import When, imported, statements
 from kbuild.config.curated import EVERY_BACKEND, PythonPackage, python_packages
 from kbuild.metadata import METADATA_FILE, Metadata
 
@@ -38,25 +39,30 @@ class Depends(Check):
         allowed = _allowed(output, metadata)
         for path in output.python_files():
             where = output.name_of(path)
-            for module, line in sorted(_needed(path.read_bytes()).items()):
+            for module, (line, when) in sorted(_needed(path.read_bytes()).items()):
                 if module not in allowed:
                     what = f"imports `{module}`, which {metadata.name} does not say it needs"
-                    place = f"{where}:{line}"
-                    yield Finding(self.name, "warning", place, what, _hint(module, metadata))
+                    severity: Severity = "warning" if when == "load" else "info"
+                    place, hint = f"{where}:{line}", hint_on(module, metadata)
+                    yield Finding(self.name, severity, place, what, hint)
 
 
-def _needed(source: bytes) -> dict[str, int]:
-    """Top-level module -> the line that needs it first; nothing for what does not parse."""
-    found: dict[str, int] = {}
+def _needed(source: bytes) -> dict[str, tuple[int, When]]:
+    """Top-level module -> the line that needs it first, and when; nothing for what does not parse.
+
+    A line that is carried out whenever the file is loaded comes before the others.
+    """
+    found: dict[str, tuple[int, When]] = {}
     try:
         tree = parse_source(source)
-    except (SyntaxError, ValueError):  # reported by `imports`
+    except SyntaxError:  # reported by `imports`
         return found
-    for node, guarded in statements(tree):
-        for name in () if guarded else imported(node):
-            if not name.startswith("."):
-                found.setdefault(name.partition(".")[0], getattr(node, "lineno", 0))
-    return {name: line for name, line in found.items() if name}
+    for node, when in statements(tree, source):
+        for name in () if when in ("optional", "never") else imported(node):
+            top = "" if name.startswith(".") else name.partition(".")[0]
+            if top and (top not in found or (found[top][1], when) == ("later", "load")):
+                found[top] = getattr(node, "lineno", 0), when
+    return found
 
 
 def _allowed(output: Output, metadata: Metadata) -> set[str]:
@@ -69,12 +75,17 @@ def _allowed(output: Output, metadata: Metadata) -> set[str]:
         *brought["everywhere"],
         *brought["frameworks"].get(framework, ()),
         *brought["backends"].get(metadata.backend, ()),
-        *(
-            known.module
-            for known in _packages(metadata)
-            if known.module and known.name in metadata.python_depends
-        ),
+        *(module for module, _ in declared(metadata)),
     }
+
+
+def declared(metadata: Metadata) -> tuple[tuple[str, str], ...]:
+    """The modules that `python-depends` stands for, each with its distribution on PyPI."""
+    return tuple(
+        (known.module, known.package)
+        for known in _packages(metadata)
+        if known.module and known.name in metadata.python_depends
+    )
 
 
 def _packages(metadata: Metadata) -> Iterator[PythonPackage]:
@@ -83,7 +94,8 @@ def _packages(metadata: Metadata) -> Iterator[PythonPackage]:
         yield from python_packages().get(scope, {}).values()
 
 
-def _hint(module: str, metadata: Metadata) -> str:
+def hint_on(module: str, metadata: Metadata) -> str:
+    """What can be done about a module that a kernel imports and does not say it needs."""
     known = next((p.name for p in _packages(metadata) if p.module == module), None)
     if known:
         return f"name `{known}` in `python-depends` of build.toml"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from kbuild.checks.base import CHECKS, Check, Finding, Group, Output
-from kbuild.errors import UsageError
+from kbuild.checks.allow import overrule
+from kbuild.checks.base import CHECKS, Check, Finding, Group, Output, findings_of
+from kbuild.checks.readers.libraries import metadata_of
+from kbuild.errors import DamagedFileError, UsageError
 
 State = Literal["ok", "note", "warn", "fail", "-"]
 """Of a check, or of a group of them; `-` when nothing applied."""
@@ -26,6 +29,8 @@ class Wanted:
     slow: bool = True
     strict: bool = False
     """Warnings are errors."""
+    allowed: Mapping[str, str] = field(default_factory=dict)
+    """Checks that are overruled, with reasons; see `kbuild.checks.allow`."""
 
     def wants(self, name: str) -> bool:
         """True for a check of that name."""
@@ -44,9 +49,11 @@ class Wanted:
     def judged(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """The findings that are wanted, as severe as they are wanted."""
         wanted = (finding for finding in findings if self.wants(finding.check))
-        if not self.strict:
-            return tuple(wanted)
-        return tuple(replace(f, severity="error") if f.severity == "warning" else f for f in wanted)
+        if self.strict:
+            wanted = (
+                replace(f, severity="error") if f.severity == "warning" else f for f in wanted
+            )
+        return overrule(wanted, self.allowed)
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,11 @@ class Examination:
         """True without errors."""
         return "fail" not in self.states.values()
 
+    @property
+    def is_unloaded(self) -> bool:
+        """True when a check that loads was asked for, and left it alone because it is foreign."""
+        return self.states.get("load", "-") != "-" and self.output.is_barred(self.output.root)
+
     def to_json(self) -> dict[str, Any]:
         """The outcome as a JSON object."""
         return {
@@ -88,16 +100,29 @@ def examine(output: Output, checks: Iterable[Check], wanted: Wanted) -> Examinat
     states: dict[str, State] = {}
     findings: list[Finding] = []
     facts: dict[str, Mapping[str, Any]] = {}
+    metadata = metadata_of(output)
+    known = metadata.overruled if metadata else {}
     for check in checks:
-        if not _concerns(check, output):
+        answered = findings_of(check, output) if _is_asked(check, output) else None
+        if answered is None:
             states[check.name] = "-"
             continue
-        found = wanted.judged(check.run(output))
+        found = tuple(_with_word(finding, known) for finding in wanted.judged(answered))
         states[check.name] = worst([_STATE_OF[finding.severity] for finding in found] or ["ok"])
         findings += found
-        if measured := check.facts(output):
-            facts[check.name] = measured
+        with suppress(DamagedFileError, OSError, RecursionError, MemoryError):  # found above
+            measured = check.facts(output)
+            if measured:
+                facts[check.name] = measured
     return Examination(output, states, tuple(findings), facts)
+
+
+def _with_word(finding: Finding, known: Mapping[str, str]) -> Finding:
+    """An error that the author knew of when the variant was built; it stays one for others."""
+    if finding.severity != "error" or finding.check not in known:
+        return finding
+    word = f"the author overruled it ({known[finding.check]}); `--allow {finding.check}` does too"
+    return replace(finding, hint="; ".join(filter(None, (finding.hint, word))))
 
 
 def worst(states: Iterable[State]) -> State:
@@ -119,7 +144,5 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], option: str) -> N
             raise UsageError(f"{option}: there is no check `{name}`", hint=one_of(name, choices))
 
 
-def _concerns(check: Check, output: Output) -> bool:
-    if output.alone is not None and check.group not in LIBRARY_GROUPS:
-        return False
-    return check.applies(output)
+def _is_asked(check: Check, output: Output) -> bool:
+    return output.alone is None or check.group in LIBRARY_GROUPS

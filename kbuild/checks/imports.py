@@ -2,19 +2,25 @@
 
 The client imports a kernel under its id, not under its name, and puts nothing on `sys.path`: an
 absolute import of the kernel's own package fails, or finds somebody else's.
+
+What fails whenever the kernel is loaded is an error. What fails in a function, in a branch, or in a
+file that loading the kernel does not import is a warning: nobody knows whether it is used.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.floor import FLOOR_TEXT, newer_syntax
+from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
+from kbuild.checks.readers.floor import FLOOR_TEXT, Newer, newer_syntax
 from kbuild.checks.readers.libraries import metadata_of
-from kbuild.checks.readers.source import parse_source
-from kbuild.checks.readers.statements import imported, statements
+from kbuild.checks.readers.source import growing, parse_source
+from kbuild.checks.readers.statements import When, imported, statements
+from kbuild.progress import working_on
+from kbuild.untrusted import reason_of
 
 _SYNTAX_HINT = "correct it; a kernel is written for the Python that kbuild runs on, or older"
 GENERATED = "_ops"
@@ -32,8 +38,7 @@ class Imports(Check):
         """Findings of every Python file, in path order."""
         metadata = metadata_of(output)
         own = metadata.python_name if metadata else None
-        for path in output.python_files():
-            yield from _file_findings(path, output.root, own)
+        yield from _findings(output.root, output.python_files(), own)
 
 
 def check_imports_source(path: Path, name: str) -> list[Finding]:
@@ -42,60 +47,155 @@ def check_imports_source(path: Path, name: str) -> list[Finding]:
     The same as on a built variant: `_ops.py` at the top, which kbuild writes, counts as there.
     """
     own = name.replace("-", "_")
-    return [f for file in sorted(path.rglob("*.py")) for f in _file_findings(file, path, own)]
+    files = filter(Path.is_file, sorted(path.rglob("*.py")))
+    return _findings(path, files, own)
 
 
-def _file_findings(path: Path, root: Path, own: str | None) -> Iterator[Finding]:
-    where = path.relative_to(root).as_posix()
+@dataclass(frozen=True)
+class _ImportsOfFile:
+    """What one file imports; its tree is not kept, as a large package would not fit."""
+
+    imports: tuple[tuple[ast.AST, When], ...] = ()
+    newer: tuple[Newer, ...] = ()
+    error: Exception | None = None
+    """Why it could not be read."""
+
+
+def _findings(root: Path, files: Iterable[Path], own: str | None) -> list[Finding]:
+    read = {}
+    with growing():
+        for path in files:
+            working_on(f"imports: {path.relative_to(root)}")
+            read[path] = _read(path)
+    loaded, there = _loaded(root, read), _Modules(root)
+    return [
+        finding
+        for path, file in read.items()
+        for finding in _file_findings(path, there, own, file, is_loaded=path in loaded)
+    ]
+
+
+def _read(path: Path) -> _ImportsOfFile:
     source = path.read_bytes()
     try:
         tree = parse_source(source)
-    except (SyntaxError, ValueError) as error:
-        yield _unparsed(where, error)
+        found = tuple(
+            (node, when)
+            for node, when in statements(tree, source)
+            if isinstance(node, ast.Import | ast.ImportFrom) or any(imported(node))
+        )
+        return _ImportsOfFile(found, tuple(newer_syntax(source, tree)))
+    except (SyntaxError, RecursionError) as error:
+        return _ImportsOfFile(error=error)
+
+
+class _Modules:
+    """Which modules a package has; each folder is listed once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._names: dict[Path, set[str]] = {}
+
+    def has(self, module: Path) -> bool:
+        """A package, a Python file, an extension of that name, or the generated `_ops`."""
+        if module == self.root / GENERATED:
+            return True
+        if module.parent not in self._names:
+            self._names[module.parent] = {*_modules_in(module.parent)}
+        return module.name in self._names[module.parent]
+
+
+def _modules_in(folder: Path) -> Iterator[str]:
+    """Names of folders, and those of files up to any of their dots."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.is_dir():
+            yield entry.name
+        parts = entry.name.split(".")
+        yield from (".".join(parts[:count]) for count in range(1, len(parts)))
+
+
+def _loaded(root: Path, read: Mapping[Path, _ImportsOfFile]) -> set[Path]:
+    """The files that are imported whenever the package is, as far as relative imports say."""
+    found: set[Path] = set()
+    waiting = [root / "__init__.py"]
+    while waiting:
+        path = waiting.pop()
+        if path in found or path not in read:
+            continue
+        found.add(path)
+        for node, when in read[path].imports:
+            if when == "load" and isinstance(node, ast.ImportFrom) and node.level:
+                waiting.extend(_imported_files(node, path, root))
+    return found
+
+
+def _imported_files(node: ast.ImportFrom, path: Path, root: Path) -> Iterator[Path]:
+    """Where a relative import may lead, the packages on the way included."""
+    folder = _folder_of(node, path)
+    if folder != root and root not in folder.parents:
         return
-    for line, used, remedy in newer_syntax(source, tree):
+    parts = node.module.split(".") if node.module else []
+    for count in range(len(parts) + 1):
+        yield folder.joinpath(*parts[:count], "__init__.py")
+    target = folder.joinpath(*parts)
+    if parts:
+        yield target.with_name(f"{target.name}.py")
+    for alias in node.names:
+        yield from (target / f"{alias.name}.py", target / alias.name / "__init__.py")
+
+
+def _folder_of(node: ast.ImportFrom, path: Path) -> Path:
+    """Where the dots of a relative import lead."""
+    folder = path.parent
+    for _ in range(node.level - 1):
+        folder = folder.parent
+    return folder
+
+
+def _file_findings(
+    path: Path, there: _Modules, own: str | None, file: _ImportsOfFile, *, is_loaded: bool
+) -> Iterator[Finding]:
+    where = path.relative_to(there.root).as_posix()
+    if file.error is not None:
+        yield _unparsed(where, file.error, "error" if is_loaded else "warning")
+    for line, used, remedy in file.newer:
         what = f"needs a newer Python than {FLOOR_TEXT}: {used}"
         yield Finding("imports", "warning", f"{where}:{line}", what, remedy)
-    for node, guarded in statements(tree):
-        yield from _absolute(node, where, own)
-        if not guarded:
-            yield from _relative(node, where, path, root)
+    for node, when in file.imports:
+        severity: Severity = "error" if is_loaded and when == "load" else "warning"
+        if when != "never":
+            yield from _absolute(node, where, own, severity)
+        if when in ("load", "later"):
+            yield from _relative(node, where, path, there, severity)
 
 
-def _unparsed(where: str, error: Exception) -> Finding:
+def _unparsed(where: str, error: Exception, severity: Severity) -> Finding:
     line = getattr(error, "lineno", None)
-    reason = getattr(error, "msg", None) or str(error)
+    reason = getattr(error, "msg", None) or reason_of(error)
     place = f"{where}:{line}" if line else where
-    return Finding("imports", "error", place, f"does not parse: {reason}", _SYNTAX_HINT)
+    return Finding("imports", severity, place, f"does not parse: {reason}", _SYNTAX_HINT)
 
 
-def _absolute(node: ast.AST, where: str, own: str | None) -> Iterator[Finding]:
+def _absolute(node: ast.AST, where: str, own: str | None, severity: Severity) -> Iterator[Finding]:
     for module in imported(node):
         if own is not None and module.partition(".")[0] == own:
             line = getattr(node, "lineno", 0)
             hint = f"import relatively: `from .{module[len(own) + 1 :]} import ...`"
             what = f"imports its own package by name (`{module}`), which users do not have"
-            yield Finding("imports", "error", f"{where}:{line}", what, hint)
+            yield Finding("imports", severity, f"{where}:{line}", what, hint)
 
 
-def _relative(node: ast.AST, where: str, path: Path, root: Path) -> Iterator[Finding]:
+def _relative(
+    node: ast.AST, where: str, path: Path, there: _Modules, severity: Severity
+) -> Iterator[Finding]:
     if not isinstance(node, ast.ImportFrom) or not node.level:
         return
     written = "." * node.level + (node.module or "")
-    folder = path.parent
-    for _ in range(node.level - 1):
-        folder = folder.parent
-    if folder != root and root not in folder.parents:
+    folder = _folder_of(node, path)
+    if folder != there.root and there.root not in folder.parents:
         what = f"`{written}` leads out of the kernel's package"
-        yield Finding("imports", "error", f"{where}:{node.lineno}", what, "use fewer dots")
-    elif node.module and not _exists(folder.joinpath(*node.module.split(".")), root):
+        yield Finding("imports", severity, f"{where}:{node.lineno}", what, "use fewer dots")
+    elif node.module and not there.has(folder.joinpath(*node.module.split("."))):
         what = f"`{written}` is not in this variant"
         hint = "ship the file, or catch ImportError where it is optional"
-        yield Finding("imports", "error", f"{where}:{node.lineno}", what, hint)
-
-
-def _exists(module: Path, root: Path) -> bool:
-    """A package, a Python file, an extension of that name, or the generated `_ops`."""
-    if module.is_dir() or module == root / GENERATED:
-        return True
-    return any(module.parent.glob(f"{module.name}.*")) if module.parent.is_dir() else False
+        yield Finding("imports", severity, f"{where}:{node.lineno}", what, hint)

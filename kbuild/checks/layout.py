@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.libraries import base_name, metadata_of
+from kbuild.digest import unaccounted
 from kbuild.metadata import METADATA_FILE
 from kbuild.variant import Variant
 
@@ -23,6 +22,7 @@ class Layout(Check):
     name = "layout"
     summary = "The variant folder has the files, and only the files, that the client expects."
     group = "files"
+    protects = True
 
     def run(self, output: Output) -> Iterator[Finding]:
         """Findings on the folder's name, then on its files."""
@@ -55,11 +55,13 @@ class Layout(Check):
                 yield self._error(name, "is missing", "package the variant with `kbuild build`")
 
     def _nested_package(self, output: Output) -> Iterator[Finding]:
+        """The client takes it where nothing is above it; else it is one more package."""
         metadata = metadata_of(output)
         if metadata and (output.root / metadata.python_name / "__init__.py").is_file():
             where = f"{metadata.python_name}/__init__.py"
             hint = "move the package's files to the top of the variant folder"
-            yield self._error(where, "the kernel's package is nested in itself", hint)
+            what = "the kernel's package is nested in itself"
+            yield Finding(self.name, "warning", where, what, hint)
 
     def _extension(self, output: Output) -> Iterator[Finding]:
         if output.variant is None:
@@ -81,14 +83,11 @@ class Layout(Check):
             yield self._error(libraries[0], what, "build again: name and id come from one plan")
 
     def _stray(self, output: Output) -> Iterator[Finding]:
-        for path in _files(output.root):
-            where = output.name_of(path)
-            if path.suffix in {".pyc", ".pyo"}:
-                hint = "delete `__pycache__`; the client never downloads it"
-                yield self._error(where, "is bytecode", hint)
-            elif path.is_symlink() and not _resolves_inside(path, output.root):
-                hint = "copy the file: links out of the folder do not survive an upload"
-                yield self._error(where, "is a link that leads out of the folder", hint)
+        for stray in unaccounted(output.root):
+            yield self._error(*stray)
+        for path in sorted(output.root.rglob("*.pyo")):
+            if "__pycache__" not in path.parts:
+                yield self._error(output.name_of(path), "is bytecode", "delete it")
 
 
 def _variant_named(name: str) -> Variant | None:
@@ -100,15 +99,3 @@ def _variant_named(name: str) -> Variant | None:
 
 def _at_top(names: list[str]) -> list[str]:
     return [name for name in names if "/" not in name]
-
-
-def _files(root: Path) -> Iterator[Path]:
-    """Files and links, those to folders too."""
-    for base, folders, files in os.walk(root):
-        folders.sort()
-        links = [name for name in folders if Path(base, name).is_symlink()]
-        yield from (Path(base, name) for name in sorted([*files, *links]))
-
-
-def _resolves_inside(path: Path, root: Path) -> bool:
-    return path.exists() and path.resolve().is_relative_to(root.resolve())

@@ -2,6 +2,10 @@
 
 Its ops are called on small tensors (CPU variants), their fake kernels traced. Other interpreters
 can be asked as well, and another version of the kernel can be there first.
+
+It is judged for the variant's own machine: a package of `python-depends` that is not installed
+here, or a variant for a GPU that imports what only Torch for GPUs brings, is a note; what asks for
+a device that is not here is a warning.
 """
 
 from __future__ import annotations
@@ -11,14 +15,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
+from kbuild.checks.depends import declared, hint_on
 from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.loaded import Remark, differences, end_of, remarks_on
-from kbuild.checks.readers.probing import Answer
+from kbuild.checks.readers.policies import load as load_data
+from kbuild.checks.readers.probing import Answer, is_sandboxed
 from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.metadata import Metadata
 from kbuild.run import LocalRunner, Runner
 from kbuild.variant import Variant
+
+NOT_LOADED = "not loaded: built elsewhere, or changed since it was built here"
+LOADS_IT = "`--load` loads it, which runs its code"
+_UNPROTECTED = (
+    "loaded without a sandbox: its code could read your files and use the network, because "
+    "`bwrap` is missing, turned off, or does not work here"
+)
 
 
 @CHECKS.add
@@ -40,6 +53,8 @@ class Load(Check):
             yield self._not_loaded("no interpreter was given", "pass one that has Torch")
         elif output.variant is None or metadata is None:
             yield self._not_loaded("its variant or its metadata is not known", "")
+        elif output.is_barred(output.root):
+            yield Finding(self.name, "info", "__init__.py", NOT_LOADED, LOADS_IT)
         else:
             yield from self._load(output, output.python, _Kernel(output, output.variant, metadata))
 
@@ -50,7 +65,12 @@ class Load(Check):
     def _load(self, output: Output, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         alone = self._ask(python, kernel)
         yield from self._judge(alone, python, kernel)
-        if output.beside is not None and alone.state == "loaded":
+        if output.foreign and output.loads_foreign and not is_sandboxed():
+            yield Finding(self.name, "info", "__init__.py", _UNPROTECTED, "install bubblewrap")
+        if output.beside is not None and output.is_barred(output.beside):
+            what = f"beside {output.beside}: {NOT_LOADED}"
+            yield Finding(self.name, "info", "__init__.py", what, LOADS_IT)
+        elif output.beside is not None and alone.state == "loaded":
             yield from self._load_beside(alone, output.beside, python, kernel)
         for other in output.other_pythons:
             for finding in self._judge(self._ask(other, kernel), other, kernel):
@@ -83,17 +103,46 @@ class Load(Check):
         if answer.state == "loaded":
             yield from self._findings(remarks_on(answer, kernel.metadata.id))
         elif answer.state == "lacking":
-            yield self._lacking(python, kernel.framework)
+            yield self._lacking(python, kernel, answer.reason)
         elif answer.state == "misfit":
             hint = "load it on a machine with that Torch, backend and CPU"
             yield self._not_loaded(answer.reason, hint)
         elif answer.state in ("died", "hung") and "`" in answer.doing:
             yield self._crash(answer)
+        elif missing := answer.facts.get("missing"):
+            yield self._missing(str(missing).partition(".")[0], answer, kernel)
+        elif answer.facts.get("deviceless"):
+            what = f"cannot be loaded without a device:\n{answer.reason}"
+            hint = "ask for devices when an op is called, not while the kernel is imported"
+            yield Finding(self.name, "warning", "__init__.py", what, hint)
         else:
             hint = "the lines above are the end of the traceback"
+            if answer.sandboxed:
+                hint += "; KBUILD_SANDBOX=off loads it without a sandbox"
             hangs = ", importing it does not end" if answer.state == "hung" else ""
             what = f"cannot be loaded{hangs}:\n{answer.reason}"
             yield Finding(self.name, "error", "__init__.py", what, hint)
+
+    def _missing(self, module: str, answer: Answer, kernel: _Kernel) -> Finding:
+        """A module was not found; whose fault that is depends on who brings it.
+
+        What a release of Torch for another device brings is there for some of its users.
+        """
+        metadata = kernel.metadata
+        if module in load_data("modules")["backends"].get(metadata.backend, ()):
+            torch = f"Torch {answer.facts.get('torch', '')}".strip()
+            what = f"cannot be loaded with {torch}, which brings no `{module}`"
+            hint = (
+                f"import `{module}` in the functions that need it, or catch ImportError: only some "
+                "releases of Torch bring it"
+            )
+            severity: Severity = "warning" if metadata.backend == "cpu" else "info"
+            return Finding(self.name, severity, "__init__.py", what, hint)
+        what = f"cannot be loaded:\n{answer.reason}"
+        hint = hint_on(module, metadata)
+        if module == metadata.python_name:
+            hint = "import the kernel's own files relatively: `from .x import y`"
+        return Finding(self.name, "error", "__init__.py", what, hint)
 
     def _crash(self, answer: Answer) -> Finding:
         """A warning: what an op may assume of its arguments is its author's to say."""
@@ -107,10 +156,13 @@ class Load(Check):
         for remark in remarks:
             yield Finding(self.name, remark.severity, "_ops.py", remark.what, remark.hint)
 
-    def _lacking(self, python: Path, framework: Framework) -> Finding:
-        install = f"{python} -m pip install {framework.runtime_package}"
-        reason = f"{python} has no {framework.runtime_module}"
-        return self._not_loaded(reason, f"{install}, or `--python` with one that has it")
+    def _lacking(self, python: Path, kernel: _Kernel, module: str) -> Finding:
+        framework = kernel.framework
+        packages = {**dict(kernel.needs), framework.runtime_module: framework.runtime_package}
+        install = f"{python} -m pip install {packages.get(module, module)}"
+        return self._not_loaded(
+            f"{python} has no {module}", f"{install}, or `--python` with one that has it"
+        )
 
     def _not_loaded(self, reason: str, hint: str) -> Finding:
         return Finding(self.name, "info", "__init__.py", f"not loaded here: {reason}", hint)
@@ -125,16 +177,22 @@ class _Kernel:
     metadata: Metadata
 
     @property
+    def needs(self) -> tuple[tuple[str, str], ...]:
+        """The modules of its `python-depends`, each with its distribution on PyPI."""
+        return declared(self.metadata)
+
+    @property
     def framework(self) -> Framework:
         return FRAMEWORKS.get(self.variant.framework)
 
     @property
     def arguments(self) -> tuple[str | Path, ...]:
         """As `load_probe.py` takes them."""
-        variant, backend, module = self.general
-        return (self.output.root, variant, backend, self.metadata.id, module)
+        variant, backend, modules = self.general
+        return (self.output.root, variant, backend, self.metadata.id, modules)
 
     @property
     def general(self) -> tuple[str, str, str]:
         """What decides whether a variant of any kernel fits an interpreter."""
-        return str(self.variant), self.metadata.backend, self.framework.runtime_module
+        modules = (self.framework.runtime_module, *(module for module, _ in self.needs))
+        return str(self.variant), self.metadata.backend, ",".join(modules)

@@ -8,7 +8,7 @@ from keyword import iskeyword
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.digest import differences
-from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
+from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.variant import Variant
 
 # The client compares these with the device before it loads a Hub kernel.
@@ -26,6 +26,7 @@ class MetadataCheck(Check):
     name = "metadata"
     summary = f"`{METADATA_FILE}` is complete, agrees with the variant, and its digest is right."
     group = "meta"
+    protects = True
 
     def applies(self, output: Output) -> bool:
         """Where there is something to read; `layout` reports a missing file."""
@@ -34,9 +35,7 @@ class MetadataCheck(Check):
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per fault."""
         try:
-            metadata = parse((output.root / METADATA_FILE).read_text("utf-8"))
-        except UnicodeError:
-            yield self._error("is not UTF-8 text", "write it with `kbuild build`")
+            metadata = read_metadata(output.root)
         except MetadataError as error:
             for problem in error.problems:
                 yield self._error(problem, "the `kernels` client would refuse the variant")

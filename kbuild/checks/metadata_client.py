@@ -17,6 +17,7 @@ class MetadataClient(Check):
     name = "metadata-client"
     summary = f"The `kernels` client reads `{METADATA_FILE}`."
     group = "meta"
+    protects = True
     slow = True
     runner: Runner = LocalRunner()
 

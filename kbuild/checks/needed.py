@@ -7,6 +7,7 @@ from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.exports import offered, openmp_versions, torch_named
 from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
 from kbuild.checks.readers.mangled import entity
 from kbuild.checks.readers.objects import objects_of
@@ -18,6 +19,8 @@ from kbuild.checks.readers.policies import (
 )
 from kbuild.variant import Variant
 
+_OPENMP = "libgomp.so.1"
+_LINK = "link that library, before which put `-Wl,--no-as-needed`"
 MUSL = ("libc.so", "libc.musl-*.so.1", "ld-musl-*.so.1")
 
 
@@ -47,6 +50,7 @@ class Needed(Check):
         for where, elf in libraries:
             yield from self._refused(where, elf, allowed, output)
             yield from self._missing(where, elf, offered, output)
+            yield from self._newer_openmp(where, elf, output)
             yield from self._unused(where, elf)
 
     def _refused(
@@ -61,18 +65,37 @@ class Needed(Check):
         self, where: str, elf: ElfFile, offered: set[str], output: Output
     ) -> Iterator[Finding]:
         """Torch's libraries are loaded without offering their names to later ones."""
-        free = {s.name for s in elf.undefined if not s.version and s.binding != "STB_WEAK"}
+        free = {
+            s.name for s in elf.undefined if not s.version and s.binding != "STB_WEAK"
+        } - offered
         for provider in load("symbols")["providers"]:
             wanted = tuple(provider["libraries"])
             if any(matches(library, wanted) for library in elf.needed):
                 continue
-            names = sorted(name for name in free - offered if _is_of(name, provider))
+            names = sorted(name for name in free if _is_of(name, provider, output.variant))
             if names:
                 brings = " or ".join(f"`{library}`" for library in wanted)
                 what = f"takes {some(names)} from {provider['of']}, but does not need {brings}"
-                hint = "link that library, before which put `-Wl,--no-as-needed`"
+                hint = provider.get("hint", _LINK)
+                severity = provider.get("severity", "error")
                 users = objects_of(output).users(names)
-                yield Finding(self.name, "error", where, what, hint, tuple(names), users)
+                yield Finding(self.name, severity, where, what, hint, tuple(names), users)
+
+    def _newer_openmp(self, where: str, elf: ElfFile, output: Output) -> Iterator[Finding]:
+        """Torch's own copy is in the process first, and serves the kernel as well."""
+        brought = openmp_versions(output.variant) if output.variant else None
+        asked = sorted(version for library, version in elf.version_needs if library == _OPENMP)
+        newer = [version for version in asked if brought is not None and version not in brought]
+        if newer and output.variant:
+            names = sorted(s.name for s in elf.undefined if s.version in newer)
+            reason = f" for {some(names)}" if names else ""
+            what = (
+                f"needs {' and '.join(newer)} of `{_OPENMP}`{reason}, "
+                f"which the one in the wheel of {torch_named(output.variant)} has not"
+            )
+            hint = "do without these functions, or compile them with an older compiler"
+            users = objects_of(output).users(names)
+            yield Finding(self.name, "error", where, what, hint, tuple(names), users)
 
     def _unused(self, where: str, elf: ElfFile) -> Iterator[Finding]:
         asked = {library for library, _ in elf.version_needs}
@@ -82,11 +105,21 @@ class Needed(Check):
             yield Finding(self.name, "info", where, what, "link with `-Wl,--as-needed`")
 
 
-def _is_of(name: str, provider: Mapping[str, Any]) -> bool:
+def _is_of(name: str, provider: Mapping[str, Any], variant: Variant | None) -> bool:
     begin = entity(name)
     if begin is not None:
         return begin.startswith(tuple(provider["namespaces"]))
-    return matches(name, tuple(provider["names"]))
+    if matches(name, tuple(provider["names"])):
+        return True
+    is_exported = "exports" in provider and variant is not None and not _is_others(name, variant)
+    return is_exported and variant is not None and offered(name, variant) is True
+
+
+def _is_others(name: str, variant: Variant) -> bool:
+    """True for names that Python or the backend's runtime bring, whoever exports them as well."""
+    data = load("symbols")
+    others = [*data["python"], *data["backends"].get(variant.backend, {}).get("names", ())]
+    return matches(name, tuple(others))
 
 
 def _because(library: str, variant: Variant | None) -> str:

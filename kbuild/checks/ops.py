@@ -2,7 +2,11 @@
 
 Works on the source tree before a build as well as on a built variant. Deeper than a look at
 decorators: plain calls, keywords, aliases, nested and conditional definitions, `Library` objects,
-re-exports between the package's files.
+re-exports between the package's files, helpers of the package with their callers.
+
+A name that is shown to be in another namespace is an error, and so is a decorator that Hugging
+Face's builder refuses: one of the top level without `add_op_namespace_prefix`. A name that nobody
+can tell from the source is a warning.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.libraries import metadata_of
@@ -33,7 +38,21 @@ from kbuild.checks.readers.registrars import (
     only_looks,
     registers,
 )
-from kbuild.checks.readers.scopes import Scope
+from kbuild.checks.readers.scopes import Element, Scope
+from kbuild.checks.readers.source import by_content, growing
+from kbuild.progress import working_on
+
+_PREFIX = "add_op_namespace_prefix"
+_REFERENCE = (
+    "custom_op",
+    "triton_op",
+    "register_kernel",
+    "register_fake",
+    "register_vmap",
+    "register_torch_dispatch",
+)
+"""The decorators that Hugging Face's builder looks at."""
+_WORDS = ("not visibly in the kernel's own namespace", "not in the kernel's own namespace")
 
 
 @CHECKS.add
@@ -50,27 +69,34 @@ class Ops(Check):
         yield from check_ops_source(output.root, metadata.python_name if metadata else "")
 
 
+@by_content
 def check_ops_source(path: Path, name: str) -> list[Finding]:
     """Check the Python package in the folder `path`; `name` is the kernel's Python name.
 
     `_ops.py` at the top is taken to be kbuild's, whether it is there yet or not. `where` is
     relative to `path`.
     """
-    package = Package(path, name.replace("-", "_"))
+    with growing():
+        return _found(Package(path, name.replace("-", "_")))
+
+
+def _found(package: Package) -> list[Finding]:
     unread = [
-        Finding("ops", "error", file, f"{reason}, so its ops are not known", "correct the file")
-        for file, reason in package.unread.items()
+        Finding("ops", severity, file, f"{reason}, so its ops are not known", "correct the file")
+        for file, (reason, severity) in package.unread.items()
     ]
     judged = (module for module in package.modules if module != OPS_MODULE)
-    return unread + [finding for module in judged for finding in _judge(package, module)]
+    names = OpNames(package)
+    return unread + [finding for module in judged for finding in _judge(package, module, names)]
 
 
-def _judge(package: Package, module: tuple[str, ...]) -> list[Finding]:
+def _judge(package: Package, module: tuple[str, ...], names: OpNames) -> list[Finding]:
+    working_on(f"ops: {package.files[module]}")
     try:
-        return _Judge(package, module).findings()
+        return _Judge(package, module, names).findings()
     except RecursionError:
         what = "is nested too deeply to be read, so its ops are not known"
-        return [Finding("ops", "error", package.files[module], what, "shorten its expressions")]
+        return [Finding("ops", "warning", package.files[module], what, "shorten its expressions")]
 
 
 @dataclass(frozen=True)
@@ -84,18 +110,26 @@ class _Registration:
     named: ast.expr | None
     """The expression that says which op; None when the call does not show it."""
 
+    @property
+    def is_torchs(self) -> bool:
+        """True when the function is known to be one that names an op, and not only called so."""
+        function = self.function
+        known = is_torchs(function) or function in OPENERS or function == JAX_TARGET
+        return known or function.startswith("Library.")
+
 
 class _Judge:
     """Looks at one file."""
 
-    def __init__(self, package: Package, module: tuple[str, ...]) -> None:
+    def __init__(self, package: Package, module: tuple[str, ...], names: OpNames) -> None:
         self.package = package
         self.source = package.modules[module]
         self.file = package.files[module]
-        self.names = OpNames(package)
+        self.names = names
 
     def findings(self) -> list[Finding]:
-        found = [self._finding(fault) for fault in self._registrations() if self._is_wrong(fault)]
+        judged = [(made, self._severity(made)) for made in self._registrations()]
+        found = [self._finding(made, severity) for made, severity in judged if severity]
         others = (*self._uses(), *self._loads())
         return sorted([*found, *others], key=lambda finding: _line_of(finding.where))
 
@@ -137,6 +171,7 @@ class _Judge:
 
     def _handed_on(self, call: ast.Call, scope: Scope) -> Iterator[_Registration]:
         """`apply(custom_op, ...)`: fine when a name in the namespace is handed on with it."""
+        texts = self.package.contents.texts
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         for argument in given:
             if not isinstance(argument, ast.Name | ast.Attribute):
@@ -144,27 +179,60 @@ class _Judge:
             function = next(filter(is_torchs, self.package.denote(argument, scope)), None)
             if function is not None:
                 others = [other for other in given if other is not argument]
-                if not any(self.names.is_namespaced(other, scope) for other in others):
-                    yield _Registration(call, scope, function, None)
+                if not any(self.names.namespace_of(other, scope) == "own" for other in others):
+                    elements = {
+                        id(other): other
+                        for other in others
+                        for text in texts(Element(of=other), scope) or texts(other, scope) or ()
+                        if "::" in text
+                    }
+                    named = next(iter(elements.values()), None)
+                    yield _Registration(call, scope, function, named)
                 return
 
     def _functions(self, node: ast.expr, scope: Scope) -> list[str]:
         """What a call may call; as written when the source does not say."""
         meanings = self.package.denote(node, scope)
-        return sorted({_text(node) if m.startswith(UNKNOWN) else m for m in meanings})
+        known = {meaning for meaning in meanings if not meaning.startswith(UNKNOWN)}
+        return sorted(known if len(known) == len(meanings) else {*known, _text(node)})
 
-    def _is_wrong(self, registration: _Registration) -> bool:
-        if registration.named is None:
-            return True
-        given = self.package.denote(registration.named, registration.scope)
+    def _severity(self, registration: _Registration) -> Literal["error", "warning"] | None:
+        """An error where the name is shown to be another's, or the reference refuses it as well."""
+        expression, scope = registration.named, registration.scope
+        worst: Literal["error", "warning"] = (
+            "error" if self._is_refused_by_the_reference(registration.call) else "warning"
+        )
+        if expression is None:
+            return worst
+        given = self.package.denote(expression, scope)
         if registration.function.rpartition(".")[2] in TAKE_LIBRARY and LIBRARY in given:
-            return False  # its namespace was looked at where the Library was made
-        return not self.names.is_namespaced(registration.named, registration.scope)
+            return None  # its namespace was looked at where the Library was made
+        namespace = self.names.namespace_of(expression, scope)
+        if namespace == "other" and registration.is_torchs:
+            return "error"
+        return None if namespace == "own" else worst
 
-    def _finding(self, registration: _Registration) -> Finding:
+    def _is_refused_by_the_reference(self, call: ast.Call) -> bool:
+        """Whether Hugging Face's builder refuses the decorator that the call is.
+
+        It looks at those of the top level, for the name `add_op_namespace_prefix` itself.
+        """
+        if id(call) not in self.source.decorators or not call.args:
+            return False
+        first = call.args[0]
+        is_prefixed = isinstance(first, ast.Call) and _last_name(first.func) == _PREFIX
+        return _last_name(call.func) in _REFERENCE and not is_prefixed
+
+    def _finding(
+        self, registration: _Registration, severity: Literal["error", "warning"]
+    ) -> Finding:
         where = f"{self.file}:{registration.call.lineno}"
-        what = f"`{registration.function}` {_fault(registration)}"
-        return Finding("ops", "error", where, what, self._hint(registration))
+        fault = _fault(registration)
+        if registration.named is not None:
+            namespace = self.names.namespace_of(registration.named, registration.scope)
+            fault += ", which is " + _WORDS[namespace == "other"]
+        what = f"`{registration.function}` {fault}"
+        return Finding("ops", severity, where, what, self._hint(registration))
 
     def _hint(self, registration: _Registration) -> str:
         dots = "." * (self.file.count("/") + 1)
@@ -200,8 +268,8 @@ def _fault(registration: _Registration) -> str:
         return "does not show which op it names"
     text = _text(registration.named)
     if registration.function in OPENERS:
-        return f"opens the namespace {text}, which is not visibly the kernel's own"
-    return f"takes the op's name from {text}, which is not visibly in the kernel's own namespace"
+        return f"opens the namespace {text}"
+    return f"takes the op's name from {text}"
 
 
 def _op_of(named: ast.expr | None) -> str:
@@ -215,6 +283,10 @@ def _op_of(named: ast.expr | None) -> str:
 
 def _text(node: ast.expr) -> str:
     return ast.unparse(node)
+
+
+def _last_name(node: ast.expr) -> str:
+    return str(getattr(node, "attr", None) or getattr(node, "id", ""))
 
 
 def _line_of(where: str) -> int:

@@ -38,27 +38,57 @@ def check_ops_cxx(files: Mapping[str, str], macro: str) -> list[Finding]:
         files: text by name; macros of one file count in all.
         macro: what the build defines as the op namespace.
     """
-    codes = {name: read_code(text, macro) for name, text in files.items()}
-    sources = _Sources(codes, macro)
-    return [finding for name, code in codes.items() for finding in sources.judge(name, code)]
+    sources = _Sources(files, macro)
+    return [finding for name in files for finding in sources.judge(name)]
 
 
 class _Sources:
-    """Looks at the files of one kernel."""
+    """Looks at the files of one kernel.
 
-    def __init__(self, codes: Mapping[str, Code], macro: str) -> None:
+    Of a large project, few files register anything. What holds none of the words that do, and no
+    name that may stand for the build's macro, is searched and not taken apart.
+    """
+
+    def __init__(self, files: Mapping[str, str], macro: str) -> None:
         self.macro = macro
         self.means: dict[str, list[Sequence[Word]]] = {}
         """What a macro or a constant stands for, once for each definition."""
         self.namespace_at: dict[str, int] = dict.fromkeys(BLOCKS, 0)
         """Macros that open a namespace, and which argument names it."""
-        for code in codes.values():
-            self._learn(code)
-        while self._learn_wrappers(codes.values()):
-            pass
+        self.files = files
+        self.codes: dict[str, Code] = {}
+        """What was taken apart, by the file's name."""
+        words = {macro, *BLOCKS, *OBJECTS, *REGISTRIES, *FUNCTIONS}
+        standing: set[str] = set()
+        while words:
+            self._read(words)
+            aliases = self._aliases({macro, *standing}) - standing
+            words = aliases | {*self._learn_wrappers(self.codes.values())}
+            standing |= aliases
+        self.own = self._own(standing)
+        """The build's macro, and the names that stand for it in every definition."""
 
-    def judge(self, file: str, code: Code) -> Iterator[Finding]:
+    def _read(self, words: set[str]) -> None:
+        """Take apart the files that hold one of these words, perhaps within another one."""
+        shortest = [word for word in words if not any(w in word for w in words - {word})]
+        for name, text in self.files.items():
+            if name not in self.codes and any(word in text for word in shortest):
+                self.codes[name] = read_code(text, self.macro)
+                self._learn(self.codes[name])
+
+    def _aliases(self, names: set[str]) -> set[str]:
+        """What is defined by one of these names, in at least one place."""
+        return {
+            alias
+            for alias, bodies in self.means.items()
+            if any(word.text in names for body in bodies for word in body)
+        }
+
+    def judge(self, file: str) -> Iterator[Finding]:
         """The findings in one file, in the order of its lines."""
+        code = self.codes.get(file)
+        if code is None:
+            return
         faults = {
             (word.line, what)
             for words, parameters in _passages(code)
@@ -82,8 +112,8 @@ class _Sources:
                 end = _statement_end(code.words, at)
                 self.means.setdefault(name, []).append(code.words[at + 1 : end])
 
-    def _learn_wrappers(self, codes: Iterable[Code]) -> bool:
-        """Macros that open the namespace that they are given; True when one was new."""
+    def _learn_wrappers(self, codes: Iterable[Code]) -> Iterable[str]:
+        """Macros that open the namespace that they are given; those that are new."""
         found = {
             macro.name: position
             for code in codes
@@ -92,7 +122,7 @@ class _Sources:
             and (position := self._position(macro)) is not None
         }
         self.namespace_at |= found
-        return bool(found)
+        return found.keys()
 
     def _position(self, macro: Macro) -> int | None:
         for _, name in self._opened(macro.body):
@@ -148,15 +178,23 @@ class _Sources:
                 if not any("*" in {w.text for w in argument} for argument in arguments[:1]):
                     yield at, arguments[0] if arguments else ()
 
-    def _is_own(self, words: Sequence[Word], followed: frozenset[str] = frozenset()) -> bool:
-        """True when a token is the build's macro, or stands for it in every definition."""
-        return any(self._names_own(word.text, followed) for word in words)
+    def _own(self, names: set[str]) -> set[str]:
+        """Those of the names that lead to the build's macro, with the macro."""
+        own, open_ = {self.macro}, {name: self.means[name] for name in names - {self.macro}}
+        found = {self.macro}
+        while found:
+            found = {
+                name
+                for name, bodies in open_.items()
+                if all(any(word.text in own for word in body) for body in bodies)
+            }
+            own |= found
+            open_ = {name: bodies for name, bodies in open_.items() if name not in found}
+        return own
 
-    def _names_own(self, text: str, followed: frozenset[str]) -> bool:
-        if text == self.macro:
-            return True
-        meanings = self.means.get(text, ()) if text not in followed else ()
-        return bool(meanings) and all(self._is_own(m, followed | {text}) for m in meanings)
+    def _is_own(self, words: Sequence[Word]) -> bool:
+        """True when a token is the build's macro, or stands for it in every definition."""
+        return any(word.text in self.own for word in words)
 
 
 def _passages(code: Code) -> Iterator[tuple[Sequence[Word], Sequence[str]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.elf import ElfFile, UnreadableBinaryError
 from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
 from kbuild.checks.readers.policies import matches
 from kbuild.checks.readers.traces import Trace, traces
@@ -31,7 +31,12 @@ class Static(Check):
         """One finding per file and library inside it."""
         framework = output.variant.framework if output.variant else "torch"
         for where, elf in elf_libraries(output):
-            for trace in traces(output.root / where):
+            try:
+                found = traces(output.root / where)
+            except UnreadableBinaryError as error:
+                yield Finding(self.name, "error", where, str(error), "rebuild the variant")
+                continue
+            for trace in found:
                 if framework in trace.library["frameworks"]:
                     what = f"has {trace.library['name']} inside: {_evidence(trace, elf)}"
                     severity, hint = _severity(trace, elf), trace.library["hint"]

@@ -1,8 +1,9 @@
 """Whatever a library takes from elsewhere has somebody to give it.
 
 A shared library may be linked with names that nobody defines; the loader finds out, on the user's
-machine. A versioned name is safe: the linker saw its library. The others must be known families of
-Torch, Python or the backend's runtime (`data/symbols.json`).
+machine. A versioned name is safe: the linker saw its library. The others must be exported by Torch
+(`data/torch_exports.json`, for the releases and systems that it has), or else be of known families
+of Torch, Python or the backend's runtime (`data/symbols.json`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import lru_cache
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.exports import offered, offered_elsewhere, torch_named
 from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
 from kbuild.checks.readers.mangled import entity, is_standard
 from kbuild.checks.readers.objects import objects_of
@@ -24,6 +26,11 @@ _BORROWED_HINT = (
 )
 _HINT = (
     "compile the source that defines it (is it listed in `src`?), or link the library that has it"
+)
+
+_ABSENT_HINT = (
+    "compile the source that defines it (is it listed in `src`?), or do without: Torch's headers "
+    "declare more than its libraries export"
 )
 
 
@@ -46,7 +53,9 @@ class Undefined(Check):
         libraries = list(elf_libraries(output))
         own = {symbol.name for _, elf in libraries for symbol in elf.exported}
         for where, elf in libraries:
-            unknown = {name for name in _unversioned(elf) if not _is_known(name, output.variant)}
+            unversioned = set(_unversioned(elf))
+            yield from self._absent(where, sorted(unversioned - own), output, output.variant)
+            unknown = {name for name in unversioned if not _is_known(name, output.variant)}
             borrowed = sorted(name for name in unknown - own if is_standard(name))
             lost = sorted(unknown - own - set(borrowed))
             if lost:
@@ -59,6 +68,20 @@ class Undefined(Check):
                 names = tuple(borrowed)
                 yield Finding(self.name, "warning", where, what, _BORROWED_HINT, names, users)
 
+    def _absent(
+        self, where: str, names: list[str], output: Output, variant: Variant
+    ) -> Iterator[Finding]:
+        """Names of Torch's own families that this Torch has not."""
+        absent = [
+            name for name in names if _is_torchs(name, variant) and offered(name, variant) is False
+        ]
+        if absent:
+            what = (
+                f"takes {some(absent)} from Torch, and {torch_named(variant)} exports no such name"
+            )
+            users = objects_of(output).users(absent)
+            yield Finding(self.name, "error", where, what, _ABSENT_HINT, tuple(absent), users)
+
 
 def _unversioned(elf: ElfFile) -> Iterator[str]:
     """Weak ones may stay without a definition."""
@@ -67,7 +90,23 @@ def _unversioned(elf: ElfFile) -> Iterator[str]:
 
 
 def _is_known(name: str, variant: Variant) -> bool:
-    names, namespaces = _families(variant.framework, variant.backend)
+    """True for what the process has; `_absent` reports what Torch should have and has not."""
+    if is_standard(name):
+        return False
+    if _is_of(name, variant.framework, variant.backend) or offered_elsewhere(name, variant):
+        return True
+    # The stable ABI has no C++.
+    may_take = entity(name) is None or variant.framework == "torch"
+    return may_take and offered(name, variant) is True
+
+
+def _is_torchs(name: str, variant: Variant) -> bool:
+    """True for C++ that only Torch has; its C names may be a kernel's own, too."""
+    return entity(name) is not None and _is_of(name, variant.framework, "")
+
+
+def _is_of(name: str, framework: str, backend: str) -> bool:
+    names, namespaces = _families(framework, backend)
     begin = entity(name)
     if begin is not None:
         return begin.startswith(namespaces)

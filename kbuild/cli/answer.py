@@ -117,6 +117,8 @@ def _conclude(answers: Sequence[Answer], ctx: Context) -> int:
     ]
     if parts:
         ctx.ui.error(CheckError("; ".join(parts), ()))
+        if left := _unloaded(outputs):
+            ctx.ui.say(left)
         return CheckError.code
     errors = [answer.error for answer in answers if answer.error]
     for error in errors:
@@ -132,9 +134,21 @@ def _noun(outputs: Sequence[Examination]) -> str:
     return {"libraries": "library", "variants": "variant"}[plural] if len(outputs) == 1 else plural
 
 
+def _unloaded(outputs: Sequence[Examination]) -> str:
+    """What was not run, although it is among what was asked for."""
+    left = [examination.name for examination in outputs if examination.is_unloaded]
+    if not left:
+        return ""
+    which = f"{len(left)} of {len(outputs)} " if len(left) < len(outputs) else ""
+    return (
+        f"{which}not loaded: built elsewhere; `--load` loads {'it' if len(left) == 1 else 'them'}"
+    )
+
+
 def _praise(answers: Sequence[Answer], outputs: Sequence[Examination], *, told: bool) -> str:
     counted = f"{len(outputs)} {_noun(outputs)}: no promise broken"
     parts = [counted if outputs else "no built variants were there to check"]
+    parts += [left] if (left := _unloaded(outputs)) else []
     warnings = sum(answer.count("warning") for answer in answers)
     notes = sum(answer.count("info") for answer in answers)
     hint = "" if told else " (`-v` shows them)"

@@ -12,15 +12,17 @@ from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
+    from collections.abc import Sequence
 
     from kbuild.fileset import FileSet
     from kbuild.languages.export.order import Order
+    from kbuild.run import Runner
 
 ACTIONS = ("triton", "cute", "link")
 TOOLCHAIN = "triton==3.9.0"
 CUTE = "nvidia-cutlass-dsl==4.8.1"
 CUDA = ("12", "13")
-_NEEDED = ("kernel_name", "signature", "grid", "target")
+_NEEDED = ("kernel_name", "signature", "grid")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -59,7 +61,8 @@ def _of_both(group: _ArgumentGroup) -> None:
         "--target",
         action="append",
         metavar="TARGET",
-        help="sm_90a, cuda:90:32, hip:gfx942:64, compute_80 for PTX; several times for several",
+        help="sm_90a, cuda:90:32, hip:gfx942:64, compute_80 for PTX; several times for several "
+        "(default: the GPUs of this machine)",
     )
     group.add_argument(
         "-on", "--out-name", metavar="NAME", help="what functions are called (default: the kernel)"
@@ -85,6 +88,12 @@ def _of_cute(group: _ArgumentGroup) -> None:
         default=[],
         metavar="NAME=TYPE",
         help='an argument or constant: "x=float16[M, N%%8]@16", n=i32, alpha=f32, block=128',
+    )
+    group.add_argument(
+        "--function-prefix",
+        metavar="NAME",
+        help="what the C functions' names begin with, for one target; nothing is added to it "
+        "(default: the name, the target and a digest)",
     )
     group.add_argument(
         "--emit", choices=("c",), default="c", help="c: a header and an object (default)"
@@ -135,6 +144,7 @@ def _triton(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
     missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if not getattr(args, name)]
     if missing:
         raise UsageError(f"`kbuild aot triton` needs {', '.join(missing)}")
+    args.target = args.target or _own_targets(ctx.runner, args.action, ("cuda", "rocm"))
     name = args.out_name or args.kernel_name
     target = ctx.path(args.out_path or Path(name))
     paths = [ctx.path(path) for path in args.files]
@@ -149,9 +159,9 @@ def _cute(args: Namespace, ctx: Context) -> int:
     from kbuild.pipeline.aot_cute import export_cute
     from kbuild.pipeline.options import Doors
 
-    missing = [f"--{name}" for name in ("function", "target") if not _given(args, name)]
-    if missing:
-        raise UsageError(f"`kbuild aot cute` needs {', '.join(missing)}")
+    if not args.kernel_name:
+        raise UsageError("`kbuild aot cute` needs --function")
+    args.target = args.target or _own_targets(ctx.runner, args.action, ("cuda",))
     name, toolchain = args.out_name or args.kernel_name, tuple(args.toolchain or (CUTE,))
     target = ctx.path(args.out_path or Path(name))
     paths = [ctx.path(path) for path in args.files]
@@ -163,6 +173,7 @@ def _cute(args: Namespace, ctx: Context) -> int:
         toolchain=toolchain,
         flavour=flavour("cuda", f"{args.cuda}.0"),
         out_name=name,
+        prefix=args.function_prefix,
     )
     doors = Doors(ctx.runner, ctx.ui, ctx.cache)
     made, archive = export_cute(order, paths[0].parent, target.name, doors)
@@ -170,8 +181,25 @@ def _cute(args: Namespace, ctx: Context) -> int:
     return _tell(made, target.parent, args, ctx, runtime=str(archive))
 
 
-def _given(args: Namespace, name: str) -> object:
-    return args.kernel_name if name == "function" else args.target
+def _own_targets(runner: Runner, action: str, backends: Sequence[str]) -> list[str]:
+    """What the GPUs of this machine run, of the first backend that has any.
+
+    Raises:
+        UsageError: no GPU answers.
+    """
+    from kbuild.backends import BACKENDS
+
+    for name in backends:
+        archs = BACKENDS.get(name).native_archs(runner)
+        if archs:
+            return [_triton_target(arch) for arch in archs]
+    words = f"`kbuild aot {action}` needs --target: no GPU of this machine answers"
+    raise UsageError(words, hint="e.g. `--target sm_90a`; no GPU is needed to compile for one")
+
+
+def _triton_target(arch: str) -> str:
+    """As Triton's tools write it: `cuda:90`, `hip:gfx942`."""
+    return f"hip:{arch}" if arch.startswith("gfx") else f"cuda:{arch.replace('.', '')}"
 
 
 def _order(args: Namespace, sources: tuple[str, ...]) -> Order:

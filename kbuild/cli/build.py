@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.context import Context
-from kbuild.errors import UsageError
+from kbuild.errors import Repetition, UsageError, grouped
 
 if TYPE_CHECKING:
+    from kbuild.checks import Finding
     from kbuild.matrix.selection import Selection
     from kbuild.pipeline.outcome import Built
     from kbuild.project import Project
@@ -23,6 +24,7 @@ _MANY_SKIPPED = 4
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from kbuild.cli.checking import add_allow
     from kbuild.cli.driver import add_driver
     from kbuild.cli.identity import add_identity
     from kbuild.cli.selection import add_selection
@@ -47,6 +49,7 @@ def configure(parser: ArgumentParser) -> None:
         help="compile every candidate of kernels in Python DSLs, for `kbuild tune`; such a variant "
         "is not to be published",
     )
+    add_allow(parser)
     add_driver(parser)
     parser.add_argument(
         "-j",
@@ -54,6 +57,11 @@ def configure(parser: ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="compiler processes to run at once, all variants together",
+    )
+    parser.add_argument(
+        "--max-file-size",
+        metavar="SIZE",
+        help="the largest file of the project that may go into a variant, e.g. 2G (default: 256M)",
     )
     parser.add_argument(
         "--memory", metavar="SIZE", help="memory for all compilers together, e.g. 12G"
@@ -112,8 +120,7 @@ def perform(
     from kbuild.build.workspace import Workspace
     from kbuild.pipeline.card import refresh_card
 
-    for warning in project.warnings:
-        ctx.ui.warn(warning)
+    ctx.ui.warn_all(project.warnings)
     results = _results(args, ctx, project, output, selection)
     card = refresh_card(project, output or project.root / "build", ctx.ui)
     if not args.json:
@@ -163,6 +170,7 @@ def _built_here(
     args: Namespace, ctx: Context, project: Project, output: Path | None, selection: Selection
 ) -> tuple[Built, ...]:
     """Build on this machine."""
+    from kbuild.cli.checking import allow_of
     from kbuild.cli.identity import identity_of
     from kbuild.cli.sources import sources_of
     from kbuild.cli.tools import archs_of, toolchain_of, torch_wheels_of
@@ -179,9 +187,12 @@ def _built_here(
         archs=archs_of(args, project, ctx.runner),
         keep_all=args.keep_all,
         identity=identity_of(args),
+        dev=args.dev,
         provenance=args.provenance,
         jobs=args.jobs,
+        max_file_size=_max_file_size(args),
         memory=_memory(args),
+        allowed=allow_of(args, project.root),
         seconds=_seconds(args),
     )
     return build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
@@ -192,6 +203,15 @@ def exit_code(results: Sequence[Built]) -> int:
     errors = [result.error for result in results if result.error]
     errors.sort(key=lambda error: error.kind == "incomplete")
     return errors[0].code if errors else EXIT_OK
+
+
+def _max_file_size(args: Namespace) -> int:
+    from kbuild.build.quantity import parse_size
+    from kbuild.pipeline import BuildOptions
+
+    if args.max_file_size is None:
+        return BuildOptions.max_file_size
+    return parse_size(args.max_file_size, "--max-file-size")
 
 
 def _memory(args: Namespace) -> int | None:
@@ -219,10 +239,8 @@ def _show_report(page: Path, ctx: Context) -> None:
 
 def report(results: Sequence[Built], ctx: Context) -> None:
     """Directories on stdout, everything else as talk."""
-    for result in results:
-        for finding in result.findings:
-            if finding.severity == "warning":
-                ctx.ui.warn(str(finding))
+    _say_findings(results, ctx)
+    _say_overruled(results, ctx)
     for result in results:
         if result.status in {"built", "up-to-date"}:
             steps = f", {result.units} steps" if result.units else ""
@@ -237,6 +255,38 @@ def report(results: Sequence[Built], ctx: Context) -> None:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
     _say_skipped([result for result in results if result.status == "skipped"], ctx)
+
+
+def _say_findings(results: Sequence[Built], ctx: Context) -> None:
+    """The warnings, each once for all variants that it is about."""
+    found: dict[Finding, list[str]] = {}
+    for result in results:
+        for finding in result.findings:
+            if finding.severity == "warning":
+                found.setdefault(finding, []).append(result.variant)
+    built = sum(1 for result in results if result.status == "built")
+    about = {
+        finding: f" in {variants[0]}" + f" and {len(variants) - 1} more" * (len(variants) > 1)
+        for finding, variants in found.items()
+        if len(variants) < built
+    }
+    if ctx.ui.verbosity > 0:
+        repetitions = [Repetition(finding, (finding.where,)) for finding in found]
+    else:
+        repetitions = grouped(found, lambda f: ((about.get(f), f.check), f.what, f.where))
+    for one in repetitions:
+        ctx.ui.warn(str(one.first.with_note(about.get(one.first, "") + one.note)))
+
+
+def _say_overruled(results: Sequence[Built], ctx: Context) -> None:
+    """One line for each check and reason: what is wrong stays so however old the variant is."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        for told in result.overruled.items():
+            found.setdefault(told, []).append(result.variant)
+    for (check, reason), variants in found.items():
+        where = variants[0] if len(variants) == 1 else f"{len(variants)} variants"
+        ctx.ui.warn(f"{where}: the errors of `{check}` are overruled: {reason}")
 
 
 def _say_images(result: Built, ctx: Context) -> None:

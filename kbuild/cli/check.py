@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from kbuild.cli.answer import Answer, Sources, respond
 from kbuild.cli.built import variant_of
 from kbuild.cli.checking import (
-    SOURCE_CHECKS,
     add_checks,
     add_limits,
     add_no_load,
     list_checks,
+    shown_progress,
     wanted_of,
     wants_sizes,
 )
@@ -28,6 +28,7 @@ from kbuild.cli.outputs import Terms, examinations, terms_of
 from kbuild.cli.parser import add_json
 from kbuild.cli.targets import Target, add_targets, targets_of
 from kbuild.errors import UsageError
+from kbuild.static import SOURCE_CHECKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,8 +67,8 @@ def execute(args: Namespace, ctx: Context) -> int:
     if args.list:
         return list_checks(wanted, ctx, as_json=args.json, sources=True)
     terms = terms_of(args, wanted, ctx)
-    with targets_of(args, ctx, unbuilt=True) as targets:
-        answers = [_answer(target, terms, args, ctx) for target in targets]
+    with targets_of(args, ctx, unbuilt=True) as targets, shown_progress(ctx):
+        answers = [_answer(target, terms.on(target, args), args, ctx) for target in targets]
         return respond(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
 
@@ -89,28 +90,28 @@ def _sources(target: Target, wanted: Wanted, args: Namespace, ctx: Context) -> S
     from kbuild.project import open_project
 
     project = open_project(target.path)
-    for warning in project.warnings:
-        ctx.ui.warn(warning)
+    ctx.ui.warn_all(project.warnings)
     verdicts = [
         replace(verdict, findings=wanted.judged(verdict.findings))
         for verdict in _verdicts(project, wanted, args, ctx)
     ]
-    on_bindings = binding_findings(project, project.file.general.backends)
-    findings = wanted.judged((*python_findings(project), *on_bindings))
+    backends = project.file.general.backends if wanted.wants("ops") else ()
+    on_bindings = binding_findings(project, backends) if backends else ()
+    findings = wanted.judged((*python_findings(project, wants=wanted.wants), *on_bindings))
     return Sources(project.name, findings, tuple(verdicts), compiled_only(project))
 
 
 def _verdicts(
     project: Project, wanted: Wanted, args: Namespace, ctx: Context
 ) -> tuple[Verdict, ...]:
+    if not any(wanted.wants(name) for name in SOURCE_CHECKS):
+        return ()
     from kbuild.cli.selection import selection_of
     from kbuild.cli.sources import sources_of
     from kbuild.pipeline import Doors
     from kbuild.pipeline.check import check
     from kbuild.pipeline.typecheck import CheckOptions
 
-    if not any(wanted.wants(name) for name in SOURCE_CHECKS):
-        return ()
     folders = sources_of(args, ctx, project)
     options = CheckOptions(selection_of(args), folders, args.python, args.jobs)
     return check(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))

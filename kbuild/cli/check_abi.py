@@ -36,5 +36,5 @@ def execute(args: Namespace, ctx: Context) -> int:
         return list_checks(wanted, ctx, as_json=args.json)
     terms = terms_of(args, wanted, ctx, portable=True)
     with targets_of(args, ctx) as targets:
-        answers = [Answer(target, examinations(target, terms)) for target in targets]
+        answers = [Answer(t, examinations(t, terms.on(t, args))) for t in targets]
         return respond(answers, ctx, as_json=args.json)

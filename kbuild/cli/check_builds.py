@@ -11,6 +11,7 @@ from kbuild.cli.checking import (
     add_limits,
     add_no_load,
     list_checks,
+    shown_progress,
     wanted_of,
     wants_sizes,
 )
@@ -38,6 +39,6 @@ def execute(args: Namespace, ctx: Context) -> int:
     if args.list:
         return list_checks(wanted, ctx, as_json=args.json)
     terms = terms_of(args, wanted, ctx)
-    with targets_of(args, ctx) as targets:
-        answers = [Answer(target, examinations(target, terms)) for target in targets]
+    with targets_of(args, ctx) as targets, shown_progress(ctx):
+        answers = [Answer(t, examinations(t, terms.on(t, args))) for t in targets]
         return respond(answers, ctx, as_json=args.json, sizes=wants_sizes(args))

@@ -36,14 +36,22 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 
 def _judge(root: Path, cache: Path) -> Verdict:
-    from kbuild.project import open_project
+    from kbuild.project import KBUILD_FILE, open_project
     from kbuild.sourcetree import SourceTree
 
     tree = SourceTree(root)
+    problems: list[Problem] = []
     try:
-        problems: Sequence[Problem] = open_project(root, tree).warnings
+        problems += open_project(root, tree).warnings
     except ConfigError as error:
-        problems = error.problems
+        problems += error.problems
+    if tree.is_file(KBUILD_FILE) or tree.fault(KBUILD_FILE):
+        from kbuild.checks.allow import allowed_checks
+
+        try:
+            allowed_checks(tree)
+        except ConfigError as error:
+            problems += error.problems
     return remember(root, cache, problems, tree.observed)
 
 
@@ -51,7 +59,6 @@ def _say(problems: Sequence[Problem], *, ok: bool, ctx: Context) -> None:
     if not ok:
         ctx.ui.error(ConfigError(problems))
         return
-    for problem in problems:
-        ctx.ui.warn(problem)
+    ctx.ui.warn_all(problems)
     count = f"{len(problems)} warning{'s' if len(problems) != 1 else ''}"
     ctx.ui.say(f"build.toml is valid{f', {count}' if problems else ''}")

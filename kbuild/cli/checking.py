@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+import os
+from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from kbuild.cli.context import Context
 from kbuild.errors import UsageError
+from kbuild.progress import heard_by
+from kbuild.static import SOURCE_CHECKS
 
 if TYPE_CHECKING:
     from kbuild.checks.base import Group
@@ -16,15 +22,41 @@ if TYPE_CHECKING:
     from kbuild.checks.limits import Limits
     from kbuild.version import Version
 
-SOURCE_CHECKS: Mapping[str, str] = {
-    "types": "C++ for XPU passes the host compiler's type check with the SYCL and Torch headers.",
-    "includes": "Every `#include` of Metal's sources leads to a file.",
-}
-"""Checks of a project's sources that no check of outputs is named like."""
+_MOMENT = 1.0
+"""Seconds."""
+
+
+def add_allow(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Declare `--allow`."""
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="CHECK",
+        help="take this check's errors for warnings (repeatable); kbuild.toml does it for a "
+        "project, with a reason",
+    )
+
+
+def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
+    """The checks that are overruled, with reasons: of the options, and of the project's file.
+
+    Raises:
+        ConfigError: the project's `kbuild.toml` is wrong.
+        UsageError: a name is no check's, or that of one that is not overruled.
+    """
+    from kbuild.project import KBUILD_FILE
+
+    if not args.allow and (project is None or not os.path.lexists(project / KBUILD_FILE)):
+        return {}
+    from kbuild.checks.allow import allowed_checks, given_checks
+    from kbuild.sourcetree import SourceTree
+
+    return allowed_checks(SourceTree(project), args.allow) if project else given_checks(args.allow)
 
 
 def add_checks(parser: ArgumentParser) -> None:
-    """Declare `--only`, `--skip`, `--list` and `--strict`."""
+    """Declare `--only`, `--skip`, `--allow`, `--list` and `--strict`."""
     group = parser.add_argument_group("which checks")
     group.add_argument(
         "--only",
@@ -36,8 +68,20 @@ def add_checks(parser: ArgumentParser) -> None:
     group.add_argument(
         "--skip", action="append", default=[], metavar="CHECK", help="not this check (repeatable)"
     )
+    add_allow(group)
     group.add_argument("--strict", action="store_true", help="take warnings for errors")
     group.add_argument("--list", action="store_true", help="list the checks, and check nothing")
+
+
+@contextmanager
+def shown_progress(ctx: Context) -> Iterator[None]:
+    """Checks that take longer than a moment say on the terminal what they look at."""
+    steps = count(1)
+    with (
+        ctx.ui.progress("checking", 0, after=_MOMENT) as progress,
+        heard_by(lambda label: progress.update(next(steps), 0, label)),
+    ):
+        yield
 
 
 def add_limits(parser: ArgumentParser) -> None:
@@ -61,8 +105,15 @@ def add_limits(parser: ArgumentParser) -> None:
 
 
 def add_no_load(parser: ArgumentParser) -> None:
-    """Declare `--no-load` and `--fresh`."""
-    parser.add_argument("--no-load", action="store_true", help="leave out checks that run Python")
+    """Declare `--load`, `--no-load` and `--fresh`."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--load",
+        action="store_true",
+        help="load what was built elsewhere too, which runs its code (default: only what "
+        "`kbuild build` left here)",
+    )
+    group.add_argument("--no-load", action="store_true", help="leave out checks that run Python")
     parser.add_argument(
         "--fresh",
         action="store_true",

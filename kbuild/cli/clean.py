@@ -11,6 +11,7 @@ from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.errors import FileConflictError
 
 FOLDER = ".kbuild"
+BUILD = "build"
 TAG = "CACHEDIR.TAG"
 _SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
 
@@ -25,17 +26,23 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Context) -> int:
-    """Remove the folder when kbuild made it; `build/` stays."""
-    target = ctx.folder(args.kernel_dir) / FOLDER
-    removed = [str(target)] if target.exists() or target.is_symlink() else []
-    if removed:
+    """Remove the folder when kbuild made it; of `build/` only what killed builds left there."""
+    from kbuild.package import tidy
+
+    project = ctx.folder(args.kernel_dir)
+    target = project / FOLDER
+    removed = []
+    if target.exists() or target.is_symlink():
         _refuse_foreign(target)
+        left = tidy(project, project / BUILD, dry_run=args.dry_run)
+        removed = [str(path) for path in (*left, target)]
     if removed and not args.dry_run:
         shutil.rmtree(target)
     if args.json:
         ctx.ui.data_json({"removed": removed, "dry_run": args.dry_run})
     elif removed:
-        ctx.ui.data(removed[0])
+        for path in removed:
+            ctx.ui.data(path)
     else:
         ctx.ui.say("nothing to remove")
     return 0

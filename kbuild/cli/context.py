@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.errors import UsageError
+from kbuild.errors import StorageError, UsageError
 from kbuild.run import Runner, become
 from kbuild.ui import Ui
+
+SHARED = "KBUILD_SHARED_CACHE"
+"""Variable that lets others write to the cache."""
+_OTHERS, _GROUP = 0o002, 0o020
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Context:
 
         Raises:
             UsageError: there is no such folder.
+            OSError: it cannot be looked up.
         """
         path = self.path(given) if given is not None else self.cwd
         if not path.is_dir():
@@ -39,16 +44,83 @@ class Context:
 
     def path(self, given: Path) -> Path:
         """The absolute path of what was given; links are kept, `..` is resolved."""
-        return Path(os.path.normpath(self.cwd / given.expanduser()))
+        return Path(os.path.normpath(self.cwd / os.path.expanduser(given)))  # noqa: PTH111 - never fails
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
     """Where kbuild keeps what it can make again.
 
     `KBUILD_CACHE_DIR`, else `kbuild` in `XDG_CACHE_HOME`, else `~/.cache/kbuild`.
+
+    Raises:
+        StorageError: there is no home.
     """
     own = environ.get("KBUILD_CACHE_DIR")
     if own:
         return Path(own).absolute()
     shared = environ.get("XDG_CACHE_HOME")
-    return Path(shared or Path.home() / ".cache").absolute() / "kbuild"
+    if shared:
+        return Path(shared).absolute() / "kbuild"
+    try:
+        return Path.home().absolute() / ".cache" / "kbuild"
+    except RuntimeError as error:  # no HOME, and no user of this id
+        hint = "set KBUILD_CACHE_DIR to a folder that can be written, or HOME"
+        raise StorageError("there is no home folder to keep the cache in", hint=hint) from error
+
+
+def refuse_foreign_cache(cache: Path, environ: Mapping[str, str]) -> None:
+    """Refuse a cache that another user can write to: what is in it goes into libraries, and is run.
+
+    Root may own it, and a group may write to it that is the user's own or root's. Three calls of
+    `stat` decide, and no group is looked up where none may write.
+
+    Raises:
+        StorageError: somebody else can, and `KBUILD_SHARED_CACHE` does not say that they may.
+    """
+    if environ.get(SHARED) == "1" or not hasattr(os, "geteuid"):
+        return
+    for folder in (cache, cache / "objects", cache / "store"):
+        try:
+            status = folder.stat()
+        except OSError:
+            continue  # it is made, or refused, where it is used
+        who = foreign_writer(status, os.geteuid())
+        if who:
+            raise StorageError(
+                f"`{folder}` belongs to kbuild's cache, and {who} can write to it: what is found "
+                "there goes into what you build",
+                hint=f"set KBUILD_CACHE_DIR to a folder of your own, or `chmod go-w` this one; "
+                f"{SHARED}=1 says that whoever can write there may",
+            )
+
+
+def foreign_writer(status: os.stat_result, user: int) -> str:
+    """Who can write to a folder besides the user and root, in words; empty when nobody can."""
+    if status.st_uid not in (0, user):
+        return f"its owner, {_named(status.st_uid)},"
+    if status.st_mode & _OTHERS:
+        return "everybody"
+    if status.st_mode & _GROUP and status.st_gid != 0 and not _is_own_group(status.st_gid, user):
+        return f"the group with the number {status.st_gid}"
+    return ""
+
+
+def _named(user: int) -> str:
+    import pwd
+
+    try:
+        return f"`{pwd.getpwuid(user).pw_name}`"
+    except KeyError:
+        return f"the user with the number {user}"
+
+
+def _is_own_group(group: int, user: int) -> bool:
+    """True for the group that many systems give each user alone."""
+    import grp
+    import pwd
+
+    try:
+        name, known = pwd.getpwuid(user).pw_name, grp.getgrgid(group)
+    except KeyError:
+        return False
+    return known.gr_name == name and {*known.gr_mem} <= {name}

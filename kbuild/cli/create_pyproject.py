@@ -37,12 +37,18 @@ def execute(args: Namespace, ctx: Context) -> int:
     from kbuild.cli.selection import selection_of
     from kbuild.generate import generate_project
     from kbuild.pipeline import plan
+    from kbuild.pipeline.plans import refuse_names
     from kbuild.project import open_project
+    from kbuild.sourcetree import SourceTree
 
-    project = open_project(ctx.folder(args.kernel_dir))
+    root = ctx.folder(args.kernel_dir)
+    tree = SourceTree(root)
+    project = open_project(root, tree)
     target = ctx.folder(args.target_dir) if args.target_dir else project.root
-    plans = plan(project, selection_of(args), ctx.runner, identity=identity_of(args))
+    plans = plan(project, selection_of(args), ctx.runner, identity=identity_of(args), tree=tree)
     _refuse_foreign(plans)
+    for folder in (project.root, target):
+        refuse_names(folder, plans)
     files = generate_project(plans, project.root, target)
     written = files.write(target, force=args.force)
     if args.json:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kbuild.cli import VERBS, Verb, find
-from kbuild.errors import UsageError
+from kbuild.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -34,14 +34,18 @@ def run(argv: Sequence[str]) -> int:
     """
     if not argv:
         raise UsageError("no verb was given", hint="`kbuild --help` lists the verbs")
+    if any("\0" in argument for argument in argv):
+        raise UsageError("an argument has a NUL character", hint="no file and no name can have one")
     verb = _verb(argv[0])
     try:
         args = _parse(verb, argv[1:])
     except SystemExit as done:  # argparse leaves this way after printing help
+        sys.stdout.flush()
         return int(done.code or 0)
     module = cast("Executable", importlib.import_module(verb.module))
-    code = module.execute(args, _context(args))
-    sys.stdout.flush()  # a closed pipe shows here, not at exit
+    context = _context(args)
+    code = module.execute(args, context)
+    context.ui.flush()
     return code
 
 
@@ -81,9 +85,17 @@ def _split(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _context(args: Namespace) -> Context:
-    from kbuild.cli.context import Context, cache_folder
+    from kbuild.cli.context import Context, cache_folder, refuse_foreign_cache
     from kbuild.run import LocalRunner
     from kbuild.ui import Ui
 
     ui = Ui(color=args.color, verbosity=args.verbose - args.quiet)
-    return Context(ui, LocalRunner(), cache_folder(os.environ), Path.cwd())
+    try:
+        cwd = Path.cwd()
+    except FileNotFoundError as error:
+        hint = "change into a folder that exists"
+        raise StorageError("the current folder does not exist any more", hint=hint) from error
+    os.umask(os.umask(0o077) | 0o002)  # nothing of kbuild's is everybody's to write
+    cache = cache_folder(os.environ)
+    refuse_foreign_cache(cache, os.environ)
+    return Context(ui, LocalRunner(), cache, cwd)

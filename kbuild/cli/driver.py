@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NAMES = "auto, local or nix"
 _LOCAL_ONLY = (
     *("python", "torch_wheel", "with_source", "arch", "dev", "jobs", "memory", "time_budget"),
-    *("keep_all", "report", "provenance", "unique_id", "kernel_sha", "kernel_dirty"),
+    *("keep_all", "report", "provenance", "allow", "unique_id", "kernel_sha", "kernel_dirty"),
 )
 _NIX_ONLY = (
     *("max_jobs", "cores", "builders", "rebuild", "print_build_logs"),

@@ -6,11 +6,14 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from tempfile import gettempdir
 
+from kbuild import storage
+from kbuild.cli.context import cache_folder
 from kbuild.errors import KbuildError
 from kbuild.redact import redacted, without_secrets
 from kbuild.terminal import Color
@@ -29,13 +32,27 @@ BUG = 70
 _WHEN: dict[str, Color] = {"auto": "auto", "always": "always", "never": "never"}
 
 
+def ended(error: Exception, argv: Sequence[str]) -> int:
+    """Whatever ended a command: kbuild's own errors, what the system refuses, or a bug."""
+    if isinstance(error, BrokenPipeError):
+        return pipe_closed()
+    if isinstance(error, OSError) and error.filename == storage.STDOUT:
+        _silence_stdout()
+    known = error if isinstance(error, KbuildError) else storage.explained(error, _places())
+    return unexpected(error, argv) if known is None else explained(known, argv)
+
+
 def explained(error: KbuildError, argv: Sequence[str]) -> int:
     """A failure with words of its own; with `--json` also as an object on stdout."""
-    ui = Ui(color=_color(argv))
-    if wants_json(argv):
-        with suppress(BrokenPipeError):
+    ui = Ui(color=_color(argv), verbosity=_verbosity(argv))
+    try:
+        if wants_json(argv):
             ui.data_json({"error": error.to_json()})
-    ui.error(error)
+        ui.flush()
+    except OSError:  # nobody listens, or no room
+        _silence_stdout()
+    with suppress(OSError):
+        ui.error(error)
     return error.code
 
 
@@ -55,35 +72,49 @@ def interrupted(signal: int = INTERRUPTED - 128) -> int:
 
 def pipe_closed() -> int:
     """Nobody reads stdout any more: stay quiet, also when Python flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _silence_stdout()
     return PIPE_CLOSED
+
+
+def _silence_stdout() -> None:
+    """What waits to be written goes nowhere, also when Python flushes at exit."""
+    with suppress(OSError, ValueError):  # no file behind it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _places() -> Iterator[Path]:
+    """Where kbuild writes, for an error that does not say where it was."""
+    for place in (Path.cwd, lambda: cache_folder(os.environ), lambda: Path(gettempdir())):
+        with suppress(OSError, KbuildError):
+            yield place()
 
 
 def unexpected(error: Exception, argv: Sequence[str]) -> int:
     """A bug: one line for the user, the traceback in a file for the report."""
     from kbuild import __version__
-    from kbuild.cli.context import cache_folder
 
     trace = redacted("".join(traceback.format_exception(error)))
     command = redacted(" ".join(without_secrets(argv)))
     report = f"kbuild {__version__}, Python {sys.version}\nkbuild {command}\n\n{trace}"
-    hint = _kept(cache_folder(os.environ) / "crashes", report)
+    hint = _kept(report)
     bug = KbuildError(
         f"this is a bug in kbuild: {type(error).__name__}: {redacted(str(error)) or 'no message'}",
         hint=f"please report it with {hint}" if hint else "KBUILD_TRACEBACK=1 shows where",
     )
     explained(bug, argv)
     if os.environ.get("KBUILD_TRACEBACK"):
-        sys.stderr.write(trace)
+        with suppress(OSError):
+            sys.stderr.write(trace)
     return BUG
 
 
-def _kept(folder: Path, report: str) -> str:
+def _kept(report: str) -> str:
     try:
+        folder = cache_folder(os.environ) / "crashes"
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-        target.write_text(report)
-    except OSError:
+        target.write_text(report, encoding="utf-8", errors="backslashreplace")
+    except (OSError, KbuildError):
         return ""
     return str(target)
 
@@ -96,3 +127,9 @@ def _color(argv: Sequence[str]) -> Color:
         if argument.startswith("--color="):
             return _WHEN.get(argument.partition("=")[2], "auto")
     return "auto"
+
+
+def _verbosity(argv: Sequence[str]) -> int:
+    """1 where a command line that may not be well formed asks for more."""
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    return int(any(part == "--verbose" or part.rstrip("v") == "-" for part in own if part != "-"))

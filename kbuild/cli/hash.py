@@ -25,21 +25,35 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Context) -> int:
-    """Write the digests, or tell which differ from what is recorded."""
+    """Write the digests, or tell which differ from what is recorded; name what none counts."""
+    from kbuild.digest import unaccounted
+
     folders = discover(ctx.folder(args.kernel_dir), args.variant)
+    strays = {folder: unaccounted(folder) for folder in folders}
     states = {folder: _update(folder, dry=args.check) for folder in folders}
     if args.json:
-        ctx.ui.data_json([{"path": str(f), "changed": changed} for f, changed in states.items()])
+        ctx.ui.data_json(
+            [
+                {
+                    "path": str(folder),
+                    "changed": changed,
+                    "unaccounted": [stray._asdict() for stray in strays[folder]],
+                }
+                for folder, changed in states.items()
+            ]
+        )
     else:
         words = ("unchanged", "differs" if args.check else "written")
         ctx.ui.table(("variant", "digest"), [(f.name, words[c]) for f, c in states.items()])
     stale = [folder.name for folder, changed in states.items() if changed]
     if not args.check:
         _warn_of_signatures([folder for folder, changed in states.items() if changed], ctx)
+    for name, stray in ((folder.name, stray) for folder in folders for stray in strays[folder]):
+        error = CheckError(f"{name}: {stray}, and no digest counts it", (), hint=stray.hint)
+        ctx.ui.error(error) if args.check else ctx.ui.warn(error.message)
     if args.check and stale:
         ctx.ui.error(CheckError(f"files changed since the digest of {', '.join(stale)}", ()))
-        return CheckError.code
-    return 0
+    return CheckError.code if args.check and (stale or any(strays.values())) else 0
 
 
 def _warn_of_signatures(changed: Sequence[Path], ctx: Context) -> None:
@@ -61,16 +75,12 @@ def _update(folder: Path, *, dry: bool) -> bool:
     if not dry:
         metadata["digest"] = digest
         text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
-        replace_atomically(folder / METADATA, text.encode())
+        replace_atomically(folder / METADATA, text.encode(), durable=True)
     return True
 
 
 def _read(folder: Path) -> dict[str, Any]:
     """The metadata with all its keys, also those that this kbuild does not know."""
-    try:
-        metadata = json.loads((folder / METADATA).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckError(f"`{folder / METADATA}` cannot be read: {error}", ()) from error
-    if not isinstance(metadata, dict):
-        raise CheckError(f"`{folder / METADATA}` is no JSON object", ())
-    return metadata
+    from kbuild.untrusted import read_json
+
+    return read_json(folder / METADATA, "metadata of a variant")

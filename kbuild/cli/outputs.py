@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kbuild.cli.built import Loading, loading_of, variant_of
-from kbuild.cli.checking import limits_of
+from kbuild.cli.checking import allow_of, limits_of
 from kbuild.cli.context import Context
 from kbuild.cli.targets import Target
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kbuild.checks.base import Output
     from kbuild.checks.examination import Examination, Wanted
     from kbuild.checks.limits import Limits
@@ -30,6 +32,17 @@ class Terms:
     """True when kbuild's own policy is asked for where no other is: breaking it is an error."""
     memory: Memory | None = None
     """What was loaded before; None where nothing is loaded."""
+    loads_foreign: bool = False
+    """True for `--load`."""
+
+    def on(self, target: Target, args: Namespace) -> Terms:
+        """The terms for one target: a project says itself which checks it overrules.
+
+        Raises:
+            ConfigError: its `kbuild.toml` is wrong.
+        """
+        allowed = allow_of(args, target.path if target.kind == "project" else None)
+        return replace(self, wanted=replace(self.wanted, allowed=allowed)) if allowed else self
 
 
 def terms_of(args: Namespace, wanted: Wanted, ctx: Context, *, portable: bool = False) -> Terms:
@@ -42,7 +55,8 @@ def terms_of(args: Namespace, wanted: Wanted, ctx: Context, *, portable: bool = 
     slow = any(check.slow for check in wanted.checks())
     limits = limits_of(args)
     loading = loading_of(args, ctx) if slow else Loading()
-    return Terms(wanted, limits, loading, portable, _memory(args, ctx) if slow else None)
+    memory = _memory(args, ctx) if slow else None
+    return Terms(wanted, limits, loading, portable, memory, getattr(args, "load", False))
 
 
 def _memory(args: Namespace, ctx: Context) -> Memory:
@@ -70,6 +84,8 @@ def _outputs(target: Target, terms: Terms) -> Iterator[Output]:
         yield Output(folder, variant_of(folder), asked=limits, alone=target.path)
     for folder in target.variants:
         tree = Workspace(target.path, folder.name).tree
+        beside = terms.loading.version_beside(folder)
+        memory = terms.memory or Memory()
         known = tree if target.kind == "project" and tree.is_dir() else None
         yield Output(
             folder,
@@ -78,9 +94,20 @@ def _outputs(target: Target, terms: Terms) -> Iterator[Output]:
             asked=limits,
             tree=known,
             other_pythons=terms.loading.others,
-            beside=terms.loading.version_beside(folder),
-            memory=terms.memory or Memory(),
+            beside=beside,
+            memory=memory,
+            foreign=frozenset(_foreign(memory, folder, beside)),
+            loads_foreign=terms.loads_foreign,
         )
+
+
+def _foreign(memory: Memory, *folders: Path | None) -> Iterator[Path]:
+    """Those that were not built here; only the cache of what loads knows, and only it is asked."""
+    from kbuild.checks.readers.origin import is_built_here
+
+    for folder in folders:
+        if folder is not None and memory.folder and not is_built_here(memory.folder, folder):
+            yield folder
 
 
 def _limits(target: Target, terms: Terms) -> Limits:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kbuild.cli.context import Context
 
 if TYPE_CHECKING:
-    from kbuild.plan import Component, VariantPlan
+    from kbuild.plan import AotKernel, Component, VariantPlan
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -46,10 +46,13 @@ def execute(args: Namespace, ctx: Context) -> int:
     from kbuild.pipeline.tools import tools_of
     from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
     from kbuild.project import open_project
+    from kbuild.sourcetree import SourceTree
 
-    project = open_project(ctx.folder(args.kernel_dir))
+    root = ctx.folder(args.kernel_dir)
+    tree = SourceTree(root)
+    project = open_project(root, tree)
     identity, archs = identity_of(args), archs_of(args, project, ctx.runner)
-    plans = plan(project, selection_of(args), ctx.runner, identity=identity, archs=archs)
+    plans = plan(project, selection_of(args), ctx.runner, identity=identity, archs=archs, tree=tree)
     if not args.no_toolchain:
         sources = sources_of(args, ctx, project)
         wheels = given_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
@@ -57,16 +60,16 @@ def execute(args: Namespace, ctx: Context) -> int:
         tools = tools_of(
             args.toolchain, ctx.runner, ctx.cache, args.python, sources, torch_wheels=wheels
         )
-        plans = fitted(project, plans, tools, ctx.runner, identity=identity, archs=archs)
+        plans = fitted(project, plans, tools, ctx.runner, identity=identity, archs=archs, tree=tree)
         plans = with_toolchains(plans, tools)
     if args.json:
         ctx.ui.data_json([made.to_json() | {"digest": made.digest} for made in plans])
     else:
-        ctx.ui.data("\n\n".join("\n".join(_lines(made)) for made in plans))
+        ctx.ui.data("\n\n".join("\n".join(_lines(made, project.root)) for made in plans))
     return 0
 
 
-def _lines(made: VariantPlan) -> Iterator[str]:
+def _lines(made: VariantPlan, root: Path) -> Iterator[str]:
     yield made.variant
     yield f"  ops        {made.ops_name}"
     if made.toolchain:
@@ -87,11 +90,19 @@ def _lines(made: VariantPlan) -> Iterator[str]:
         yield from (f"    {path}  ({kernel.language})" for path in kernel.sources)
         yield f"    compiler {' '.join(kernel.toolchain)}, {kernel.flavour}"
         yield f"    targets  {' '.join(kernel.targets)}"
+        yield from (f"    images   {line}" for line in _images(kernel, root))
         if kernel.tables:
             yield f"    tuned    {' '.join(kernel.tables)}"
     yield f"  files      {len(made.files)} shipped as they are"
     yield from (f"  note       {note}" for note in made.notes)
     yield f"  digest     {made.digest[:16]}"
+
+
+def _images(kernel: AotKernel, root: Path) -> Iterator[str]:
+    from kbuild.languages.chosen import planned
+
+    for op, count in planned(kernel, root).items():
+        yield f"{op}: {count if count is not None else 'as many as its sources say'}"
 
 
 def _needs(made: VariantPlan) -> str:

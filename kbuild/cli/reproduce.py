@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from kbuild.cli.built import add_variant, discover
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
 from kbuild.errors import CheckError, UsageError
+from kbuild.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from kbuild.pipeline.reproduce import Again
@@ -65,8 +65,8 @@ def execute(args: Namespace, ctx: Context) -> int:
     project = open_project(ctx.folder(folder))
     with ExitStack() as stack:
         if against.startswith(_HUB):
-            fresh = stack.enter_context(tempfile.TemporaryDirectory(prefix="kbuild-hub-"))
-            place = _fetched(against, Path(fresh), args.variant)
+            fresh = stack.enter_context(scratch_folder("hub"))
+            place = _fetched(against, fresh, args.variant)
         else:
             place = ctx.folder(Path(against)) if against else project.root
         folders = discover(place, args.variant)

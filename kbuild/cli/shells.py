@@ -50,6 +50,7 @@ def open_shell(args: Namespace, ctx: Context, shell: Shell) -> int:
         UsageError: the project has no flake, or the pattern does not name one variant.
         ToolchainError: Nix cannot be used.
     """
+    from kbuild.nix.fetching import lent_settings
     from kbuild.nix.flake import FILE, uses_kbuild
     from kbuild.nix.program import find_nix
     from kbuild.project import open_project
@@ -65,9 +66,14 @@ def open_shell(args: Namespace, ctx: Context, shell: Shell) -> int:
         raise ToolchainError(error.message, hint=shell.instead) from None
     run = ("--command", *args.rest) if args.rest else ()
     flake = f".#{attribute or shell.default}"
-    command = nix.command("develop", flake, *options.evaluation, *run)
+    command = nix.command("develop", flake, *options.evaluation)
     ctx.ui.say(f"nix develop {flake}, in {project.root}")
-    ctx.become(command, project.root)
+    # What the shell is made of is fetched before: nobody would take the lent settings away again.
+    with lent_settings(nix, ctx.runner) as lent:
+        if lent.places:
+            first = (*command, *lent.options, "--command", "true")
+            ctx.runner.run(first, cwd=project.root, env=lent.environment, listen=ctx.ui.detail)
+    ctx.become((*command, *run), project.root)
     return 0
 
 

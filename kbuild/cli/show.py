@@ -13,8 +13,9 @@ from kbuild.checks.base import CHECKS, Finding, Group
 from kbuild.checks.examination import Examination, worst
 from kbuild.checks.size import size_text
 from kbuild.cli.answer import Answer, Sources
-from kbuild.cli.checking import SOURCE_CHECKS
 from kbuild.config.suggest import printable
+from kbuild.errors import Repetition, grouped
+from kbuild.static import SOURCE_CHECKS
 from kbuild.terminal import Paint
 from kbuild.ui import Ui
 
@@ -141,23 +142,48 @@ def _show_findings(answer: Answer, ui: Ui) -> None:
         if shown:
             heading = _wrapped(f"{check}: {summaries.get(check, '')}", "", ui.width).rstrip(": ")
             ui.data("\n" + heading.replace(check, ui.painted(check, "bold"), 1))
-        for finding, places in shown:
+        for repetition in _told_together(shown, ui):
+            finding, places = repetition.first
             all_of_them = len(places) == len(answer.examinations)
-            ui.data("\n".join(_lines(finding, "" if all_of_them else _some(places), ui)))
+            noted = finding.with_note(repetition.note)
+            ui.data("\n".join(_lines(noted, "" if all_of_them else _some(places), ui)))
+
+
+def _told_together(
+    shown: Sequence[tuple[Finding, list[str]]], ui: Ui
+) -> Sequence[Repetition[tuple[Finding, list[str]]]]:
+    """What is said of the same outputs and is the same, together; each by itself with `-v`."""
+    if ui.verbosity > 0:
+        return [Repetition(one, (one[0].where,)) for one in shown]
+    return grouped(
+        shown,
+        lambda one: ((one[0].severity, one[0].objects, *one[1]), one[0].what, one[0].where),
+    )
 
 
 def _shared(answer: Answer) -> dict[Finding, list[str]]:
-    """Finding -> the outputs that it is about, by check and worst first."""
+    """Finding -> the outputs that it is about, by check and worst first.
+
+    What is found in a source and in its copy in a variant is said of the source.
+    """
     found: dict[Finding, list[str]] = {}
+    on_sources: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in answer.sources.all_findings if answer.sources else ():
         found.setdefault(finding, [])
+        on_sources.setdefault(_said(finding), []).append(finding)
     for examination in answer.examinations:
         for finding in examination.findings:
-            found.setdefault(finding, []).append(examination.name)
+            same = on_sources.get(_said(finding), ())
+            copied = (source for source in same if source.where.endswith(f"/{finding.where}"))
+            found.setdefault(next(copied, finding), []).append(examination.name)
     order = list(_LABELS)
     return dict(
         sorted(found.items(), key=lambda item: (item[0].check, order.index(item[0].severity)))
     )
+
+
+def _said(finding: Finding) -> tuple[str, str, str]:
+    return finding.check, finding.severity, finding.what
 
 
 def _lines(finding: Finding, places: str, ui: Ui) -> Iterator[str]:
@@ -166,6 +192,7 @@ def _lines(finding: Finding, places: str, ui: Ui) -> Iterator[str]:
     yield text.replace(f"{label}:", ui.painted(f"{label}:", style), 1)
     rest = {
         "from": ", ".join(finding.objects),
+        "overruled": finding.overruled,
         "fix": finding.hint,
         "in": places,
     }

@@ -7,7 +7,6 @@ the three.
 from __future__ import annotations
 
 import re
-import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from typing import Literal
 from kbuild.cli.built import discover, is_variant
 from kbuild.cli.context import Context
 from kbuild.errors import UsageError
+from kbuild.scratch import scratch_folder
 
 Kind = Literal["project", "build", "variant", "library", "hub"]
 HUB = "hub:"
@@ -87,7 +87,7 @@ def _from_hub(text: str, globs: Sequence[str], ctx: Context, stack: ExitStack) -
     from kbuild.hub.fetch import fetch_revision
 
     ctx.ui.detail(f"fetching {text}")
-    into = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kbuild-hub-")))
+    into = stack.enter_context(scratch_folder("hub"))
     return Target(text, "hub", into, discover(fetch_revision(text, into, globs), globs))
 
 

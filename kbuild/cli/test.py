@@ -1,14 +1,17 @@
 """`kbuild test`: the project's own tests against a built variant, as its users load it.
 
 The tests run in a fresh process of the interpreter that the kernel was built for. `LOCAL_KERNELS`
-tells the `kernels` client to take the variant instead of a download.
+tells the `kernels` client to take the variant instead of a download, and the variant can be
+imported by the kernel's name: never the sources in `torch-ext`, which lack what is generated.
 """
 
 from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,7 @@ from kbuild.cli.built import add_python, add_variant, chosen_python, discover
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.errors import TestFailureError, ToolchainError, UsageError
+from kbuild.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from kbuild.project import Project
@@ -23,9 +27,29 @@ if TYPE_CHECKING:
 
 NO_TESTS = 5
 """Exit code of pytest when it collected nothing."""
+MARKER = "kernels_ci"
+FOLDERS = ("tests", "test")
 _USAGE = 4
 _SHOWN = 20
 _NO_PYTEST = "No module named pytest"
+_PLUGIN = "kbuild_tested_kernel"
+_FINDER = """\
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+
+class TestedKernel:
+    \"\"\"Finds the built variant by the kernel's name, before any folder of that name.\"\"\"
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        here = str(Path(__file__).parent)
+        return PathFinder.find_spec(name, [here]) if name == {name!r} else None
+
+
+sys.meta_path.insert(0, TestedKernel)
+"""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -33,6 +57,11 @@ def configure(parser: ArgumentParser) -> None:
     add_kernel_dir(parser)
     add_variant(parser)
     add_python(parser, "runs the tests")
+    parser.add_argument(
+        "--marked",
+        action="store_true",
+        help=f"only tests that are marked `{MARKER}`, as a flake's `ci-test` does",
+    )
     add_json(parser)
     parser.set_defaults(rest=())
     parser.epilog = "What follows `--` goes to pytest: kbuild test -- -k backward"
@@ -42,7 +71,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     """Run the tests against one variant: the one asked for, or the one that the client prefers.
 
     Raises:
-        TestFailureError: a test did not pass.
+        TestFailureError: a test did not pass, or there was none.
     """
     from kbuild.project import open_project
 
@@ -52,33 +81,104 @@ def execute(args: Namespace, ctx: Context) -> int:
         names = ", ".join(folder.name for folder in folders)
         raise UsageError(f"--variant fits several: {names}", hint="tests run against one")
     python = chosen_python(args.python, ctx)
-    done = _run(project, folders, python, args.rest, ctx)
-    _judge(done, python)
-    if done.returncode == NO_TESTS:
-        ctx.ui.warn("no test is marked `kernels_ci`: nothing was tested")
+    asked = _Asked(project, folders, python, args.marked, tuple(args.rest))
+    done = _run(asked, ctx)
+    _judge(done, asked)
     if args.json:
         ctx.ui.data_json(_object(folders, done))
     return 0
 
 
-def _run(
-    project: Project, folders: Sequence[Path], python: Path, arguments: Sequence[str], ctx: Context
-) -> Done:
-    tests = project.root / "tests"
-    if not tests.is_dir():
+@dataclass(frozen=True)
+class _Asked:
+    """What is run."""
+
+    project: Project
+    folders: tuple[Path, ...]
+    """The variant that was chosen, or all that are there."""
+    python: Path
+    marked: bool
+    rest: tuple[str, ...]
+    """Arguments of pytest."""
+
+    @property
+    def tests(self) -> Path:
+        """Where the project's tests are.
+
+        Raises:
+            UsageError: there is no such folder.
+        """
+        for name in FOLDERS:
+            if (self.project.root / name).is_dir():
+                return self.project.root / name
         raise UsageError(
-            f"`{tests}` does not exist", hint="`kbuild init` writes tests to start from"
+            f"`{self.project.root / FOLDERS[0]}` does not exist",
+            hint="`kbuild init` writes tests to start from",
         )
-    argv = (str(python), "-m", "pytest", str(tests), "-m", "kernels_ci")
-    options = ("-p", "no:cacheprovider", f"--rootdir={project.root}")
-    ctx.ui.detail(f"{' '.join(argv)} with LOCAL_KERNELS={_offer(project, folders)}")
+
+    @property
+    def pytest(self) -> tuple[str, ...]:
+        """The arguments of pytest; files that were asked for take the place of the folder."""
+        root = self.project.root
+        named = [part.partition("::")[0] for part in self.rest if not part.startswith("-")]
+        paths = [part for part in named if part.endswith(".py") or os.sep in part]
+        is_named = any((root / path).exists() for path in paths)
+        places = () if is_named else (str(self.tests),)
+        marked = ("-m", MARKER) if self.marked else ()
+        options = ("-p", "no:cacheprovider", "-p", _PLUGIN, f"--rootdir={root}")
+        return (*places, *marked, *options, *self.rest)
+
+
+def _run(asked: _Asked, ctx: Context) -> Done:
+    arguments = asked.pytest
+    variant = _loaded(asked, ctx)
     env = os.environ | {
-        "LOCAL_KERNELS": _offer(project, folders),
+        "LOCAL_KERNELS": _offer(asked.project, asked.folders),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    return ctx.runner.run(
-        (*argv, *options, *arguments), cwd=project.root, env=env, listen=ctx.ui.say
-    )
+    with _importable(asked.project.python_name, variant) as folder:
+        env["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (str(folder), os.environ.get("PYTHONPATH")))
+        )
+        argv = (str(asked.python), "-m", "pytest", *arguments)
+        told = f"with LOCAL_KERNELS={env['LOCAL_KERNELS']} PYTHONPATH={env['PYTHONPATH']}"
+        ctx.ui.detail(f"{' '.join(argv)} {told}")
+        return ctx.runner.run(argv, cwd=asked.project.root, env=env, listen=ctx.ui.say)
+
+
+@contextmanager
+def _importable(name: str, variant: Path | None) -> Iterator[Path]:
+    """A folder for `PYTHONPATH` where the variant has the kernel's name, with pytest's plug-in."""
+    with scratch_folder("test") as folder:
+        if variant is not None:
+            (folder / name).symlink_to(variant, target_is_directory=True)
+        (folder / f"{_PLUGIN}.py").write_text(_FINDER.format(name=name), encoding="utf-8")
+        yield folder
+
+
+def _loaded(asked: _Asked, ctx: Context) -> Path | None:
+    """The variant that the interpreter's client takes; None where nobody can tell.
+
+    Raises:
+        ToolchainError: none of them fits.
+    """
+    from kbuild.versions.fitting import fittings
+
+    if len(asked.folders) == 1:
+        return asked.folders[0]
+    names = [folder.name for folder in asked.folders]
+    (fit,) = fittings([names], asked.python, ctx.runner)
+    if fit.unknown:
+        name = asked.project.python_name
+        ctx.ui.warn(f"`import {name}` finds no variant: {fit.unknown}\n  hint: give --variant")
+        return None
+    if fit.chosen is None:
+        reasons = "".join(f"\n    {name}: {reason}" for name, reason in fit.refused.items())
+        raise ToolchainError(
+            f"no built variant fits `{asked.python}`:{reasons}",
+            hint="`kbuild build` builds one, or give --python",
+        )
+    return next(folder for folder in asked.folders if folder.name == fit.chosen)
 
 
 def _offer(project: Project, folders: Sequence[Path]) -> str:
@@ -89,17 +189,31 @@ def _offer(project: Project, folders: Sequence[Path]) -> str:
     return f"{repo_id}={place}"
 
 
-def _judge(done: Done, python: Path) -> None:
-    if done.returncode in {0, NO_TESTS}:
+def _judge(done: Done, asked: _Asked) -> None:
+    if done.returncode == 0:
         return
+    if done.returncode == NO_TESTS:
+        raise _nothing(asked)
     if _NO_PYTEST in done.output:
         raise ToolchainError(
-            f"`{python}` has no pytest", hint=f"{python} -m pip install pytest kernels"
+            f"`{asked.python}` has no pytest", hint=f"{asked.python} -m pip install pytest kernels"
         )
     if done.returncode == _USAGE:
         raise UsageError("pytest does not know these arguments", hint="it says which above")
     listed = "".join(f"\n    {line}" for line in _failures(done.output)[:_SHOWN])
     raise TestFailureError(f"tests failed:{listed}", hint=f"the command was: {done.command}")
+
+
+def _nothing(asked: _Asked) -> TestFailureError:
+    """No test was collected, or none was left."""
+    words = f"nothing was tested: pytest found no test in `{asked.tests.name}`"
+    hint = "write functions `test_...` in files `test_*.py`"
+    if asked.marked:
+        words += f" that is marked `{MARKER}`"
+        hint = f"mark tests with `@pytest.mark.{MARKER}`, or leave --marked out"
+    if asked.rest:
+        hint = f"look at `{' '.join(asked.rest)}`, which pytest was given; {hint}"
+    return TestFailureError(words, hint=hint)
 
 
 def _failures(output: str) -> list[str]:
@@ -110,7 +224,7 @@ def _failures(output: str) -> list[str]:
 def _object(folders: Sequence[Path], done: Done) -> dict[str, Any]:
     return {
         "variants": [folder.name for folder in folders],
-        "collected": done.returncode != NO_TESTS,
+        "collected": True,
         "seconds": round(done.seconds, 3),
         "command": done.command,
     }

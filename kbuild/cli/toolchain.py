@@ -176,7 +176,7 @@ def _lock(args: Namespace, ctx: Context) -> int:
         ffi = {str(entry.tvm_ffi) for entry in entries() if entry.tvm_ffi}
         new = Refresher(fetcher, ctx.ui.say).refresh(old, releases, _header_releases(), ffi)
     try:
-        replace_atomically(target, new.dumps().encode())
+        replace_atomically(target, new.dumps().encode(), durable=True)
     except OSError as error:
         raise UsageError(f"`{target}` cannot be written: {error.strerror}") from None
     _answer(args, ctx, {"file": str(target), "changed": new != old, "pinned": new.pinned})
@@ -242,7 +242,9 @@ def _row(entry: Entry) -> tuple[str, str, str]:
 
 
 def _size(entry: Entry) -> str:
-    return f"{entry.facts['size'] / _MEGABYTE:.0f} MB"
+    size, linked = entry.facts["size"], entry.facts.get("linked", 0)
+    more = f", {linked / _MEGABYTE:.0f} MB linked" if linked else ""
+    return f"{size / _MEGABYTE:.0f} MB{more}"
 
 
 def _answer(args: Namespace, ctx: Context, value: Mapping[str, Any]) -> None:

@@ -67,7 +67,8 @@ def add_dev(parser: ArgumentParser) -> None:
         "--dev",
         action="store_true",
         help="while working on a kernel: only for the Torch that is installed, with the host's "
-        "compilers, and for this machine's GPUs when it has any",
+        "compilers, for this machine's GPUs when it has any, and under names that stay while files "
+        "are edited",
     )
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.build.workspace import FOLDER
+from kbuild.checks.allow import allowed_checks
 from kbuild.cli.context import Context
 from kbuild.errors import ToolchainError
 from kbuild.matrix.selection import Selection, host_system, variants
 from kbuild.pipeline import BuildOptions, Doors
 from kbuild.pipeline.build import build
 from kbuild.project import Project, open_project
+from kbuild.sourcetree import SourceTree
 
 if TYPE_CHECKING:
     from kbuild.tune.devices import Device
@@ -32,6 +34,7 @@ def built_for(ctx: Context, root: Path, python: Path, device: Device, torch: str
         toolchain="host",
         archs=(device.capability,),
         keep_all=True,
+        allowed=allowed_checks(SourceTree(root)),
     )
     results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
     for result in results:

@@ -54,7 +54,8 @@ def _replace(target: Path, text: str) -> None:
     target = target.resolve()
     if b"\r\n" in target.read_bytes():
         text = text.replace("\n", "\r\n")
-    replace_atomically(target, text.encode(), mode=target.stat().st_mode & 0o777)
+    mode = target.stat().st_mode & 0o777
+    replace_atomically(target, text.encode(), mode=mode, durable=True)
 
 
 def _outcome(name: str, *, changed: bool, dry: bool) -> str:

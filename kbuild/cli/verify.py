@@ -41,6 +41,7 @@ def configure(parser: ArgumentParser) -> None:
         "--offline", action="store_true", help="use the keys of the last time, or of the library"
     )
     add_json(parser)
+    parser.epilog = "Nothing of a variant is loaded or run."
 
 
 def execute(args: Namespace, ctx: Context) -> int:

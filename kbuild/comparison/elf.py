@@ -10,6 +10,8 @@ from typing import Any
 
 from kbuild.comparison.bytewise import first_difference
 from kbuild.comparison.model import Place
+from kbuild.errors import DamagedFileError
+from kbuild.untrusted import reading, reason_of
 
 NAMES = 3
 """Symbols of one side only that are listed."""
@@ -21,7 +23,7 @@ _TEXT_FLAG = 0x20  # SHF_STRINGS
 _TEXT_SECTIONS = (".rodata", ".comment")
 
 
-class NotElfError(ValueError):
+class NotElfError(DamagedFileError):
     """One of the two is no ELF file that can be read."""
 
 
@@ -45,17 +47,18 @@ class _View:
     """One file's sections and symbols."""
 
     def __init__(self, data: bytes) -> None:
-        from elftools.elf.elffile import ELFFile
+        from kbuild.checks.readers.lean import LeanElf
 
         if not data.startswith(_MAGIC):
             raise NotElfError("no ELF file")
         try:
-            elf = ELFFile(io.BytesIO(data))
-            self.header = data[: elf["e_ehsize"]]
-            self.sections = _named(_section(part) for part in elf.iter_sections())
-            self.symbols = sorted(_symbols(elf), key=lambda symbol: (symbol.start, symbol.size))
-        except Exception as error:
-            raise NotElfError(f"no sound ELF file: {error}") from error
+            with reading("library", "an ELF file"):
+                elf = LeanElf(io.BytesIO(data))
+                self.header = data[: elf["e_ehsize"]]
+                self.sections = _named(_section(part) for part in elf.iter_sections())
+                self.symbols = sorted(_symbols(elf), key=lambda symbol: (symbol.start, symbol.size))
+        except (DamagedFileError, OSError) as error:  # a seek to where no file can reach
+            raise NotElfError(f"no sound ELF file: {reason_of(error)}") from error
         self._starts = [symbol.start for symbol in self.symbols]
 
     @property
@@ -131,9 +134,16 @@ def _section(part: Any) -> _Section:
     kind = str(part["sh_type"])
     is_text = kind in _TEXT_KINDS or bool(part["sh_flags"] & _TEXT_FLAG)
     is_text = is_text or part.name.startswith(_TEXT_SECTIONS)
-    data = b"" if kind == "SHT_NOBITS" else part.data()
+    data = b"" if kind == "SHT_NOBITS" else _stored(part)
     header = (kind, part["sh_flags"], part["sh_size"], part["sh_addralign"])
     return _Section(part.name, part["sh_addr"], data, is_text, header)
+
+
+def _stored(part: Any) -> bytes:
+    """As it is in the file, compressed or not."""
+    part.stream.seek(part["sh_offset"])
+    data: bytes = part.stream.read(part["sh_size"])
+    return data
 
 
 def _symbols(elf: Any) -> Iterator[_Symbol]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from kbuild.comparison.bytewise import first_difference
 from kbuild.comparison.elf import NotElfError, compare_elf
 from kbuild.comparison.model import Difference, Place
+from kbuild.untrusted import read_bytes
 
 CONTEXT = 1
 """Lines of text around each difference."""
@@ -23,12 +24,16 @@ def compare_folders(before: Path, after: Path) -> tuple[Difference, ...]:
     """What differs, in path order; empty when all files have the same bytes.
 
     Bytecode that Python left, and the signature of the metadata, are no part of a build.
+
+    Raises:
+        DamagedFileError: one of them is a pipe, a socket or a device.
+        OSError: a file cannot be read.
     """
     old, new = set(_files(before)), set(_files(after))
     found = [Difference(path, "missing") for path in old - new]
     found += [Difference(path, "added") for path in new - old]
     for path in old & new:
-        difference = compare_files(path, (before / path).read_bytes(), (after / path).read_bytes())
+        difference = compare_files(path, _read(before / path), _read(after / path))
         found += [difference] if difference else []
     return tuple(sorted(found, key=lambda difference: difference.path))
 
@@ -55,6 +60,10 @@ def _files(root: Path) -> Iterator[str]:
             relative = Path(base, name).relative_to(root).as_posix()
             if not name.endswith(".pyc") and relative != _SIGNATURE:
                 yield relative
+
+
+def _read(path: Path) -> bytes:
+    return read_bytes(path, "a file of a variant", limit=path.stat().st_size)
 
 
 def _anywhere(before: bytes, after: bytes) -> Place:

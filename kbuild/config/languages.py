@@ -63,12 +63,15 @@ ExpressionText = Annotated[Any, OneOf(("a string", "an integer"))]
 ArgumentValue = Annotated[
     Any, OneOf(("a string", "an integer", "a float", "a boolean", "a list", "a table"))
 ]
-ConstantValue = Annotated[Any, OneOf(("a string", "an integer", "a float", "a boolean", "a table"))]
+ConstantValue = Annotated[
+    Any, OneOf(("a string", "an integer", "a float", "a boolean", "a list", "a table"))
+]
 ShapeValue = Annotated[Any, OneOf(("a string", "a list"))]
 DtypesValue = Annotated[Any, OneOf(("a list", "a string", "a table"))]
 ConfigsValue = Annotated[Any, OneOf(("a list", "a string"))]
 ToolchainValue = Annotated[Any, OneOf(("a string", "a list"))]
 NamesValue = Annotated[Any, OneOf(("a list", "a boolean"))]
+FillText = Annotated[Any, OneOf(("a float", "an integer", "a string", "a boolean"))]
 NumberValue = Annotated[Any, OneOf(("a float", "an integer"))]
 
 
@@ -79,10 +82,12 @@ class LaunchKeys(Section):
     """The kernel function; the op's name, or else `<op>_kernel`."""
     args: Mapping[str, ArgumentValue] = {}
     """Kernel argument -> tensor, or expression; those with the names of both need no entry. A list
-    is a tuple; `{ tensor = "a", block = [ ... ] }` a tensor descriptor."""
+    is a tuple; `{ tensor = "a", block = [ ... ] }` a tensor descriptor; `"None"` is None."""
     constants: Mapping[str, ConstantValue] = {}
-    """Constants of the kernel: a value, `{ value = "<expression>", choices = [ ... ] }`,
-    `{ string = "<text>" }` or `{ dtype = "<tensor or dtype>" }`."""
+    """Constants of the kernel: a value, `"None"`, an expression over others,
+    `{ value = "<expression or argument>", choices = [ ... ] }` (with `none = true` where it may be
+    None), `{ string = "<text>" }` or `{ dtype = "<tensor or dtype>" }`; a list is a tuple. Choices
+    may be a table that gives each value a constant."""
     configs: ConfigsValue = ()
     """Candidates, each a table of constants and launch options, with `when`, `archs` and `aligned`
     for those that are not for every call; or `"autotune"`: the kernel's own."""
@@ -140,9 +145,16 @@ class OpSection(LaunchKeys):
     """Conditions that every call must meet."""
     contiguous: NamesValue = ()
     """Tensors that must be contiguous; `true` for all."""
+    returned: Mapping[str, StrictStr] = {}
+    """Result that is a `Tensor?` -> the condition under which it is returned; else it is None."""
     temporaries: tuple[StrictStr, ...] = ()
     """Further tensors for the launches, allocated by the op; `shapes` and `dtypes` describe
     them."""
+    zero: tuple[StrictStr, ...] = ()
+    """Results, temporaries and contiguous `Tensor(a!)` arguments that are zeroed before the
+    launches; others are not initialised."""
+    fill: Mapping[str, FillText] = {}
+    """The same with other values: tensor -> a number, `"inf"`, `"-inf"` or `"nan"`."""
     key: tuple[ExpressionText, ...] = ()
     """What the best candidate depends on."""
     tune: TuneSection | None = None

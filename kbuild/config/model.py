@@ -134,7 +134,7 @@ class TorchSection(Section):
     stable_abi: VersionText | dict[str, VersionText] | None = None
     """Oldest Torch release of the stable ABI to build for, for all backends or by backend."""
     cxx_flags: tuple[StrictStr, ...] = ()
-    """C++ compiler flags for the binding sources."""
+    """C++ compiler flags for the binding sources; see those of kernels."""
 
     def stable_abi_for(self, backend: str) -> Version | None:
         """The stable-ABI floor for a backend, or None for the full ABI."""
@@ -171,7 +171,7 @@ class TvmFfiSection(Section):
     pyext: tuple[StrictStr, ...] = ()
     """Extra file extensions under `tvm-ffi-ext/` to ship as data, beside `py` and `pyi`."""
     cxx_flags: tuple[StrictStr, ...] = ()
-    """C++ compiler flags for the binding sources."""
+    """C++ compiler flags for the binding sources; see those of kernels."""
 
 
 class KernelSection(Section):
@@ -180,13 +180,15 @@ class KernelSection(Section):
     backend: str
     """The backend that this kernel is compiled for."""
     depends: tuple[StrictStr, ...]
-    """Libraries whose headers the sources need, e.g. `torch`, `cutlass_3_9`."""
+    """Libraries whose headers the sources need, e.g. `torch`, `cutlass_3_9`. Every unit of the
+    backend sees those of all its sections, the bindings too; Torch's also whoever includes them."""
     src: tuple[StrictStr, ...]
-    """Sources and headers, relative to the project."""
+    """Sources and headers, relative to the project; headers alone will do."""
     include: tuple[StrictStr, ...] = ()
     """Include folders, relative to the project."""
     cxx_flags: tuple[StrictStr, ...] = ()
-    """C++ compiler flags."""
+    """C++ compiler flags. Those that mean a library as well (`-fopenmp`, `-fsanitize=address`,
+    `--coverage`, `-flto`) reach the link; linker flags have no effect, and a warning says so."""
 
 
 class BuildFile(Section):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import tomli
-
 from kbuild.config.issue import Issue
 from kbuild.config.place import display
 from kbuild.errors import ConfigError
 from kbuild.sourcetree import SourceTree
+from kbuild.untrusted import parse_toml
 
+_LIMIT = 4 << 20
+"""Bytes of the longest `build.toml`."""
 _POSITION = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 _STATEMENT_HINT = "a line is `key = value`, `[table]` or a comment"
 # The start of tomli's sentence -> what to do about it.
@@ -50,10 +51,13 @@ def read(tree: SourceTree, file: str) -> str:
 def _decode(tree: SourceTree, file: str) -> str:
     if tree.is_dir(file):
         raise _unreadable(tree, file, "is a folder, not a file")
+    fault = tree.fault(file)
+    if fault is not None:
+        raise _unreadable(tree, file, fault.message, hint=fault.hint)
     if not tree.is_file(file):
         hint = "pass the folder of a kernel project, or start one with `kbuild init`"
         raise _unreadable(tree, file, "does not exist", hint=hint)
-    data = tree.read_bytes(file)
+    data = tree.read_bytes(file, _LIMIT)
     if data.startswith(b"\xef\xbb\xbf"):
         raise _unreadable(tree, file, "starts with a byte-order mark", 1, "save it as plain UTF-8")
     try:
@@ -71,7 +75,7 @@ def parse(tree: SourceTree, file: str, text: str) -> dict[str, Any]:
         UnreadableError: it is not TOML; the line comes from tomli.
     """
     try:
-        return tomli.loads(text)
+        return parse_toml(text)
     except RecursionError as error:
         raise _unreadable(tree, file, "is nested too deeply") from error
     except ValueError as error:  # TOMLDecodeError, and numbers too long for Python

@@ -19,6 +19,7 @@ from kbuild.config.locate import Lines
 from kbuild.config.model import EDITION
 from kbuild.config.text import syntax_issue
 from kbuild.errors import ConfigError, Problem
+from kbuild.untrusted import parse_toml
 
 _DOTTED = re.compile(r"\s*(?:general\s*\.\s*)?")
 _OBSTACLES = {("general", "edition"), ("general", "license")}
@@ -44,7 +45,7 @@ def update_text(text: str, file: str = "build.toml") -> str:
 
 def _parse(text: str, file: str) -> dict[str, Any]:
     try:
-        return tomli.loads(text)
+        return parse_toml(text)
     except RecursionError as error:
         raise _refusal([Issue((), "is nested too deeply")], text, file) from error
     except ValueError as error:

@@ -15,17 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild import __version__
 from kbuild.config.place import display, relative
-from kbuild.sourcetree import Look, unchanged
+from kbuild.filestate import Look, looks, unchanged
+from kbuild.installation import package_digest, write_small
 
 if TYPE_CHECKING:
     from kbuild.errors import Problem
 
-_FORMAT = 1
-_KBUILD = Path(__file__).parent.parent
-# A change to kbuild's own rules makes every verdict stale.
-_JUDGES = ("config", "config/rules", "backends")
+_FORMAT = 2
 
 
 class Verdict:
@@ -45,15 +42,24 @@ def cached_verdict(root: Path, cache_dir: Path) -> Verdict | None:
     root = Path(os.path.abspath(root))  # noqa: PTH100 - without resolving links
     try:
         stored = json.loads(_path(root, cache_dir).read_bytes())
-        observed = {
-            path: tuple(then) if then else None for path, then in stored["observed"].items()
-        }
-        if stored["judges"] != _judges() or not unchanged(root, observed):
+        if stored["kbuild"] != package_digest(cache_dir):
             return None
-        problems = [{**p, "file": display(root, p["file"])} for p in stored["problems"]]
+        if not unchanged(root, looks(stored["observed"])):
+            return None
+        problems = [{**_checked(p), "file": display(root, p["file"])} for p in stored["problems"]]
         return Verdict(problems)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except Exception:  # noqa: BLE001 - `untrusted.remembered`, without its imports
         return None
+
+
+def _checked(problem: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A problem as `Problem.to_json` writes it."""
+    texts = ("file", "key", "message", "hint", "severity")
+    if not isinstance(problem["line"], int) or not all(
+        isinstance(problem[name], str) for name in texts
+    ):
+        raise ValueError("not a problem")
+    return problem
 
 
 def remember(
@@ -66,33 +72,15 @@ def remember(
     root = Path(os.path.abspath(root))  # noqa: PTH100 - without resolving links
     verdict = Verdict(problem.to_json() for problem in problems)
     stored = {
-        "judges": _judges(),
+        "kbuild": package_digest(cache_dir),
         "observed": dict(observed),
         "problems": [{**p, "file": relative(root, p["file"])} for p in verdict.problems],
     }
     with suppress(OSError, ValueError):
-        _write(_path(root, cache_dir), json.dumps(stored).encode())
+        write_small(_path(root, cache_dir), stored)
     return verdict
 
 
-def _write(path: Path, data: bytes) -> None:
-    """As `kbuild.fileset.replace_atomically` does, without its imports."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_bytes(data)
-    draft.replace(path)
-
-
 def _path(root: Path, cache_dir: Path) -> Path:
-    key = hashlib.sha256(f"{_FORMAT}\0{__version__}\0{root}".encode()).hexdigest()[:32]
+    key = hashlib.sha256(b"%d\0%b" % (_FORMAT, os.fsencode(root))).hexdigest()[:32]
     return cache_dir / "verdicts" / f"{key}.json"
-
-
-def _judges() -> list[int]:
-    """Modification times of the files that judge."""
-    return [
-        entry.stat().st_mtime_ns
-        for folder in _JUDGES
-        for entry in sorted(os.scandir(_KBUILD / folder), key=lambda entry: entry.name)
-        if entry.is_file()
-    ]

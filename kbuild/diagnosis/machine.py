@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kbuild.checks.readers.sandbox import PROGRAM
 from kbuild.diagnosis.compilers import Compilers
 from kbuild.diagnosis.distribution import OS_RELEASE, Distribution, this_distribution
 from kbuild.diagnosis.item import Item, version_of
@@ -92,7 +93,7 @@ def diagnose(
     yield _build_tool("ninja", runner)
     yield from _packages(choose_python(python, facts, runner), distribution)
     yield _optional(_git(distribution), runner)
-    for tool in OPTIONAL_TOOLS:
+    for tool in (*OPTIONAL_TOOLS, *_sandbox(distribution)):
         yield _optional(tool, runner)
     yield _cuda_12(cache, runner)
     yield from nix_items(cache, runner)
@@ -110,6 +111,14 @@ def _build_tool(name: str, runner: Runner) -> Item:
 def _git(distribution: Distribution) -> Tool:
     purpose = "op names that follow commits, and headers from git"
     return Tool("git", ("git",), purpose, distribution.install("git"), used=True)
+
+
+def _sandbox(distribution: Distribution) -> Iterator[Tool]:
+    """Only Linux has it."""
+    if sys.platform == "linux":
+        purpose = "loading kernels in a sandbox: no network, no home"
+        install = distribution.install("bubblewrap")
+        yield Tool("bubblewrap", (PROGRAM,), purpose, install, used=True)
 
 
 def _packages(facts: Mapping[str, Any], distribution: Distribution) -> Iterator[Item]:

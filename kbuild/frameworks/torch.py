@@ -30,7 +30,7 @@ class Torch(Framework):
     name_macro = "TORCH_EXTENSION_NAME"
     module_suffixes = MODULE_SUFFIXES
     support_files = ("registration.h",)
-    header_folders = ("torch", "ATen", "c10", "caffe2")
+    header_folders = ("torch", "ATen", "c10", "caffe2", "THC", "pybind11")
     build_requires = ("torch",)
 
     def definitions(self, ops_name: str, floor: Version | None) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.backends import BACKENDS
@@ -10,6 +10,7 @@ from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.generate import templates
 from kbuild.generate.metadata import metadata_text
 from kbuild.plan import BINDING, AotKernel, Component, VariantPlan
+from kbuild.planning.linking import device_link_flags
 
 LANGUAGES = "project/cmake/languages"
 
@@ -65,6 +66,9 @@ def device_languages(plan: VariantPlan) -> tuple[str, ...]:
 def _values(plan: VariantPlan) -> dict[str, Any]:
     device = device_languages(plan)
     framework = FRAMEWORKS.get(plan.framework)
+    compiled = [part for part in plan.components if part.compiled]
+    # CMake has no library without sources: headers of sections that have nothing else.
+    loose = [s.path for part in plan.components if not part.compiled for s in part.sources]
     return {
         "plan": plan,
         "ops_template": ops_template(plan)[0],
@@ -74,7 +78,8 @@ def _values(plan: VariantPlan) -> dict[str, Any]:
         "device_names": {f"KBUILD_{k.upper()}": v for k, v in _device_names(plan).items()},
         "languages": [language for language in plan.languages if language not in device],
         "device_languages": device,
-        "components": [_component(part, framework) for part in plan.components],
+        "components": [_component(part, framework, loose) for part in compiled],
+        "device_link_flags": device_link_flags(plan.components),
         "aot": [_launcher(kernel, plan, framework) for kernel in plan.aot],
     }
 
@@ -91,8 +96,14 @@ def _launcher(kernel: AotKernel, plan: VariantPlan, framework: Framework) -> Map
     }
 
 
-def _component(part: Component, framework: Framework) -> Mapping[str, Any]:
-    """A component as the template lists it: sources by language, headers apart."""
+def _component(part: Component, framework: Framework, loose: Sequence[str]) -> Mapping[str, Any]:
+    """A component as the template lists it: sources by language, headers apart.
+
+    Args:
+        part: a component with sources that are compiled.
+        framework: of the variant.
+        loose: headers that no such component lists, and each may include.
+    """
     sources: dict[str, list[str]] = {}
     for source in part.sources:
         if source.language is not None:
@@ -103,7 +114,7 @@ def _component(part: Component, framework: Framework) -> Mapping[str, Any]:
         "include": tuple(dict.fromkeys((*root, *part.include))),
         "definitions": part.definitions,
         "depends": part.depends,
-        "headers": [source.path for source in part.sources if source.language is None],
+        "headers": [*(s.path for s in part.sources if s.language is None), *loose],
         "sources": list(sources.items()),
         "flags": [(language, flags) for language, flags in part.flags if flags],
     }

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbuild.checks.allow import can_be_overruled
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.examination import Wanted, examine
 from kbuild.checks.layout import TUNABLE
 from kbuild.checks.limits import POLICY, Limits
-from kbuild.digest import differences
+from kbuild.digest import differences, unaccounted
+from kbuild.hub.layout import is_left_behind
 from kbuild.hub.reasons import Reason
 from kbuild.hub.sent import as_sent
 from kbuild.licences import LICENCES, VARIABLE, Licence, licensed_parts
-from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
+from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.provenance.variantfiles import bom_is_told, bom_of, is_about, statement_of
 from kbuild.variant import Variant
 
@@ -46,6 +48,11 @@ class Candidate:
         return bool(made and made.kernel and made.kernel.dirty)
 
     @property
+    def overruled(self) -> Mapping[str, str]:
+        """Checks that its author overruled, with reasons."""
+        return self.metadata.overruled if self.metadata else {}
+
+    @property
     def compliant(self) -> bool:
         """True when it keeps its promises."""
         return not self.findings
@@ -54,18 +61,26 @@ class Candidate:
 def candidate_of(folder: Path) -> Candidate:
     """Look at a variant: metadata, digest, provenance, and every check that needs no Python."""
     try:
-        metadata = parse((folder / METADATA_FILE).read_text("utf-8"))
+        metadata = read_metadata(folder)
     except (OSError, MetadataError) as error:
         words = f"{METADATA_FILE} cannot be read: {error}"
         return Candidate(folder, None, (Reason(folder.name, words, "build it again"),))
+    strays = (stray for stray in unaccounted(folder) if not is_left_behind(stray.path))
     with as_sent(folder) as seen:
-        reasons = tuple(Reason(folder.name, *told) for told in _untrue(seen, metadata))
-        return Candidate(folder, metadata, reasons, broken_promises(seen))
+        untrue = (*((str(s), s.hint) for s in strays), *_untrue(seen, metadata))
+        reasons = tuple(Reason(folder.name, *told) for told in untrue)
+        return Candidate(folder, metadata, reasons, broken_promises(seen, metadata.overruled))
 
 
-def broken_promises(folder: Path) -> tuple[Finding, ...]:
-    """The errors that checks find; what is published promises to load everywhere."""
-    wanted = Wanted(slow=False)
+def broken_promises(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding, ...]:
+    """The errors that checks find; what is published promises to load everywhere.
+
+    Args:
+        folder: the variant's.
+        overruled: checks whose errors its author knows of, with reasons.
+    """
+    allowed = {name: why for name, why in overruled.items() if can_be_overruled(name)}
+    wanted = Wanted(slow=False, allowed=allowed)
     output = Output(folder, _parsed(folder.name), asked=Limits(manylinux=POLICY))
     found = examine(output, wanted.checks(), wanted).findings
     return tuple(finding for finding in found if finding.severity == "error")
@@ -119,9 +134,13 @@ def unaccepted(candidates: Sequence[Candidate], accepted: frozenset[str]) -> Ite
 
 
 def _not_said_yet(candidate: Candidate) -> Iterator[Finding]:
-    """Without what is said of the digest already, which nothing allows."""
+    """Without what is said of the files already, which nothing allows."""
     said = {reason.words for reason in candidate.reasons}
-    return (finding for finding in candidate.findings if finding.what not in said)
+    return (
+        finding
+        for finding in candidate.findings
+        if not {finding.what, f"`{finding.where}` {finding.what}"} & said
+    )
 
 
 def _untrue(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]:

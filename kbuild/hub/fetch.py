@@ -12,11 +12,12 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from kbuild.errors import KbuildError, ToolchainError, UsageError
 from kbuild.hub.spec import HubSpec
+from kbuild.untrusted import Allowance
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -38,6 +39,7 @@ def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()
     Raises:
         UsageError: there is no such repository, revision or variant, or no access to it.
         ToolchainError: `huggingface_hub` is not installed.
+        DamagedFileError: it has too many files, too large ones, or names that lead elsewhere.
         KbuildError: the Hub cannot be reached, and the cache does not have it.
     """
     spec = HubSpec.parse(spec) if isinstance(spec, str) else spec
@@ -52,7 +54,7 @@ def _online(spec: HubSpec, variants: Sequence[str]) -> Path:
 
     api = HfApi(library_name="kbuild")
     kind = _kind(api, spec)
-    _refuse_unknown(spec, _names(api, spec, kind), variants)
+    _refuse_unknown(spec, _names(api, spec, kind, variants), variants)
     return _download(spec, kind, variants)
 
 
@@ -71,17 +73,27 @@ def _kind(api: HfApi, spec: HubSpec) -> str:
     return last
 
 
-def _names(api: HfApi, spec: HubSpec, kind: str) -> list[str]:
-    """The variants of the revision."""
-    from huggingface_hub import RepoFolder
+def _names(api: HfApi, spec: HubSpec, kind: str, globs: Sequence[str]) -> list[str]:
+    """The variants of the revision; those that `globs` ask for are of a size to be downloaded."""
+    from huggingface_hub import RepoFile
     from huggingface_hub.errors import EntryNotFoundError
 
+    names, allowed = set(), Allowance(str(spec), Allowance.MOST_BYTES)
     try:
-        entries = api.list_repo_tree(spec.repo, BUILD, revision=spec.revision, repo_type=kind)
-        folders = [entry.path for entry in entries if isinstance(entry, RepoFolder)]
+        for entry in api.list_repo_tree(
+            spec.repo, BUILD, recursive=True, revision=spec.revision, repo_type=kind
+        ):
+            allowed.enter(entry.path)
+            parts = PurePosixPath(entry.path).parts
+            if parts[:1] != (BUILD,) or ".." in parts:
+                raise allowed.refusal(entry.path, f"it is not in `{BUILD}`")
+            if isinstance(entry, RepoFile) and len(parts) > 2:  # noqa: PLR2004
+                names.add(parts[1])
+                if not globs or any(fnmatchcase(parts[1], glob) for glob in globs):
+                    allowed.add(entry.path, entry.size)
     except EntryNotFoundError:
         return []
-    return sorted(path.removeprefix(f"{BUILD}/") for path in folders)
+    return sorted(names)
 
 
 def _offline(spec: HubSpec, variants: Sequence[str]) -> Path:
@@ -140,8 +152,8 @@ def _explained(spec: HubSpec) -> Iterator[None]:
     """What `huggingface_hub` raises, in words, without anything of the request."""
     try:
         yield
-    except (KbuildError, AttributeError, NameError, TypeError):
-        raise  # said already, or a mistake of ours
+    except KbuildError:
+        raise
     except Exception as error:
         raise _in_words(spec, error) from error
 

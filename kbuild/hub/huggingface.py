@@ -15,16 +15,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.errors import ToolchainError
+from kbuild.errors import HubError, KbuildError, ToolchainError
+from kbuild.fileset import is_inside
 from kbuild.hub.entry import Entry
 from kbuild.hub.layout import BUILD
 from kbuild.hub.refusals import in_words
 from kbuild.hub.remote import Denied, Hub, Missing
 from kbuild.hub.values import Account, Commit, Refs, RemoteFile, Repo, Tree
 from kbuild.redact import redacted
+from kbuild.untrusted import reading
 
 if TYPE_CHECKING:
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import CommitOperationAdd, HfApi, RepoFile
 
 _BRANCH = "refs/heads/"
 _PULL = "refs/pr/"
@@ -102,13 +104,13 @@ class HuggingFace:
             found = self._api.list_repo_refs(
                 repo.id, repo_type=repo.kind, include_pull_requests=True
             )
-        pulls = {
-            ref.ref.removeprefix(_PULL): ref.target_commit for ref in found.pull_requests or ()
-        }
-        return Refs(
-            {ref.ref.removeprefix(_BRANCH): ref.target_commit for ref in found.branches},
-            {int(number): commit for number, commit in pulls.items() if number.isdecimal()},
-        )
+            pulls = {
+                ref.ref.removeprefix(_PULL): ref.target_commit for ref in found.pull_requests or ()
+            }
+            return Refs(
+                {ref.ref.removeprefix(_BRANCH): ref.target_commit for ref in found.branches},
+                {int(number): commit for number, commit in pulls.items() if number.isdecimal()},
+            )
 
     def tree(self, repo: Repo, commit: str) -> Tree:
         """See `Hub.tree`."""
@@ -124,8 +126,8 @@ class HuggingFace:
                 repo.id, recursive=True, revision=commit, repo_type=repo.kind
             )
             return {
-                entry.path: RemoteFile(
-                    entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None
+                _path_of(entry): RemoteFile(
+                    int(entry.size), str(entry.blob_id), entry.lfs.sha256 if entry.lfs else None
                 )
                 for entry in entries
                 if isinstance(entry, RepoFile)
@@ -224,8 +226,29 @@ class HuggingFace:
         return self._sent[key]
 
 
-def account_of(told: dict[str, Any]) -> Account:
-    """What `whoami` answers, as far as it matters here."""
+def _path_of(entry: RepoFile) -> str:
+    """The path of a listed file.
+
+    Raises:
+        HubError: it leads out of the repository.
+    """
+    path: str = entry.path
+    if not is_inside(path):
+        raise HubError(f"the Hub lists a file that leads out of the repository: `{path}`")
+    return path
+
+
+def account_of(told: Mapping[str, Any]) -> Account:
+    """What `whoami` answers, as far as it matters here.
+
+    Raises:
+        DamagedFileError: it is of another form.
+    """
+    with reading("whoami", "an answer of the Hub", hint="try again later"):
+        return _account(told)
+
+
+def _account(told: Mapping[str, Any]) -> Account:
     organisations = {
         str(org["name"]): str(org.get("roleInOrg") or "") for org in told.get("orgs", ())
     }
@@ -252,7 +275,7 @@ def _asking(what: str) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about cards without metadata, and the like
             yield
-    except (AttributeError, NameError, TypeError):
-        raise  # a mistake of ours
+    except KbuildError:
+        raise
     except Exception as error:
         raise in_words(error, what) from error

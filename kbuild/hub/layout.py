@@ -21,6 +21,7 @@ from kbuild.digest import recorded_files
 from kbuild.hub.entry import Entry, entries_of, entry_of
 from kbuild.metadata import METADATA_FILE
 from kbuild.provenance.variantfiles import bom_of, signature_of, statement_of
+from kbuild.sourcetree import SourceTree
 
 BUILD = "build"
 BENCHMARKS = "benchmarks"
@@ -101,6 +102,7 @@ def lay_out(
         card: what shows the kernel on `main`, by path: the card and its charts.
 
     Raises:
+        ConfigError: a benchmark leads out of the project.
         OSError: a file cannot be read.
     """
     found = {folder.name: entries_of(variant_files(folder)) for folder in variants}
@@ -112,7 +114,7 @@ def variant_files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Path in the repository and file, for a variant and what lies beside it; in path order."""
     told = recorded_files(folder)
     for path, file in sorted(_below(folder)):
-        if path in told or path in _UNCOUNTED or not _is_left_behind(path):
+        if path in told or path in _UNCOUNTED or not is_left_behind(path):
             yield f"{BUILD}/{folder.name}/{path}", file
     statement = statement_of(folder)
     for file in (bom_of(folder), statement, signature_of(statement)):
@@ -138,8 +140,11 @@ def _benchmarks(project: Path | None) -> tuple[Entry, ...] | None:
     if project is None or folder is None or not folder.is_dir():
         return None
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    named = ((path.relative_to(project).as_posix(), path) for path in files)
-    return entries_of((name, path) for name, path in named if is_benchmark(name))
+    named = [(path.relative_to(project).as_posix(), path) for path in files]
+    chosen = [(name, path) for name, path in named if is_benchmark(name)]
+    for name, _ in chosen:
+        SourceTree(project).refuse(name)
+    return entries_of(chosen)
 
 
 def _below(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -148,8 +153,10 @@ def _below(folder: Path) -> Iterator[tuple[str, Path]]:
         folders.sort()
         for name in files:
             file = Path(base, name)
-            yield file.relative_to(folder).as_posix(), file
+            if file.is_file() or file.is_symlink():
+                yield file.relative_to(folder).as_posix(), file
 
 
-def _is_left_behind(path: str) -> bool:
+def is_left_behind(path: str) -> bool:
+    """True for what editors and interpreters leave in folders, which is never sent."""
     return any(fnmatchcase(part, glob) for part in path.split("/") for glob in _LEFT_BEHIND)

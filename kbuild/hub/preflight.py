@@ -136,7 +136,7 @@ def _is_same(tree: Tree, package: Path) -> bool:
     own = {
         path.relative_to(package).as_posix(): entry_of(path.name, path)
         for path in package.rglob("*.py")
-        if path.name != _GENERATED and "__pycache__" not in path.parts
+        if path.is_file() and path.name != _GENERATED and "__pycache__" not in path.parts
     }
     variant = min(variants_of(tree), default="")
     top = f"{BUILD}/{variant}/"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 from kbuild.hub.layout import BUILD, variant_of
 from kbuild.hub.remote import Hub
 from kbuild.hub.values import Refs, Repo, Tree
 from kbuild.metadata import METADATA_FILE
+from kbuild.scratch import scratch_folder
 from kbuild.surface import Surface, SurfaceError, read_surface
 
-_VERSION = re.compile(r"v(\d+)")
+_VERSION = re.compile(r"v(\d{1,9})")
 _PYTHON = ".py"
 
 
@@ -57,12 +56,12 @@ def published_surface(hub: Hub, repo: Repo, commit: str, *, own: str) -> Surface
     if not variant:
         return None
     top = f"{BUILD}/{variant}/"
-    with tempfile.TemporaryDirectory(prefix="kbuild-published-") as scratch:
+    with scratch_folder("published") as scratch:
         for path in tree:
             if path.startswith(top) and path.endswith(_PYTHON):
-                file = Path(scratch, path.removeprefix(top))
+                file = scratch / path.removeprefix(top)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(hub.read(repo, commit, path))
         with suppress(SurfaceError):
-            return read_surface(Path(scratch), own)
+            return read_surface(scratch, own)
     return None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from kbuild.hub.layout import BUILD, variant_files
+from kbuild.scratch import scratch_folder
 
 
 @contextmanager
@@ -23,12 +23,12 @@ def as_sent(folder: Path) -> Iterator[Path]:
     if there <= {*files.values()}:
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="kbuild-sent-") as scratch:
+    with scratch_folder("sent") as scratch:
         for path, file in files.items():
-            target = Path(scratch, path)
+            target = scratch / path
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 os.link(file, target, follow_symlinks=False)
             except OSError:  # another file system
                 shutil.copy2(file, target, follow_symlinks=False)
-        yield Path(scratch, BUILD, folder.name)
+        yield scratch / BUILD / folder.name

@@ -13,6 +13,7 @@ from kbuild.build.unit.ledger import Ledger
 from kbuild.errors import IncompleteError
 from kbuild.languages.cache import Made
 from kbuild.languages.conversation import Conversation, Makes, WorkerDiedError
+from kbuild.languages.fitting import PRUNED
 from kbuild.languages.image import Image
 from kbuild.languages.inputs import Snapshot
 from kbuild.languages.pool import Pool
@@ -151,6 +152,8 @@ def made_of(
 ) -> Made | Refusal:
     """What a worker compiled, unless it is of no use; no code is that of another unit."""
     facts = {name: value for name, value in answer.items() if name not in _UNUSED}
+    if answer.get("pruned"):
+        return Made(None, b"", PRUNED)
     if code == b"":
         return Refusal("the compiler made an empty image")
     if answer.get("profile_scratch"):

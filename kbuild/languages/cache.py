@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kbuild.errors import DamagedFileError
 from kbuild.fileset import replace_atomically
 from kbuild.languages.image import Image
+from kbuild.untrusted import read_json, reading, remembered
 
 _FORMAT = 1
 
@@ -55,7 +57,7 @@ class ImageCache:
             made = _read(record, stem.with_suffix(".o"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, DamagedFileError):
             with suppress(OSError):
                 record.unlink()
             return None
@@ -82,10 +84,8 @@ class ImageCache:
         if self.folder is None:
             return None
         file = self._description(key)
-        try:
-            answer: Mapping[str, Any] = json.loads(file.read_bytes())
-            _ = answer["functions"]
-        except (OSError, ValueError, KeyError, TypeError):
+        answer = remembered(file, lambda told: {**told, "functions": told["functions"]})
+        if answer is None:
             return None
         with suppress(OSError):
             os.utime(file)
@@ -108,14 +108,15 @@ class ImageCache:
 
 
 def _read(record: Path, code: Path) -> Made:
-    facts = json.loads(record.read_bytes())
-    if facts["format"] != _FORMAT:
-        raise ValueError(f"{record}: format {facts['format']}")
-    data = code.read_bytes()
-    if _digest(data) != facts["code"]:
-        raise ValueError(f"{code} is damaged")
-    image = Image.from_json(facts["image"]) if facts["image"] else None
-    return Made(image, data, facts["reason"])
+    with reading(record, "a kept image"):
+        facts = read_json(record, "a kept image")
+        if facts["format"] != _FORMAT:
+            raise ValueError(f"format {facts['format']}")
+        data = code.read_bytes()
+        if _digest(data) != facts["code"]:
+            raise ValueError(f"{code} is damaged")
+        image = Image.from_json(facts["image"]) if facts["image"] else None
+        return Made(image, data, str(facts["reason"]))
 
 
 def _digest(data: bytes) -> str:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
-from kbuild.languages.base import LANGUAGES
-from kbuild.languages.fitting import Kind, Outcome, kind_of
+from kbuild.languages.base import LANGUAGES, Language
+from kbuild.languages.fitting import PRUNED, Kind, Outcome, kind_of
 from kbuild.languages.joined import Section
 from kbuild.languages.launcher.variants import is_of
 from kbuild.languages.releases import devices
 from kbuild.languages.shipped import closest, shipped
-from kbuild.languages.spec import Bound, Candidate, Launch, OpSpec
+from kbuild.languages.spec import Bound, Candidate, Launch, OpSpec, read_section
 from kbuild.languages.spec.values import Pairs
+from kbuild.languages.tablefile import read_tables
 from kbuild.languages.tables import Table
 from kbuild.languages.target import Target
 from kbuild.languages.unit import Unit
+from kbuild.plan import AotKernel
 
 Make = Callable[[Sequence[tuple[Unit, Bound]]], Sequence[Outcome]]
 """Compiles units."""
@@ -116,6 +119,8 @@ class Choosing:
         groups: dict[tuple[_Place, Kind], dict[int, list[Outcome]]] = {}
         for one in outcomes:
             unit = one.unit
+            if one.reason == PRUNED:
+                continue
             place = ((unit.op, unit.launch, unit.target), kind_of(unit))
             for at, candidate in self._candidates(unit):
                 if is_of(candidate, unit) and not candidate.is_conditional:
@@ -136,6 +141,44 @@ class Choosing:
             f"for {device}, which runs the code for {target}: it has {least} bytes of shared "
             f"memory, the smallest candidate needs {needed}; add a smaller one"
         )
+
+
+def planned(kernel: AotKernel, root: Path) -> dict[str, int | None]:
+    """Op -> how many images are compiled for it; None where only its sources say that.
+
+    Further candidates, for devices that lack the memory for the first ones, are not counted: how
+    much these need is known once they are compiled.
+
+    Args:
+        kernel: of a plan.
+        root: the project, with its tuned tables.
+
+    Raises:
+        ConfigError: a table cannot be read.
+    """
+    language, targets = LANGUAGES.get(kernel.language), tuple(map(Target.parse, kernel.targets))
+    tables, found = read_tables(root, kernel.tables), dict[str, int | None]()
+    says_all = type(language).complete is Language.complete
+    for op in read_section(kernel.name, kernel.section).ops:
+        if not says_all or any(launch.autotune for launch in op.launches):
+            found[op.name] = None
+            continue
+        units = set[str]()
+        for target in targets:
+            launches = tuple(
+                replace(
+                    launch,
+                    candidates=shipped(
+                        launch, tables, kernel.name, op.name, index, target, among=targets,
+                        keep_all=kernel.keep_all,
+                    ),
+                )
+                for index, launch in enumerate(op.launches)
+            )  # fmt: skip
+            expanded = language.expand(replace(op, launches=launches), (target,))
+            units |= set(map(repr, expanded))
+        found[op.name] = len(units)
+    return found
 
 
 def _shared(one: Outcome) -> int:

@@ -18,6 +18,8 @@ from typing import Any
 Makes = Callable[[str], bool]
 _SAID = 4000
 """Characters of its last words that are worth keeping."""
+_LAST_WORDS = 5
+"""Seconds that a worker has for them once it answers no more."""
 _BLOCK = 1 << 16
 _PEAK = re.compile(r"^VmHWM:\s+(?P<kib>\d+)", re.MULTILINE)
 
@@ -127,6 +129,9 @@ class Conversation:
                 self._send(line + b"\n")
                 answer = self._receive(until, patience)
         except _SilenceError as silence:
+            if not str(silence):  # it is about to end by itself, and says why
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_LAST_WORDS)
             self.stop()
             how = str(silence) or self._ending()
             raise WorkerDiedError(how, self._said(heard)) from None
@@ -174,7 +179,7 @@ class Conversation:
         first, _, more = data.partition(b"\n")
         try:
             answer = json.loads(first)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _SilenceError("answered what is no JSON") from None
         if more or not isinstance(answer, dict) or answer.get("id") != self._asked:
             raise _SilenceError("answered what was not asked")

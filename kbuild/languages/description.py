@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import UsageError
+from kbuild.errors import DamagedFileError, UsageError
 from kbuild.languages.expression import ExpressionError, parse
 from kbuild.languages.spec.section import read_section
-from kbuild.languages.spec.values import Candidate, OpSpec, Proposal
+from kbuild.languages.spec.values import Candidate, FillValue, OpSpec, Proposal
+from kbuild.untrusted import read_json, reading, reason_of
 
 FILE = "aot.json"
 FORMAT = 1
+_KIND = "a description of ops"
 CHOOSE = "_kbuild_choose"
 """The control op: `(int launch, int candidate) -> ()`; -1 is the normal choice.
 
@@ -38,6 +40,8 @@ class DescribedKernel:
     """Of each op: its key, which may be the kernel's own; that of the section when empty."""
     proposals: tuple[tuple[str, tuple[Proposal, ...]], ...] = ()
     """Op -> what its kernel says of the sizes that it is made for."""
+    resets: tuple[tuple[str, tuple[tuple[str, FillValue], ...]], ...] = ()
+    """Op -> what its arguments have to be before a candidate runs."""
 
     def ops(self) -> tuple[OpSpec, ...]:
         """The ops with their real candidates.
@@ -53,12 +57,17 @@ class DescribedKernel:
         if count != len(self.candidates):
             raise ValueError(f"`kernel.{self.name}` has {count} launches")
         rest, proposals = iter(self.candidates), dict(self.proposals)
+        resets = dict(self.resets)
         keys = self.keys or tuple(tuple(map(str, op.key)) for op in reading.ops)
         return tuple(
             replace(
                 op,
                 key=tuple(map(parse, key)),
-                tune=replace(op.tune, proposals=proposals.get(op.name, ())),
+                tune=replace(
+                    op.tune,
+                    proposals=proposals.get(op.name, ()),
+                    resets=resets.get(op.name, ()),
+                ),
                 launches=tuple(replace(launch, candidates=next(rest)) for launch in op.launches),
             )
             for op, key in zip(reading.ops, keys, strict=True)
@@ -96,6 +105,7 @@ class Description:
                         op: [_proposal_to_json(one) for one in some]
                         for op, some in kernel.proposals
                     },
+                    "resets": {op: dict(values) for op, values in kernel.resets},
                 }
                 for kernel in sorted(self.kernels, key=lambda kernel: kernel.name)
             ],
@@ -144,13 +154,15 @@ def read_description(variant: Path) -> Description:
     file = variant / FILE
     hint = "`kbuild build --keep-all` builds variants that can be tuned"
     try:
-        description = Description.from_json(json.loads(file.read_text("utf-8")))
-        _ = [kernel.ops() for kernel in description.kernels]
+        with reading(file, _KIND):
+            description = Description.from_json(read_json(file, _KIND))
+            _ = [kernel.ops() for kernel in description.kernels]
+            description.text()
     except OSError as error:
         words = f"`{variant.name}` cannot be tuned: it has no `{FILE}`"
         raise UsageError(words, hint=hint) from error
-    except (ValueError, AttributeError) as error:
-        raise UsageError(f"`{file}`: {error}", hint=hint) from error
+    except DamagedFileError as error:
+        raise UsageError(f"`{file}`: {reason_of(error)}", hint=hint) from error
     return description
 
 
@@ -161,7 +173,11 @@ def _kernels(data: Sequence[Any]) -> Iterator[DescribedKernel]:
         proposals = tuple(
             (op, tuple(map(_proposal_of, some))) for op, some in kernel.get("proposals", {}).items()
         )
-        yield DescribedKernel(kernel["name"], kernel["section"], launches, keys, proposals)
+        resets = tuple(
+            (op, tuple((str(name), value) for name, value in values.items()))
+            for op, values in kernel.get("resets", {}).items()
+        )
+        yield DescribedKernel(kernel["name"], kernel["section"], launches, keys, proposals, resets)
 
 
 def _proposal_to_json(proposal: Proposal) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""The environment of a DSL: its pinned wheels, unpacked once into kbuild's store.
+"""The environment of a DSL: its pinned wheels, each unpacked once into kbuild's store.
 
-Nothing is resolved: a section pins what is installed, and nothing else is. The entry's name says
-pins and interpreter; the bytes are checked against the index's SHA-256 and each wheel's RECORD.
+Nothing is resolved: a section pins what is installed, and nothing else is. A wheel is an entry of
+its own, named after its SHA-256; the bytes are checked against that and the wheel's RECORD. An
+environment is named after pins and interpreter, and its files are hard links to those of its
+wheels: another list of pins costs what it alone has.
 """
 
 from __future__ import annotations
@@ -10,16 +12,18 @@ import compileall
 import os
 import py_compile
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.util import cache_from_source
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256_of_file
 from kbuild.matrix.selection import host_system
-from kbuild.store import Entry, Recipe
+from kbuild.store import Entry, Recipe, Store
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.installer import Installer
@@ -29,7 +33,9 @@ if TYPE_CHECKING:
     from unearth import Link, Package
 
 _LAYOUT = 1
-"""Counts changes of what `make` does with the same wheels."""
+"""Counts changes of what becomes of the same wheels."""
+_WHEEL = "wheel-"
+"""Begins the kind of an entry that is one unpacked wheel."""
 _SYSTEM = "x86_64-linux"
 _ASSEMBLERS = ("ptxas", "ptxas-blackwell")
 _VERSION = re.compile(r"V(?P<version>\d+\.\d+\.\d+)")
@@ -65,15 +71,16 @@ class Environments:
             ToolchainError: a pin is not exact, there is no such wheel for this interpreter and
                 system, or it cannot be fetched.
         """
-        recipe = self.recipe(language, pins)
-        there = self.installer.store.find(recipe)
+        recipe, store = self.recipe(language, pins), self.installer.store
+        there = store.find(recipe)
         if there is not None:
             return there.touch()
         if str(host_system()) != _SYSTEM:
             raise ToolchainError(f"{language} compiles on {_SYSTEM}; this is {host_system()}")
+        wanted = tuple(map(_pin, pins))
         with self.installer.fetcher() as fetcher:
-            maker = _Maker(fetcher, self.installer, tuple(map(_pin, pins)))
-            return self.installer.ensure(recipe, maker.make)
+            wheels = tuple(_StoredWheel.of(fetcher, self.installer, *pin) for pin in wanted)
+        return store.ensure(recipe, _Maker(self.installer, wheels).make)
 
     def assembler(self, environment: Entry, name: str) -> tuple[Path, str]:
         """A ptxas and its version, by its name in the environment or `nvcc`; or another program.
@@ -143,41 +150,132 @@ class Environments:
 
 
 @dataclass(frozen=True)
+class _StoredWheel:
+    """A wheel in the store."""
+
+    entry: Entry
+    fetched: bool
+    """It came into the store just now."""
+
+    @classmethod
+    def of(cls, fetcher: Fetcher, installer: Installer, project: str, version: str) -> _StoredWheel:
+        """The wheel of that version which fits this interpreter best; unpacked if need be.
+
+        An index never has two files of one name, so it is not asked for what came from one. Files
+        on this machine can change, and go first: they are looked at each time.
+        """
+        from packaging.utils import canonicalize_name
+
+        known = _stored(installer.store, project, version)
+        if known and not _fitting(version, fetcher.index.files(project, only_here=True)):
+            return cls(known.touch(), fetched=False)
+        wheel = _locked(project, version, fetcher)
+        inputs = {"layout": _LAYOUT, "sha256": wheel.sha256, "python": _interpreter()}
+        recipe = Recipe(f"{_WHEEL}{canonicalize_name(wheel.project)}", wheel.version, inputs)
+        there = installer.store.find(recipe)
+        if there is not None:
+            return cls(there.touch(), fetched=False)
+
+        def make(root: Path) -> dict[str, Any]:
+            source = fetcher.unpack((wheel,), root, _place)
+            for name in _ASSEMBLERS:
+                for path in root.glob(f"triton/backends/nvidia/bin/{name}"):
+                    path.chmod(0o755)  # not every wheel says so
+            _compile(root)
+            return {"sources": [source.to_json()]}
+
+        return cls(installer.ensure(recipe, make), fetched=True)
+
+    def source(self) -> dict[str, Any]:
+        """See `kbuild.toolchains.wheels.fetch.Fetched`."""
+        source = dict(self.entry.facts["sources"][0])
+        return source if self.fetched else {**source, "fetched": 0, "how": "store"}
+
+    def refuse_damaged(self) -> None:
+        """What was unpacked earlier is linked only as it was then."""
+        if not self.fetched and (differences := self.entry.differences()):
+            raise ToolchainError(
+                f"{self.entry.name} in the store is not as it was installed: {differences[0]}",
+                hint="`kbuild toolchain prune --all` removes it; it is installed again when needed",
+            )
+
+
+@dataclass(frozen=True)
 class _Maker:
     """Fills one environment."""
 
-    fetcher: Fetcher
     installer: Installer
-    pins: tuple[tuple[str, str], ...]
+    wheels: tuple[_StoredWheel, ...]
 
     def make(self, root: Path) -> dict[str, Any]:
         """See `kbuild.store.Make`."""
-        wheels = [self._wheel(project, version) for project, version in self.pins]
-        sources = [self.fetcher.unpack((wheel,), root, _place).to_json() for wheel in wheels]
-        _compile(root)
-        return {"sources": sources, "assemblers": dict(self._assemblers(root))}
+        for wheel in self.wheels:
+            wheel.refuse_damaged()
+        members = self._members()
+        _refuse_file_above(members)
+        for path, entry in members.items():
+            _link(entry.root / path, root / path)
+        return {
+            "sources": [wheel.source() for wheel in self.wheels],
+            "parts": [wheel.entry.name for wheel in self.wheels],
+            "assemblers": dict(self._assemblers(root)),
+        }
 
-    def _wheel(self, project: str, version: str) -> LockedWheel:
-        """The wheel of that version which fits this interpreter best."""
-        link = _best(project, version, self.fetcher.index.files(project))
-        if link.is_file:
-            digest = sha256_of_file(link.file_path)
-        else:
-            digest = next(iter((link.hash_option or {}).get("sha256", ())), "")
-        if not digest:
-            raise ToolchainError(f"the package index gives no SHA-256 of {link.filename}")
-        return LockedWheel(link.filename, digest, 0)
+    def _members(self) -> dict[str, Entry]:
+        """Path -> the wheel that it comes from: of several the last one, as with pip."""
+        found: dict[str, Entry] = {}
+        for wheel in self.wheels:
+            for path in wheel.entry.members:
+                if path in found and path.endswith(".py"):
+                    found.pop(_bytecode(path), None)  # of the other wheel's module
+            found |= dict.fromkeys(wheel.entry.members, wheel.entry)
+        return found
 
     def _assemblers(self, root: Path) -> Iterator[tuple[str, dict[str, str]]]:
         for name in _ASSEMBLERS:
             for path in sorted(root.glob(f"triton/backends/nvidia/bin/{name}")):
-                path.chmod(0o755)  # not every wheel says so
                 done = self.installer.runner.run((str(path), "--version"))
                 found = _VERSION.search(done.output)
                 if found is None:
                     raise ToolchainError(f"`{path} --version`: {done.output.strip()[-300:]}")
                 place = path.relative_to(root).as_posix()
                 yield name, {"path": place, "version": found["version"]}
+
+
+def _refuse_file_above(members: Mapping[str, Entry]) -> None:
+    """Refuse a file of one wheel where another has a folder."""
+    for path, entry in members.items():
+        for folder in map(str, PurePosixPath(path).parents):
+            if folder in members:
+                raise ToolchainError(
+                    f"`{folder}` is a file in {members[folder].name} and a folder in {entry.name}",
+                    hint="these two wheels cannot be in one environment: `toolchain` pins both",
+                )
+
+
+def _link(source: Path, target: Path) -> None:
+    """A hard link; a copy where the file system, or the owner of the store, allows none."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _bytecode(path: str) -> str:
+    """The bytecode of a module, as this interpreter names it."""
+    return Path(cache_from_source(path)).as_posix()
+
+
+def _locked(project: str, version: str, fetcher: Fetcher) -> LockedWheel:
+    link = _best(project, version, fetcher.index.files(project))
+    if link.is_file:
+        digest = sha256_of_file(link.file_path)
+    else:
+        digest = next(iter((link.hash_option or {}).get("sha256", ())), "")
+    if not digest:
+        raise ToolchainError(f"the package index gives no SHA-256 of {link.filename}")
+    return LockedWheel(link.filename, digest, 0)
 
 
 def _alone(fetcher: Fetcher, wheel: LockedWheel, root: Path) -> dict[str, Any]:
@@ -197,7 +295,36 @@ def _place(name: str) -> str | None:
     return data["path"] if data["kind"] in {"purelib", "platlib"} else None
 
 
-def _best(project: str, version: str, packages: Sequence[Package]) -> Link:
+def _stored(store: Store, project: str, version: str) -> Entry | None:
+    """The wheel of that version which came from an index, when there is one."""
+    from packaging.utils import canonicalize_name
+    from packaging.version import Version
+
+    found = []
+    for mark in store.root.glob(f"{_WHEEL}{canonicalize_name(project)}-*/entry.json"):
+        entry = Entry(mark.parent)
+        recipe, source = entry.facts["recipe"], entry.facts["sources"][0]
+        inputs = recipe["inputs"]
+        if (
+            recipe["kind"] == f"{_WHEEL}{canonicalize_name(project)}"
+            and Version(recipe["version"]) == Version(version)
+            and (inputs["layout"], inputs["python"]) == (_LAYOUT, _interpreter())
+            and source["how"] != "local"
+        ):
+            found.append(entry)
+    return found[0] if len(found) == 1 else None
+
+
+def _fitting(
+    version: str, packages: Sequence[Package], *, tagged: bool = True
+) -> list[tuple[int, Link]]:
+    """The files of that version for this interpreter, each with its rank among the tags.
+
+    Args:
+        version: any spelling of it.
+        packages: what there is.
+        tagged: leave out what is for other interpreters and systems.
+    """
     from packaging.tags import sys_tags
     from packaging.utils import parse_wheel_filename
     from packaging.version import Version
@@ -208,10 +335,14 @@ def _best(project: str, version: str, packages: Sequence[Package]) -> Link:
         _, found, _, tags = parse_wheel_filename(package.link.filename)
         if found == Version(version):
             same.append((min((ranks.get(tag, len(ranks)) for tag in tags)), package.link))
-    fitting = [(rank, link) for rank, link in same if rank < len(ranks)]
+    return [one for one in same if one[0] < len(ranks) or not tagged]
+
+
+def _best(project: str, version: str, packages: Sequence[Package]) -> Link:
+    fitting = _fitting(version, packages)
     if fitting:
         return min(fitting, key=lambda one: (not one[1].is_file, one[0], one[1].filename))[1]
-    if same:
+    if _fitting(version, packages, tagged=False):
         raise ToolchainError(
             f"{project} {version} has no wheel for {_interpreter()} on {host_system()}",
             hint="run kbuild with another Python, or pin another version in `toolchain`",

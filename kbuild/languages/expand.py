@@ -1,4 +1,4 @@
-"""From an op to its units: dtypes x candidates x {aligned, plain} x targets."""
+"""From an op to its units: dtypes x candidates x constants x {aligned, plain} x targets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,32 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kbuild.languages.expression import Expression
+from kbuild.languages.expression import Expression, ExpressionError
+from kbuild.languages.expression.nodes import (
+    Choice,
+    Logic,
+    Match,
+    Name,
+    Node,
+    Not,
+    Number,
+    Query,
+    is_condition,
+)
 from kbuild.languages.spec.dtypes import DTYPES
-from kbuild.languages.spec.values import Candidate, Constant, Launch, OpSpec, Pairs, Scalar
+from kbuild.languages.spec.values import (
+    Candidate,
+    Constant,
+    DtypeName,
+    Launch,
+    OpSpec,
+    Scalar,
+    Value,
+)
 from kbuild.languages.target import Target
 from kbuild.languages.unit import Unit
+
+_NUMBERS = ("int", "SymInt", "float", "bool")
 
 
 @dataclass(frozen=True)
@@ -21,9 +42,14 @@ class _Call:
     dtypes: Mapping[str, str]
     absent: tuple[str, ...]
 
-    def values(self, optional: Sequence[str]) -> dict[str, int]:
-        """The questions that it answers: which tensors are there, and how large elements are."""
+    def values(self, optional: Sequence[str], arguments: Sequence[str]) -> dict[str, int]:
+        """The questions that it answers: dtypes, sizes of elements, which tensors are there."""
         sizes = {f"itemsize({tensor})": DTYPES[dtype] for tensor, dtype in self.dtypes.items()}
+        sizes |= {
+            f"{name} == {dtype!r}": int(self.dtypes[name] == dtype)
+            for name in arguments
+            for dtype in DTYPES
+        }
         return sizes | {f"has({tensor})": int(tensor not in self.absent) for tensor in optional}
 
 
@@ -34,7 +60,8 @@ def expand(
 ) -> tuple[Unit, ...]:
     """Everything that is compiled for an op, each unit once, in the order of the section.
 
-    Candidates whose `when` cannot hold for the dtypes or for tensors that are None are left out.
+    What no call can come to is left out: dtypes and tensors that are None for which `require` or a
+    `when` cannot hold, and constants that contradict each other, see `Combinations`.
 
     Args:
         op: the op.
@@ -68,9 +95,9 @@ def _calls(op: OpSpec) -> Iterator[_Call]:
 
 def _combinations(op: OpSpec) -> Iterator[_Call]:
     for dtypes in op.dtype_sets():
-        for given in itertools.product((True, False), repeat=len(op.optional)):
+        for given in itertools.product((True, False), repeat=len(op.may_be_none)):
             absent = tuple(
-                name for name, there in zip(op.optional, given, strict=True) if not there
+                name for name, there in zip(op.may_be_none, given, strict=True) if not there
             )
             yield _Call(dtypes, absent)
 
@@ -79,13 +106,18 @@ def _units(
     op: OpSpec, index: int, candidate: Candidate, call: _Call, targets: Sequence[Target]
 ) -> Iterator[Unit]:
     launch = op.launches[index]
-    known = call.values(op.optional)
-    conditions = [when for when in (launch.when, candidate.when) if when is not None]
-    if any(_decided(when, known) == 0 for when in conditions):
-        return
-    bound = [when.bind(known) for when in conditions]
-    wanted = [target for target in targets if _fits(candidate.archs, bound, target)]
-    for constants in _constants(launch, candidate, known):
+    known = call.values(op.may_be_none, op.dtype_arguments)
+    known |= {name: int(v) for name, v in candidate.constants if isinstance(v, (bool, int))}
+    whole = [*op.require, *(one for one in (launch.when, candidate.when) if one is not None)]
+    whole += [one if name not in call.absent else one.negated() for name, one in op.returned]
+    conditions = [one for condition in whole for one in condition.conjuncts()]
+    combinations = Combinations(op, launch.constants, conditions, known)
+    wanted = [one for one in targets if _fits(candidate.archs, combinations.conditions, one)]
+    for chosen in combinations:
+        values = tuple(_values(launch, call, chosen))
+        dtypes = tuple((name, v.name) for name, v in values if isinstance(v, DtypeName))
+        scalars = ((name, v) for name, v in values if not isinstance(v, DtypeName))
+        constants = (*candidate.constants, *scalars)
         for aligned, target in itertools.product(_alignments(candidate), wanted):
             yield Unit(
                 language=op.language,
@@ -99,7 +131,7 @@ def _units(
                 scalars=tuple(_scalars(op)),
                 args=tuple((name, str(source)) for name, source in launch.args),
                 constants=constants,
-                dtype_constants=tuple(_dtypes(launch, call)),
+                dtype_constants=dtypes,
                 options=candidate.options,
                 aligned=aligned,
                 divisible=launch.divisible if aligned else (),
@@ -119,7 +151,14 @@ def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: Targ
     if target.kind == "ptx":  # any later device may run it
         return True
     devices = [{"capability()": number} for number in _capabilities(target)]
-    return any(all(when.bind(one).constant != 0 for when in conditions) for one in devices)
+    return any(all(_may_hold(one, device) for one in conditions) for device in devices)
+
+
+def _may_hold(condition: Expression, known: Mapping[str, int]) -> bool:
+    try:
+        return condition.bind(known).constant != 0
+    except ExpressionError:
+        return True
 
 
 def _capabilities(target: Target) -> Iterable[int]:
@@ -131,40 +170,198 @@ def _capabilities(target: Target) -> Iterable[int]:
     return (first,) if arch.feature == "a" else range(first, 10 * arch.major + 10)
 
 
-def _dtypes(launch: Launch, call: _Call) -> Iterator[tuple[str, str]]:
-    for constant in launch.constants:
-        if constant.dtype or constant.dtype_of:
-            yield constant.name, constant.dtype or call.dtypes[constant.dtype_of]
+def _values(
+    launch: Launch, call: _Call, chosen: Mapping[str, Scalar]
+) -> Iterator[tuple[str, Value]]:
+    """The launch's own constants in such calls, in the section's order."""
+    for one in launch.constants:
+        if one.dtype or one.dtype_of:
+            yield one.name, DtypeName(one.dtype or call.dtypes[one.dtype_of])
+        else:
+            yield one.name, one.value if one.is_fixed else one.value_of(chosen[one.name])
 
 
-def _constants(launch: Launch, candidate: Candidate, known: Mapping[str, int]) -> Iterator[Pairs]:
-    """The constants of a candidate with every combination of those that calls decide."""
-    numbers = {name: int(v) for name, v in candidate.constants if isinstance(v, (bool, int))}
-    scalars = [one for one in launch.constants if not one.dtype and not one.dtype_of]
-    values = (_values(constant, {**known, **numbers}) for constant in scalars)
-    names = [constant.name for constant in scalars]
-    for chosen in itertools.product(*values):
-        yield (*candidate.constants, *zip(names, chosen, strict=True))
+class _Settled:
+    """Puts numbers in place of parts of expressions whose values are known."""
+
+    def __init__(self, parts: Mapping[Node, int]) -> None:
+        self._parts = parts
+        self._said = {
+            one.name: one.value for one, holds in parts.items() if isinstance(one, Match) and holds
+        }
+
+    def __call__(self, node: Node) -> Node | None:
+        """The number; None for what is not known."""
+        known = self._parts.get(node)
+        if known is None and isinstance(node, Match):
+            known = self._matches(node)
+        if known is None and isinstance(node, Query) and node.function == "has":
+            known = 1 if node.tensor in self._said else None
+        return None if known is None else Number(known, node.column, boolean=is_condition(node))
+
+    def _matches(self, node: Match) -> int | None:
+        """Whether an argument has a value, where it has another one, or none."""
+        if node.name in self._said:
+            return int(self._said[node.name] == node.value)
+        return 0 if self._parts.get(Query("has", node.name)) == 0 else None
 
 
-def _values(constant: Constant, known: Mapping[str, int]) -> tuple[Scalar, ...]:
-    """Its values for the calls that `known` describes; none when no image is made for them."""
-    if constant.expression is None:
-        return () if constant.value is None else (constant.value,)
-    decided = _decided(constant.expression, known)
-    if decided is None:
-        return constant.choices
-    return tuple(choice for choice in constant.choices if int(choice) == decided)
+def _settled(node: Node) -> int | None:
+    """The only value that a node can have; None when there may be several."""
+    match node:
+        case Number():
+            return node.value
+        case Not():
+            inner = _settled(node.operand)
+            return None if inner is None else int(not inner)
+        case Logic():
+            sides = [_settled(node.left), _settled(node.right)]
+            decides = int(node.operator == "or")
+            if any(side is not None and bool(side) == bool(decides) for side in sides):
+                return decides
+            return None if None in sides else 1 - decides
+        case Choice():
+            sides = [_settled(node.then), _settled(node.otherwise)]
+            return sides[0] if sides[0] == sides[1] else None
+        case _:
+            return None
 
 
-def _decided(expression: Expression, known: Mapping[str, int]) -> int | None:
-    return expression.bind(known).constant
+class Combinations:
+    """The values that constants of a launch can have in one and the same call.
+
+    A constant's value says what its expression is there, and thereby what larger expressions are:
+    with `K = { value = "K", choices = [64, 96] }`, `next_pow2(K)` is 64 or 128, and never 128 where
+    K is 64. What contradicts that, or a condition that every call of the launch meets, is left out.
+    """
+
+    def __init__(
+        self,
+        op: OpSpec,
+        constants: Sequence[Constant],
+        conditions: Iterable[Expression],
+        known: Mapping[str, int],
+    ) -> None:
+        """Take what the calls have in common.
+
+        Args:
+            op: the op of the launch.
+            constants: the launch's own.
+            conditions: of the launch.
+            known: names and questions with the same value in all these calls.
+        """
+        self._op = op
+        self._constants = {one.name: one for one in constants if one.expression is not None}
+        self._let = {name: self._bound(value, known) for name, value in op.let}
+        self.conditions = [self._bound(one, known) for one in conditions]
+        """The conditions, with what is known."""
+        self._own = {
+            name: self._bound(one.expression, known)
+            for name, one in self._constants.items()
+            if one.expression is not None
+        }
+        self._settled = {
+            (name, choice): {
+                self._bound(Expression("", node), known).root: value for node, value in settled
+            }
+            for name, one in self._constants.items()
+            for choice, settled in zip(one.choices, one.known, strict=False)
+        }
+
+    def __iter__(self) -> Iterator[Mapping[str, Scalar]]:
+        # Those without choices follow from others, also from later ones.
+        order = sorted(self._constants.values(), key=lambda one: not one.choices)
+        yield from self._completed(order, {})
+
+    def _completed(
+        self, left: Sequence[Constant], found: Mapping[str, Scalar]
+    ) -> Iterator[Mapping[str, Scalar]]:
+        if not self._agrees(found):
+            return
+        if not left:
+            yield found
+            return
+        constant, *rest = left
+        for value in self._possible(constant, found):
+            yield from self._completed(rest, {**found, constant.name: value})
+
+    def _possible(self, constant: Constant, found: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
+        if constant.choices:
+            return constant.choices
+        decided = self._decided(self._own[constant.name], found)
+        if decided is None:
+            return ()
+        expression = constant.expression
+        return (bool(decided) if expression and expression.is_condition else decided,)
+
+    def _agrees(self, found: Mapping[str, Scalar]) -> bool:
+        """Whether there may be calls in which the constants have these values."""
+        for name, value in found.items():
+            others = self._decided(self._own[name], found, but=name)
+            if others not in (None, int(value)):
+                return False
+        return all(self._decided(one, found) != 0 for one in self.conditions)
+
+    def _decided(
+        self, expression: Expression, found: Mapping[str, Scalar], but: str = ""
+    ) -> int | None:
+        """The value where constants have these; None when that depends on more.
+
+        Args:
+            expression: one of the launch.
+            found: constant -> value.
+            but: the constant whose own value is not to be used.
+        """
+        parts: dict[Node, int] = {}
+        names: dict[str, int] = {}
+        for name, value in found.items():
+            if name == but:
+                continue
+            parts[self._own[name].root] = int(value)
+            parts |= self._settled.get((name, value), {})
+            if not self._constants[name].values:
+                names[name] = int(value)
+        change = _Settled(parts)
+
+        def value_of(one: Expression) -> int | None:
+            try:
+                return _settled(one.mapped(change).bind(names).root)
+            except ExpressionError:  # of a side that no call may get to
+                return None
+
+        wanted = expression.names()
+        for name, meant in self._let.items() if wanted & self._let.keys() else ():
+            decided = value_of(meant)
+            if decided is not None:
+                names.setdefault(name, decided)
+        return value_of(expression)
+
+    def _bound(self, expression: Expression, known: Mapping[str, int]) -> Expression:
+        """With what is known, and dimensions by the names that the op has for them."""
+        plain = expression.mapped(self._named)
+        try:
+            return plain.bind(known)
+        except ExpressionError:
+            return plain
+
+    def _named(self, node: Node) -> Node | None:
+        if not isinstance(node, Query) or node.function != "size" or node.axis is None:
+            return None
+        rule = self._op.shape(node.tensor)
+        for position, dim in enumerate(rule.dims if rule is not None else ()):
+            if dim is None or not isinstance(dim.root, Name):
+                continue
+            count = rule.rank if rule is not None else None
+            axis = rule.axis(position) if rule is not None else 0
+            if node.axis == axis or (count is not None and node.axis == position - count):
+                return dim.root
+        return None
 
 
 def _scalars(op: OpSpec) -> Iterator[tuple[str, str]]:
     for argument in op.schema.arguments:
-        if not argument.type.is_tensor:
-            kind = argument.type.name
+        kind = argument.type.name
+        if not argument.type.is_tensor and not argument.type.is_list and kind in _NUMBERS:
             yield argument.name, kind if kind in ("float", "bool") else "int"
     for name in (*(size.name for size in op.sizes), *(name for name, _ in op.let)):
         yield name, "int"

@@ -11,6 +11,8 @@ from kbuild.languages.refusals import label
 from kbuild.languages.unit import Unit
 
 Note = Callable[[str], None]
+PRUNED = "the kernel's `early_config_prune` drops it for these constants"
+"""Why a candidate of the kernel's own has no image."""
 
 
 @dataclass(frozen=True)

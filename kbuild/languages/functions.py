@@ -9,16 +9,19 @@ from collections.abc import Sequence
 
 from kbuild.languages.description import CHOOSE
 from kbuild.languages.spec import OpSpec, fake_source
-from kbuild.languages.spec.fake import parameters, results_source
+from kbuild.languages.spec.fake import default_source, parameters, quoted, results_source
 
 TORCH_MODULE = "_aot_torch.py"
+_DTYPE = "'{}'"
+"""A dtype is passed by its name where there need not be a Torch."""
 _HEAD = '''\
 """Functions that were compiled ahead of time, for arrays of any library. Written by kbuild."""
 
 import math as _math
 
 from ._ops import _check, _compiling, _empty, _has_operators, _of_torch, _on_meta, _operators
-from ._ops import _optional, _recording, _schemas, _see, _several, _tensors, _transforming
+from ._ops import _optional, _recording, _schemas, _see, _several, _sm_count, _tensors
+from ._ops import _transforming
 from ._ops import module as _module
 from ._ops import ops as _ops
 
@@ -85,9 +88,10 @@ def _function(op: OpSpec) -> str:
     """The function of one op: Torch's own tensors take the short way."""
     given = _names(op)
     kept = f"_run_{op.name} = _module.{op.name}\n"
+    signature = (parameters(op, _DTYPE), *(f"{name}=None" for name in op.results))
     lines = [
-        f"def {op.name}({', '.join((parameters(op), *(f'{name}=None' for name in op.results)))}):",
-        f'    """`{op.schema}`"""',
+        f"def {op.name}({', '.join(signature)}):",
+        f"    {_documented(op)}",
         *_condition(op),
         "        try:",
         *(f"            {line}" for line in _short(op)),
@@ -168,7 +172,7 @@ def _arguments(op: OpSpec) -> str:
     """What JAX has to know of each argument: its name, whether it is an array, its default."""
     parts = (
         f'    ("{one.name}", {one.type.is_tensor}, '
-        f"{'...' if one.default is None else repr(one.default.value)}),"
+        f"{'...' if one.default is None else default_source(one.default, _DTYPE)}),"
         for one in op.schema.arguments
     )
     lines = [f"_ops.{op.name} = {op.name}", f'_schemas["{op.name}"] = (', *parts, ")"]
@@ -183,4 +187,9 @@ def _operator(op: OpSpec) -> str:
 
 
 def _register(op: OpSpec) -> str:
-    return f'_operator("{op.schema}", _run_{op.name})'
+    return f"_operator({quoted(str(op.schema))}, _run_{op.name})"
+
+
+def _documented(op: OpSpec) -> str:
+    text = f"`{op.schema}`"
+    return repr(text) if '"' in text or "\\" in text else f'"""{text}"""'

@@ -119,6 +119,10 @@ class Image:
     """Parameters that were assumed to be divisible by 16."""
     ones: frozenset[str] = frozenset()
     """Arguments that were assumed to be 1; they are no parameters."""
+    adds: frozenset[str] = frozenset()
+    """Parameters to whose memory it adds without ever writing there: atomics."""
+    reads: frozenset[str] = frozenset()
+    """Parameters whose memory it reads before it writes there, where that is known."""
     types: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Kernel argument -> the type it was compiled for."""
     compiler: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -174,6 +178,8 @@ class Image:
             "tensor_maps": [{**asdict(one), "block": list(one.block)} for one in self.tensor_maps],
             "divisible": sorted(self.divisible),
             "ones": sorted(self.ones),
+            "adds": sorted(self.adds),
+            "reads": sorted(self.reads),
         }
 
     @classmethod
@@ -192,6 +198,8 @@ class Image:
                     "tensor_maps": tuple(_tensor_map(one) for one in data["tensor_maps"]),
                     "divisible": frozenset(data["divisible"]),
                     "ones": frozenset(data["ones"]),
+                    "adds": frozenset(data.get("adds", ())),
+                    "reads": frozenset(data.get("reads", ())),
                 }
             )
         except (KeyError, TypeError) as error:

@@ -7,14 +7,18 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from kbuild.errors import BuildError
 from kbuild.fileset import replace_atomically
+from kbuild.installation import code_digest
+from kbuild.sourcetree import SourceTree
 
-_WORKER = Path(__file__).parent / "worker"
+_FOLDER = Path(__file__).parent
+_READERS = ("bench.py", "image.py", "kernels.py")
+"""What reads a worker's answer before it is kept."""
 
 
 class Kernel(Protocol):
@@ -78,11 +82,12 @@ def snapshot(kernel: Kernel, root: Path) -> Snapshot:
 
     Raises:
         BuildError: one is not there.
+        ConfigError: one is no file of the project.
     """
-    texts = []
+    texts, tree = [], SourceTree(root)
     for path in kernel.sources:
         try:
-            texts.append((path, (root / path).read_bytes()))
+            texts.append((path, tree.read_bytes(path)))
         except OSError as error:
             what = f"kernel.{kernel.name}.src: `{path}` cannot be read: {error.strerror}"
             raise BuildError(what) from None
@@ -106,7 +111,8 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@cache
 def _worker() -> str:
-    files = sorted(_WORKER.rglob("*.py"))
-    return digest([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])[:16]
+    folder = _FOLDER / "worker"
+    own = sorted((*folder.rglob("*.py"), *folder.glob("*.txt")))
+    files = (*own, *(_FOLDER / name for name in _READERS))
+    return code_digest(*files)[:16]

@@ -10,9 +10,18 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from kbuild.languages.expression import Expression
-from kbuild.languages.expression.nodes import Name
+from kbuild.languages.expression.nodes import Match, Name
 from kbuild.languages.spec import Bound, Candidate, Constant, Launch, OpSpec, Source
-from kbuild.languages.spec.fake import QUERIES, empty_source, sizes_source
+from kbuild.languages.spec.fake import (
+    QUERIES,
+    device_source,
+    dtype_argument,
+    empty_source,
+    match_source,
+    quoted,
+    sizes_source,
+)
+from kbuild.languages.spec.values import DtypeName, FillValue, Value
 
 SOURCES = "_aot_sources"
 """Folder of the authors' sources, in the package."""
@@ -70,14 +79,23 @@ def jit_source(op: OpSpec, launches: Joined) -> str:
             * bool(op.results)
         ),
         *sizes_source(op),
+        *device_source(op),
         *(f"_{name} = {_python(op, value)}" for name, value in op.let),
         *(f"{name} = {empty_source(op, name)}" for name in op.temporaries),
+        *(_filled(op, name, value) for name, value in op.fills),
     ]
     for launch, bound in launches:
         lines += _launch(op, launch, bound)
     lines.append("return _results")
-    head = f'@_fallback("{schema}", "{op.language}")\ndef _jit_{op.name}({", ".join(names)}):\n'
+    register = f'@_fallback({quoted(str(schema))}, "{op.language}")'
+    head = f"{register}\ndef _jit_{op.name}({', '.join(names)}):\n"
     return head + "".join(f"    {line}\n" for line in lines)
+
+
+def _filled(op: OpSpec, name: str, value: FillValue) -> str:
+    number = f"float({value!r})" if isinstance(value, str) else repr(value)
+    guard = f"if {name} is not None: " if name in op.may_be_none else ""
+    return f"{guard}{name}.fill_({number})"
 
 
 def module_of(path: str) -> str:
@@ -144,12 +162,19 @@ def _candidates(op: OpSpec, candidates: Sequence[Candidate]) -> Iterator[str]:
 
 
 def _constant(op: OpSpec, constant: Constant) -> str:
+    if constant.dtype_of in op.dtype_arguments:
+        return _of_triton(f"str({dtype_argument(op, constant.dtype_of)})[6:]")
     if constant.dtype or constant.dtype_of:
-        dtype = repr(constant.dtype) if constant.dtype else f"str({constant.dtype_of}.dtype)[6:]"
-        return f"getattr(importlib.import_module('triton.language'), {dtype})"
+        return _of_triton(
+            repr(constant.dtype) if constant.dtype else f"str({constant.dtype_of}.dtype)[6:]"
+        )
     if constant.expression is None:
         return repr(constant.value)
     value = _python(op, constant.expression)
+    if constant.values:
+        cases = zip(constant.choices, constant.values, strict=True)
+        written = ", ".join(f"{choice}: {_written(one)}" for choice, one in cases)
+        return f"{{{written}}}[{value}]"
     return (
         f"bool({value})"
         if constant.choices[:1] in ((False,), (True,)) and isinstance(constant.choices[0], bool)
@@ -157,7 +182,22 @@ def _constant(op: OpSpec, constant: Constant) -> str:
     )
 
 
-def _value(op: OpSpec, source: Source) -> str:
+def _of_triton(dtype: str) -> str:
+    return f"getattr(importlib.import_module('triton.language'), {dtype})"
+
+
+def _written(value: Value) -> str:
+    return _of_triton(repr(value.name)) if isinstance(value, DtypeName) else repr(value)
+
+
+def _value(op: OpSpec, source: Source) -> str:  # noqa: PLR0911
+    if source.kind == "none":
+        return "None"
+    if source.kind == "float" and source.name:
+        name = source.name if source.item is None else f"{source.name}[{source.item}]"
+        if source.literal is None:
+            return name
+        return f"({name} if {name} is not None else {source.literal!r})"
     if source.kind == "tuple":
         return f"({', '.join(_value(op, item) for item in source.items)},)"
     if source.kind == "descriptor":
@@ -180,6 +220,8 @@ def _python(op: OpSpec, expression: Expression, known: Mapping[str, str] | None 
         if isinstance(leaf, Name):
             word = f"_{leaf.name}" if leaf.name in own else leaf.name
             names[leaf.key] = (known or {}).get(leaf.name, word)
+        elif isinstance(leaf, Match):
+            names[leaf.key] = match_source(op, leaf)
         elif leaf.function in _DEVICE:
             names[leaf.key] = _DEVICE[leaf.function].format(tensor=device)
         else:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from kbuild.config.issue import Issue
 from kbuild.languages.base import LANGUAGES, Function
 from kbuild.languages.expression import Expression, Query, parse
+from kbuild.languages.hooks import followed
 from kbuild.languages.spec import Bound, Launch, OpSpec, bind, read_section
 from kbuild.languages.spec.keep import with_candidates
 from kbuild.languages.spec.place import Place
+from kbuild.languages.target import Target
 from kbuild.plan import AotKernel
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def joined(kernel: AotKernel, root: Path, workshop: Workshop, issues: list[Issue
     """Describe the sources and join; what is wrong is added to `issues`."""
     reading = read_section(kernel.name, kernel.section)
     issues += reading.issues
-    functions = workshop.describe(kernel, root)
+    functions = workshop.describe(kernel, root, tuple(map(Target.parse, kernel.targets)))
     known = len(issues)
     place, found = Place(("kernel", kernel.name), issues), {}
     language = LANGUAGES.get(kernel.language)
@@ -63,12 +65,14 @@ def joined(kernel: AotKernel, root: Path, workshop: Workshop, issues: list[Issue
             one = _join(op, launch, functions, place)
             if one is not None:
                 found[op.name, index] = one
-    notes = [issue.message for issue in issues[known:] if issue.severity == "warning"]
+    notes: list[str] = []
     for at, op in enumerate(ops):
         own = [found[op.name, i] for i in range(len(op.launches)) if (op.name, i) in found]
         notes += [note for one in own for note in _notes(one)]
-        ops[at], said = with_key(op, own)
+        keyed, said = with_key(op, own)
+        ops[at] = followed(keyed, own, place)
         notes += said
+    notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
     told = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))
     return Section(kernel, tuple(ops), found, told)
 
@@ -112,7 +116,9 @@ def with_key(op: OpSpec, launches: Sequence[Joined]) -> tuple[OpSpec, list[str]]
     notes = []
     for one in tuned:
         for name in one.function.key:
-            expression = _told(op, one.bound, name)
+            if _is_fixed(one, name):
+                continue
+            expression = _told(op, one, name)
             if expression is None and _AXIS in name:
                 continue  # a number, or what has no name
             if expression is None:
@@ -137,12 +143,21 @@ def _dimension(op: OpSpec, bound: Bound, text: str) -> Expression | None:
     return None if found is None or found.constant is not None else found
 
 
-def _told(op: OpSpec, bound: Bound, argument: str) -> Expression | None:
+def _is_fixed(one: Joined, name: str) -> bool:
+    """Whether it is a constant that calls do not decide, dtypes aside, which tables tell apart."""
+    if name not in one.bound.constants:
+        return False
+    own = next((constant for constant in one.launch.constants if constant.name == name), None)
+    return name not in one.function.computed if own is None else own.expression is None
+
+
+def _told(op: OpSpec, one: Joined, argument: str) -> Expression | None:
     """What a kernel's argument is in terms of the call, before anything is allocated."""
-    source = dict(bound.arguments).get(argument)
-    if source is None:
-        return _dimension(op, bound, argument)
-    expression = source.expression
+    constants = {constant.name: constant.expression for constant in one.launch.constants}
+    source = dict(one.bound.arguments).get(argument)
+    if source is None and argument not in constants:
+        return _dimension(op, one.bound, argument)
+    expression = constants[argument] if source is None else source.expression
     if expression is None:
         return None
     known = {size.name for size in op.sizes} | {name for name, _ in op.let}

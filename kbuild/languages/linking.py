@@ -62,7 +62,15 @@ def judge_release(image: Image, distribution: str, wanted: str | None) -> None:
 
 
 def constants_of(unit: Unit, bound: Bound) -> dict[str, Any]:
-    """The constants that the function takes; a dtype is `{"dtype": <Torch's name>}`."""
+    """The constants that the function takes; a dtype is `{"dtype": <Torch's name>}`.
+
+    A tuple is a list; its items are the constants `shape.0`, `shape.1`.
+    """
     dtypes = {name: {"dtype": dtype} for name, dtype in unit.dtype_constants}
     constants = {**dict(unit.constants), **dtypes}
-    return {name: constants[name] for name in bound.constants if name in constants}
+    found: dict[str, Any] = {name: constants[name] for name in bound.constants if name in constants}
+    for name in bound.constants:
+        count = sum(one.startswith(f"{name}.") for one in constants)
+        if count and name not in found:
+            found[name] = [constants[f"{name}.{index}"] for index in range(count)]
+    return found

@@ -20,6 +20,7 @@ from kbuild.languages.description import FILE as DESCRIPTION
 from kbuild.languages.description import DescribedKernel, Description
 from kbuild.languages.fitting import Note, fitting
 from kbuild.languages.joined import Joined, Section, joined
+from kbuild.languages.judged import judge_defaults, judge_memory
 from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher, linked_file
 from kbuild.languages.package import FOLDER, package_files
 from kbuild.languages.spec import Bound, Launch, OpSpec
@@ -130,7 +131,8 @@ def _compiled(  # noqa: PLR0917
     for one in found:
         LANGUAGES.get(kernel.language).judge(one.image, kernel.toolchain)
     few = _few(kernel.name, tuple(dict.fromkeys(left_out)))
-    for words in (*section.notes, *few, *missing):
+    shown = (*judge_memory(section, found), *judge_defaults(section, found, tables))
+    for words in (*section.notes, *few, *missing, *shown):
         if workshop.is_news(words):
             note(words)
     return found
@@ -151,6 +153,7 @@ def _description(plan: VariantPlan, sections: Sequence[Section], compiled: Image
             tuple(launch.launch.candidates for op in one.ops for launch in one.of(op)),
             tuple(tuple(map(str, op.key)) for op in one.ops),
             tuple((op.name, op.tune.proposals) for op in one.ops if op.tune.proposals),
+            tuple((op.name, op.tune.resets) for op in one.ops if op.tune.resets),
         )
         for one in sections
     ]

@@ -8,10 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.target import Target
+from kbuild.languages.target import CPU, Target
+from kbuild.matrix.data import entries
 from kbuild.version import Version
 
 _FILE = Path(__file__).with_name("releases.toml")
+_WARP, _WAVE = 32, 64
+"""Threads that go together; the latter on AMD's GPUs for data centres."""
 _NEW = (9, 0)
 """The first capability that is assembled by the second of the assemblers."""
 
@@ -65,6 +68,45 @@ def devices() -> Mapping[str, int]:
     """NVIDIA's archs, `sm_86`, and the bytes of shared memory that a block can have there."""
     limits: Mapping[str, int] = _facts()["shared"]
     return {f"sm_{name.replace('.', '')}": most for name, most in limits.items() if "." in name}
+
+
+def device_facts(target: Target, flavour: str) -> dict[str, Any]:
+    """What holds for every device that a target's code is made for, as its worker is told.
+
+    Args:
+        target: whose devices.
+        flavour: see `kbuild.languages.base.flavour`; which releases Torch may be built with.
+    """
+    if target.arch == CPU.arch:
+        return {"backend": "cpu", "arch": "cpu"}
+    capability = target.capability
+    if capability is None:
+        digits = target.arch.removeprefix("gfx")
+        arch, number = target.arch, [int(digits[:-2]), int(digits[-2], 16)]
+        backend, warp = "hip", _WAVE if digits.startswith("9") else _WARP
+    else:
+        arch, number = f"{capability.major}.{capability.minor}", [*capability.base]
+        backend, warp = "cuda", _WARP
+    properties = {**_facts()["properties"].get(backend, {}), **_facts()["device"].get(arch, {})}
+    return {
+        "backend": backend,
+        "arch": arch,
+        "capability": number,
+        "warp": warp,
+        "shared": most_shared(target),
+        "names": properties.pop("names", []),
+        "properties": properties,
+        "releases": list(_releases(backend, flavour)),
+    }
+
+
+@cache
+def _releases(backend: str, flavour: str) -> tuple[str, ...]:
+    """The toolkits that Torch is built with, where code of that flavour runs."""
+    wanted = "rocm" if backend == "hip" else backend
+    known = (entry.backend_version for entry in entries() if entry.backend == wanted)
+    found = dict.fromkeys(version for version in known if version is not None)
+    return tuple(str(one) for one in found if flavour in {"rocm", f"cuda{one.major}"})
 
 
 @cache

@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import ConfigError, Problem
+from kbuild.errors import ConfigError, DamagedFileError, Problem
 from kbuild.fileset import replace_atomically
 from kbuild.languages.spec.values import Pairs
 from kbuild.languages.tables import Row, Table, merge, sorted_rows
+from kbuild.sourcetree import SourceTree
+from kbuild.untrusted import parse_json, reason_of
 
 FORMAT = 1
 FOLDER = "tuned"
 """Where a project keeps its tables."""
 PROCESSOR = "cpu"
 """The arch of the processor, for which only tests tune."""
+_KIND = "a table of `kbuild tune`"
 _AGAIN = "mend it, or remove it and run `kbuild tune` again"
 _ARCH = re.compile(r"sm_[1-9]\d{1,2}|gfx[1-9]\d?[0-9a-f]{2}")
+_LONGEST = 1e15
 _ROWS = re.compile(r'"rows"\s*:\s*\[')
 _GAP = re.compile(r"[\s,]*")
 
@@ -63,12 +67,12 @@ def read_files(root: Path, paths: Sequence[str]) -> tuple[TableFile, ...]:
         ConfigError: with everything that is wrong with them.
     """
     problems: list[Problem] = []
-    found = []
+    found, tree = [], SourceTree(root)
     for path in paths:
         try:
-            found.append(parse_table((root / path).read_text("utf-8"), path))
-        except (OSError, UnicodeDecodeError) as error:
-            problems.append(Problem(path, 0, "", f"cannot be read: {error}", _AGAIN))
+            found.append(parse_table(tree.read_bytes(path), path))
+        except (OSError, DamagedFileError) as error:
+            problems.append(Problem(path, 0, "", f"cannot be read: {reason_of(error)}", _AGAIN))
         except ConfigError as error:
             problems.extend(error.problems)
     if problems:
@@ -76,7 +80,7 @@ def read_files(root: Path, paths: Sequence[str]) -> tuple[TableFile, ...]:
     return tuple(found)
 
 
-def parse_table(text: str, path: str) -> TableFile:
+def parse_table(text: str | bytes, path: str) -> TableFile:
     """Read a table.
 
     Args:
@@ -87,14 +91,14 @@ def parse_table(text: str, path: str) -> TableFile:
         ConfigError: with everything that is wrong with it.
     """
     try:
-        data = json.loads(text, parse_constant=_refuse)
-    except ValueError as error:
-        line = getattr(error, "lineno", 0)
-        raise ConfigError([Problem(path, line, "", f"is no JSON: {error}", _AGAIN)]) from error
+        data = parse_json(text, path, _KIND)
+    except DamagedFileError as error:
+        line, words = getattr(error.__cause__, "lineno", 0), f"cannot be read: {reason_of(error)}"
+        raise ConfigError([Problem(path, line, "", words, _AGAIN)]) from error
     problems = [Problem(path, 0, key, words, _AGAIN) for key, words in _head_problems(data)]
     if problems:
         raise ConfigError(problems)
-    lines = tuple(_lines(text))
+    lines = tuple(_lines(text if isinstance(text, str) else text.decode()))
     rows = []
     for index, one in enumerate(data["rows"]):
         try:
@@ -127,7 +131,7 @@ def write_table(root: Path, table: Table) -> str:
         table = known.merged(table)
     data = written(table).encode()
     if not target.is_file() or target.read_bytes() != data:
-        replace_atomically(target, data)
+        replace_atomically(target, data, durable=True)
     return path
 
 
@@ -206,13 +210,17 @@ def is_arch(text: str) -> bool:
 
 
 def _lines(text: str) -> Iterator[int]:
-    """The line of each row of a text that is JSON."""
+    """The line of each row of a text that is JSON; as many as can be told."""
     start = _ROWS.search(text)
     at = start.end() if start else len(text)
-    decoder = json.JSONDecoder()
+    decoder, line, counted = json.JSONDecoder(), 1, 0
     while (gap := _GAP.match(text, at)) and text[gap.end() : gap.end() + 1] not in {"]", ""}:
-        yield text.count("\n", 0, gap.end()) + 1
-        _, at = decoder.raw_decode(text, gap.end())
+        line += text.count("\n", counted, counted := gap.end())
+        yield line
+        try:
+            _, at = decoder.raw_decode(text, gap.end())
+        except ValueError:  # `"rows": [` stands in a string before
+            return
 
 
 def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
@@ -224,7 +232,7 @@ def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
 
 def _time(data: dict[str, Any], name: str) -> float:
     value = data.get(name)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < _LONGEST:
         raise ValueError(f"`{name}` is no time in microseconds")
     return float(value)
 
@@ -250,7 +258,3 @@ def _pairs(values: dict[str, Any]) -> Pairs:
 def _of(data: dict[str, Any], name: str) -> dict[str, Any]:
     value = data.get(name, {})
     return value if isinstance(value, dict) else {}
-
-
-def _refuse(word: str) -> Any:
-    raise ValueError(f"`{word}` is no number")

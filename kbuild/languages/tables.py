@@ -103,5 +103,5 @@ def same_pairs(one: Pairs, other: Pairs) -> bool:
     return _typed(one) == _typed(other)
 
 
-def _typed(pairs: Pairs) -> dict[str, tuple[bool, Scalar]]:
+def _typed(pairs: Pairs) -> dict[str, tuple[bool, Scalar | None]]:
     return {name: (isinstance(value, bool), value) for name, value in pairs}

@@ -111,6 +111,7 @@ class Triton(Language):
             "ones": list(unit.ones),
             "options": dict(unit.options),
             "target": worker_target(unit.target),
+            **({"tuned": True} if bound.tuned else {}),
         }
 
 
@@ -164,9 +165,11 @@ def _type(name: str, source: Source, unit: Unit) -> str | list[str]:
         return [item for item in items if isinstance(item, str)]
     if source.kind in {"tensor", "descriptor"}:
         return _tensor(source, unit)
+    if source.kind == "none":
+        return "none"
     if source.kind == "int":
         return "i64" if name in unit.int64 else "i32"
-    return {"float": "fp32", "bool": "u1"}[source.kind]
+    return {"float": "fp64" if source.double else "fp32", "bool": "u1"}[source.kind]
 
 
 def _tensor(source: Source, unit: Unit) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.languages.spec.dtypes import DTYPES
-from kbuild.languages.spec.values import Pairs
+from kbuild.languages.spec.values import Given, Pairs
 from kbuild.languages.target import Target
 
 _FORMAT = 1
@@ -39,7 +39,7 @@ class Unit:
     """Names that are no tensors -> `int`, `float` or `bool`."""
     args: tuple[tuple[str, str], ...] = ()
     """Kernel argument -> what it gets, where the section says so."""
-    constants: Pairs = ()
+    constants: Given = ()
     dtype_constants: tuple[tuple[str, str], ...] = ()
     """Constants that are dtypes -> Torch's name."""
     options: Pairs = ()

@@ -21,16 +21,18 @@ from kbuild.languages.base import LANGUAGES, Function, Language
 from kbuild.languages.bench import PATIENCE, Asked, Bench
 from kbuild.languages.cache import ImageCache, Made
 from kbuild.languages.compiled import Compiled
-from kbuild.languages.described import functions_of
+from kbuild.languages.described import arch_of, functions_of
 from kbuild.languages.environment import Environments
 from kbuild.languages.fitting import Note, Outcome, fitting
-from kbuild.languages.inputs import Kernel, Snapshot, snapshot
+from kbuild.languages.inputs import Kernel, Snapshot, digest, snapshot
 from kbuild.languages.kernels import Kernels, Share
 from kbuild.languages.pool import Pool
 from kbuild.languages.progress import Progress, Tell
 from kbuild.languages.refusals import Refusal, label, of_units
+from kbuild.languages.releases import device_facts
 from kbuild.languages.shift import Shift
 from kbuild.languages.spec.arguments import Bound
+from kbuild.languages.target import Target
 from kbuild.languages.timesheet import Timesheet
 from kbuild.languages.unit import Unit
 from kbuild.languages.workplace import Workplace, workplace
@@ -99,25 +101,45 @@ class Workshop:
                 self._places[key] = known
         return known
 
-    def describe(self, kernel: Kernel, root: Path) -> Mapping[str, Function]:
+    def describe(
+        self, kernel: Kernel, root: Path, targets: Sequence[Target] = ()
+    ) -> Mapping[str, Function]:
         """The kernel functions of the first source.
 
         Args:
             kernel: whose sources.
             root: the project, which sources are named relative to.
+            targets: what they are compiled for: a source may ask what it is.
 
         Raises:
-            BuildError: they cannot be imported.
+            BuildError: they cannot be imported, or are others for another target.
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), snapshot(kernel, root)
-        key = place.description_key(sources)
+        devices = {arch_of(one): device_facts(one, kernel.flavour) for one in targets} or {"": {}}
+        answers = {
+            arch: self._answer(kernel, place, sources, device) for arch, device in devices.items()
+        }
+        return functions_of(kernel.name, answers)
+
+    def _answer(
+        self, kernel: Kernel, place: Workplace, sources: Snapshot, device: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """What the sources say where they are told of a device."""
+        general = place.description_key(sources)
         with self._lock:
-            future, is_ours = _claimed(self._described, key)
+            known = self._described.get(general)
+            future, is_ours = _claimed(self._described, digest([general, device]))
+        if known is not None:
+            return known.result()
         if is_ours:
             with _settled(future):
-                future.set_result(self._description(kernel, place, sources, key))
-        return functions_of(future.result())
+                future.set_result(self._description(kernel, place, sources, device))
+        answer = future.result()
+        if not answer.get("asked"):  # it holds for every device
+            with self._lock:
+                self._described[general] = future
+        return answer
 
     def compile(
         self,
@@ -191,7 +213,8 @@ class Workshop:
     def _claim(
         self, place: Workplace, sources: Snapshot, unit: Unit, bound: Bound, variant: str
     ) -> _Wanted:
-        request = place.language.request(unit, bound)
+        device = device_facts(unit.target, place.flavour)
+        request = {**place.language.request(unit, bound), "device": device}
         key = place.key(unit, request, sources)
         with self._lock:
             future, is_ours = _claimed(self._made, key)
@@ -251,16 +274,19 @@ class Workshop:
                 one.made.set_exception(error)
 
     def _description(
-        self, kernel: Kernel, place: Workplace, sources: Snapshot, key: str
+        self, kernel: Kernel, place: Workplace, sources: Snapshot, device: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        found = self._cache.described(key)
+        general = place.description_key(sources)
+        own = digest([general, device])
+        found = self._cache.described(general) or self._cache.described(own)
         if found is not None:
             return found
-        answer = self._bench.describe(Asked(place, sources, self._folder / "sources", {}))
+        request = {"device": device}
+        answer = self._bench.describe(Asked(place, sources, self._folder / "sources", request))
         if isinstance(answer, Refusal):
             message = f"kernel.{kernel.name}: {answer}"
             raise BuildError(message, excerpt=answer.excerpt, hint=answer.hint)
-        self._cache.keep_described(key, answer)
+        self._cache.keep_described(own if answer.get("asked") else general, answer)
         return answer
 
 

@@ -10,7 +10,7 @@ from kbuild.metadata.model import (
     Provenance,
     UsedToolchain,
 )
-from kbuild.metadata.reader import parse
+from kbuild.metadata.reader import overruled_in, parse, read_metadata
 
 __all__ = [
     "METADATA_FILE",
@@ -21,5 +21,7 @@ __all__ = [
     "MetadataError",
     "Provenance",
     "UsedToolchain",
+    "overruled_in",
     "parse",
+    "read_metadata",
 ]

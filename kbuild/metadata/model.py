@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from kbuild.errors import DamagedFileError
 
 METADATA_FILE = "metadata.json"
 ALGORITHMS = ("sha256", "sha512")
 BACKEND_TYPES = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
 
 
-class MetadataError(ValueError):
+class MetadataError(DamagedFileError):
     """The text is not a variant's metadata; carries every problem found."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
@@ -79,14 +81,20 @@ class Builder:
     """None when nothing was compiled, and in variants of other tools."""
     sandbox: str = ""
     """What was wrong with Nix's sandbox: `off`, `relaxed` or `unsure`; empty when nothing was."""
+    overruled: Mapping[str, str] = field(default_factory=dict)
+    """Checks that found errors which the author overruled, with reasons."""
 
     def to_json(self) -> dict[str, Any]:
-        """`{"name": "kbuild", "version": ..., "commit"?, "dirty"?, "toolchain"?, "sandbox"?}`."""
+        """`{"name": ..., "version": ...}` and what is known of the rest.
+
+        That is `commit` and `dirty`, `toolchain`, `sandbox` and `overruled`.
+        """
         entries = {"name": self.name, "version": self.version}
         git = self.git.to_json() if self.git else {}
         used = {"toolchain": self.toolchain.to_json()} if self.toolchain else {}
         marked = {"sandbox": self.sandbox} if self.sandbox else {}
-        return {**entries, **git, **used, **marked}
+        told = {"overruled": dict(self.overruled)} if self.overruled else {}
+        return {**entries, **git, **used, **marked, **told}
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,11 @@ class Metadata:
     digest: Mapping[str, Any] | None = None
     """As `kbuild.digest.digest_variant` returns it."""
     provenance: Provenance | None = None
+
+    @property
+    def overruled(self) -> Mapping[str, str]:
+        """Checks that found errors which the author overruled, with reasons."""
+        return self.provenance.builder.overruled if self.provenance else {}
 
     @property
     def python_name(self) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
+from kbuild.errors import DamagedFileError
 from kbuild.metadata.model import (
     ALGORITHMS,
     BACKEND_TYPES,
+    METADATA_FILE,
     Builder,
     GitState,
     KernelDependency,
@@ -18,33 +20,59 @@ from kbuild.metadata.model import (
     Provenance,
     UsedToolchain,
 )
+from kbuild.untrusted import parse_json, read_bytes, reason_of
 
 NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 COMMIT = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
 MINVER = re.compile(r"\d+\.\d+\.\d+")
 URL = re.compile(r"(?:(?:git\+)?(?:https?|ssh)|git)://\S+|[\w.-]+@[\w.-]+:\S+")
 
+_KIND = "metadata of a variant"
+
 T = TypeVar("T")
 Part = Mapping[str, Any]
 
 
-def parse(text: str) -> Metadata:
+def read_metadata(variant: Path) -> Metadata:
+    """What the folder of a variant says of itself.
+
+    Raises:
+        MetadataError: with every reason why the `kernels` client would not read it either.
+        OSError: the file cannot be read.
+    """
+    path = variant / METADATA_FILE
+    return _understood(lambda: parse(read_bytes(path, _KIND)))
+
+
+def overruled_in(variant: Path) -> Mapping[str, str] | None:
+    """The checks that the folder of a variant says are overruled; None when it cannot be read."""
+    try:
+        return read_metadata(variant).overruled
+    except (MetadataError, OSError):
+        return None
+
+
+def parse(data: str | bytes) -> Metadata:
     """Read a `metadata.json`.
 
     Raises:
         MetadataError: with every reason why the `kernels` client would not read it either.
     """
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise MetadataError((f"not JSON: {error}",)) from None
-    if not isinstance(document, dict):
-        raise MetadataError(("not a JSON object",))
+    document = _understood(lambda: parse_json(data, METADATA_FILE, _KIND))
     reader = _Reader(document)
     metadata = reader.metadata()
     if reader.problems:
         raise MetadataError(tuple(reader.problems))
     return metadata
+
+
+def _understood(read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except MetadataError:
+        raise
+    except DamagedFileError as error:
+        raise MetadataError((reason_of(error),)) from error
 
 
 class _Reader:
@@ -177,6 +205,7 @@ class _Reader:
             toolchain=self._toolchain(made, prefix),
             sandbox=self._value(made, "sandbox", str, "a string", required=False, prefix=prefix)
             or "",
+            overruled=self._overruled(made, prefix),
         )
         kernel = self._object(whole, "kernel", prefix="provenance.")
         return Provenance(builder, self._git(kernel, "provenance.kernel.") if kernel else None)
@@ -191,6 +220,12 @@ class _Reader:
             self.problems.append(f"`{prefix}versions` does not map names to strings")
         source = self._text(used, "source", prefix=prefix)
         return UsedToolchain(source, {name: str(value) for name, value in versions.items()})
+
+    def _overruled(self, made: Part, prefix: str) -> Mapping[str, str]:
+        found = self._object(made, "overruled", prefix=prefix)
+        if not all(isinstance(reason, str) for reason in found.values()):
+            self.problems.append(f"`{prefix}overruled` does not map checks to reasons")
+        return {check: str(reason) for check, reason in found.items()}
 
     def _git(self, part: Part, prefix: str) -> GitState:
         key = "sha" if "sha" in part else "commit"

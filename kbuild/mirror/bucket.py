@@ -16,6 +16,7 @@ from kbuild.errors import KbuildError, ToolchainError, UsageError
 from kbuild.hub.remote import Missing
 from kbuild.mirror.address import Address
 from kbuild.mirror.refusals import in_words
+from kbuild.mirror.store import SMALL, bounded
 
 _BLOCK = 1 << 20
 _MANY, _ONE = 8, 1
@@ -53,8 +54,8 @@ class Bucket:
 
     def read(self, path: str) -> bytes:
         """See `Store.read`."""
-        with self._said(f"for `{path}`"):
-            return bytes(self._fs.cat_file(self._full(path)))
+        with self._said(f"for `{path}`"), self._fs.open(self._full(path), "rb") as file:
+            return bounded(file.read(SMALL + 1), f"{self.shown}/{path}")
 
     def write(self, path: str, source: Path | bytes) -> None:
         """See `Store.write`."""

@@ -8,9 +8,12 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
+from kbuild.durable import sync
 from kbuild.errors import FileConflictError, HubError
 from kbuild.hub.remote import Denied, Missing
+from kbuild.mirror.store import SMALL, bounded
 
 _BLOCK = 1 << 20
 _READABLE = 0o444
@@ -35,14 +38,14 @@ class Folder:
 
     def blocks(self, path: str) -> Iterator[bytes]:
         """See `Store.blocks`."""
-        with _said(self.root / path), (self.root / path).open("rb") as file:
+        with _said(self.root / path), _opened(self.root / path) as file:
             while block := file.read(_BLOCK):
                 yield block
 
     def read(self, path: str) -> bytes:
         """See `Store.read`."""
-        with _said(self.root / path):
-            return (self.root / path).read_bytes()
+        with _said(self.root / path), _opened(self.root / path) as file:
+            return bounded(file.read(SMALL + 1), str(self.root / path))
 
     def write(self, path: str, source: Path | bytes) -> None:
         """See `Store.write`."""
@@ -54,8 +57,9 @@ class Folder:
                 shutil.copyfile(source, fresh)
             mode = _PLAIN if isinstance(source, bytes) else source.stat().st_mode & 0o777
             fresh.chmod(mode | _READABLE)
-            _settle(fresh)
+            sync(fresh)
             fresh.replace(target)
+            sync(target.parent)
 
     def duplicate(self, old: str, new: str) -> None:
         """See `Store.duplicate`."""
@@ -68,6 +72,7 @@ class Folder:
                 raise
             except OSError:  # a file system without hard links
                 shutil.copy2(source, fresh)
+                sync(fresh)
             fresh.replace(target)
 
     def names(self, folder: str) -> tuple[str, ...]:
@@ -79,9 +84,14 @@ class Folder:
                 return ()
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """See `Store.sizes`. Links to folders are not followed."""
+        """See `Store.sizes`. Links to folders are not followed, but listed."""
         top = self.root / folder
-        found = (Path(base, name) for base, _, names in os.walk(top) for name in names)
+        found = (
+            path
+            for base, folders, names in os.walk(top)
+            for path in (Path(base, name) for name in (*folders, *names))
+            if path.is_symlink() or not path.is_dir()
+        )
         with _said(top):
             return {
                 path.relative_to(top).as_posix(): path.lstat().st_size
@@ -116,6 +126,7 @@ class Folder:
             except (OSError, NotImplementedError):
                 return False
             fresh.replace(place)
+            sync(place.parent)
         return True
 
     def target(self, link: str) -> str | None:
@@ -152,13 +163,11 @@ def _beside(target: Path) -> Iterator[Path]:
             Path(name).unlink()
 
 
-def _settle(path: Path) -> None:
-    """On the disk before anything names it."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _opened(path: Path) -> IO[bytes]:
+    """The file, opened: a pipe in its place would have nothing to say for ever."""
+    if path.exists() and not path.is_file():
+        raise HubError(f"`{path}` is no file", hint="delete it, and publish again")
+    return path.open("rb")
 
 
 def _emptied(folder: Path) -> bool:

@@ -12,10 +12,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from kbuild import __version__
-from kbuild.errors import HubError
+from kbuild.errors import DamagedFileError, HubError
 from kbuild.hub.entry import Entry
 from kbuild.hub.values import RemoteFile
 from kbuild.mirror.places import MANIFEST
+from kbuild.untrusted import parse_json, reading, reason_of
 
 _FORMAT = 1
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -69,14 +70,19 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         ManifestError: it is none, or its name of the snapshot is not that of its files.
     """
     try:
-        document = json.loads(data)
-        if document["format"] != _FORMAT:
-            raise ManifestError(f"`{where}` is of another format: {document['format']}")
-        files = {str(path): _file(path, told) for path, told in document["files"].items()}
-        published = datetime.fromisoformat(document["published"])
-        manifest = Manifest(str(document["kernel"]), str(document["branch"]), published, files)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ManifestError(f"`{where}` is no manifest of kbuild's: {error}") from error
+        with reading(where, "a manifest of kbuild's"):
+            return _manifest(parse_json(data, where, "a manifest of kbuild's"), where)
+    except DamagedFileError as error:
+        words = f"`{where}` is no manifest of kbuild's: {reason_of(error)}"
+        raise ManifestError(words) from error
+
+
+def _manifest(document: Mapping[str, Any], where: str) -> Manifest:
+    if document["format"] != _FORMAT:
+        raise ManifestError(f"`{where}` is of another format: {document['format']}")
+    files = {str(path): _file(path, told) for path, told in document["files"].items()}
+    published = datetime.fromisoformat(document["published"])
+    manifest = Manifest(str(document["kernel"]), str(document["branch"]), published, files)
     if document["snapshot"] != manifest.snapshot:
         raise ManifestError(f"`{where}` was changed: its files do not give the name that it has")
     return manifest

@@ -7,6 +7,22 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from kbuild.errors import HubError
+
+SMALL = 64 << 20
+"""Bytes of the largest manifest."""
+
+
+def bounded(data: bytes, shown: str) -> bytes:
+    """What was read of a small file, asked for with one byte more than `SMALL`.
+
+    Raises:
+        HubError: it has more.
+    """
+    if len(data) > SMALL:
+        raise HubError(f"`{shown}` has more than {SMALL >> 20} MB")
+    return data
+
 
 class Store(Protocol):
     """A tree of files. Methods raise the errors of `kbuild.hub.remote`, and nothing else."""
@@ -31,7 +47,7 @@ class Store(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """A small file; `Missing` when there is none."""
+        """A file of at most `SMALL` bytes; `Missing` when there is none."""
         ...
 
     def write(self, path: str, source: Path | bytes) -> None:

@@ -70,7 +70,7 @@ def _strangers(store: Store, kept: Kept, patience: Patience) -> Iterator[str]:
     """Files that the client could load, and that nobody published."""
     there = patience.persist(lambda: store.sizes(kept.place.snapshot(kept.snapshot)))
     for path in sorted(there.keys() - kept.manifest.files.keys() - {MANIFEST}):
-        if path.startswith(f"{BUILD}/") and "__pycache__" not in path.split("/"):
+        if path.startswith(f"{BUILD}/"):
             yield f"`{path}` is not in the manifest"
 
 

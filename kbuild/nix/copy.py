@@ -11,6 +11,7 @@ from kbuild.build.workspace import Workspace
 from kbuild.metadata import METADATA_FILE
 from kbuild.nix.kept import keep, read_kept
 from kbuild.package import place, recover, settle_modes
+from kbuild.untrusted import read_json
 
 _WORSE = ("", "unsure", "relaxed", "off")
 """What a variant says of the sandbox, from nothing to the worst."""
@@ -53,8 +54,9 @@ def _amend(folder: Path, sandbox: str) -> None:
 
 
 def _mark(metadata: Path, sandbox: str) -> None:
-    document = json.loads(metadata.read_text("utf-8"))
-    builder = document.get("provenance", {}).get("kernel-builder")
+    document = read_json(metadata, "metadata of a variant")
+    provenance = document.get("provenance")
+    builder = provenance.get("kernel-builder") if isinstance(provenance, dict) else None
     if isinstance(builder, dict):
         builder["sandbox"] = sandbox
         metadata.write_text(

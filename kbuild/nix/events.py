@@ -5,10 +5,12 @@ The numbers are those of Nix 2.8 to 2.34 (`ActivityType` and `ResultType` in its
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
+
+from kbuild.errors import DamagedFileError
+from kbuild.untrusted import parse_json, reading
 
 PREFIX = "@nix "
 COPY, BUILDS, BUILD, SUBSTITUTE = 100, 104, 105, 108
@@ -42,19 +44,20 @@ def read_event(line: str) -> Event | None:
     if not line.startswith(PREFIX):
         return None
     try:
-        data = json.loads(line[len(PREFIX) :])
-        return Event(
-            action=str(data["action"]),
-            id=int(data.get("id") or 0),
-            type=int(data.get("type") or 0),
-            fields=tuple(data.get("fields") or ()),
-            level=int(data.get("level") or 0),
-            text=plain(str(data.get("msg") or "")),
-            raw=plain(str(data.get("raw_msg") or "")),
-            file=str(data.get("file") or ""),
-            line=int(data.get("line") or 0),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
+        with reading("nix", "an event of Nix"):
+            data = parse_json(line[len(PREFIX) :], "nix", "an event of Nix")
+            return Event(
+                action=str(data["action"]),
+                id=int(data.get("id") or 0),
+                type=int(data.get("type") or 0),
+                fields=tuple(data.get("fields") or ()),
+                level=int(data.get("level") or 0),
+                text=plain(str(data.get("msg") or "")),
+                raw=plain(str(data.get("raw_msg") or "")),
+                file=str(data.get("file") or ""),
+                line=int(data.get("line") or 0),
+            )
+    except DamagedFileError:
         return None
 
 

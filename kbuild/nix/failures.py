@@ -17,9 +17,9 @@ _UNTRACKED = re.compile(
     r"'(?P<path>[^'\s]+)' in the repository \S+ is not tracked|"
     r"(?:getting status of|path) '/nix/store/[a-z0-9]{32}-source/(?P<stored>[^']*)'"
 )
-_PLACE = re.compile(r"at (?P<file>/[^\s:]+):(?P<line>\d+)(?::\d+)?")
+_PLACE = re.compile(r"at (?P<file>/[^\s:]+):(?P<line>\d{1,9})(?::\d+)?")
 _STORED = re.compile(r"^/nix/store/[a-z0-9]{32}-source/")
-_TOLD = re.compile(r"(?P<file>[^\s:/][^\s:]*):(?P<line>\d+): (?P<words>.+)")
+_TOLD = re.compile(r"(?P<file>[^\s:/][^\s:]*):(?P<line>\d{1,9}): (?P<words>.+)")
 """What kbuild's own functions throw about a file of the project."""
 _ABSENT = "does not provide attribute"
 _TAIL = re.compile(r":\d+:\d+$")
@@ -53,7 +53,7 @@ def evaluation_error(output: str, root: Path) -> KbuildError:
         return untracked
     message = (event.raw or event.text).strip()
     told = _TOLD.match(message)
-    if told is not None and (root / told["file"]).is_file():
+    if told is not None and _is_there(root / told["file"]):
         return ConfigError([Problem(told["file"], int(told["line"]), "", told["words"])])
     for file, line in _places(event):
         path = _in_project(file, root)
@@ -81,7 +81,7 @@ def _untracked(event: Event, root: Path) -> ConfigError | None:
     """Nix reads a repository as git knows it: what nobody added is not there."""
     match = _UNTRACKED.search(event.text)
     path = (match["path"] or match["stored"]) if match else ""
-    found = next((one for one in _below(path, root) if (root / one).exists()), None)
+    found = next((one for one in _below(path, root) if _is_there(root / one)), None)
     if not path or found is None:
         return None
     words = "git does not know this file, so Nix does not see it"
@@ -126,11 +126,18 @@ def _is_same(path: Path, stored: str) -> bool:
 
     New releases of Nix name files that they did not have to store.
     """
-    if not Path(stored).exists():
-        return path.is_file()
+    if not _is_there(Path(stored)):
+        return _is_there(path)
     try:
         return path.read_bytes() == Path(stored).read_bytes()
     except OSError:
+        return False
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long
         return False
 
 

@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kbuild.errors import DamagedFileError
 from kbuild.nix.failures import EvaluationError, evaluation_error
 from kbuild.nix.options import NixOptions
 from kbuild.nix.program import Nix
 from kbuild.run import Done, Runner
+from kbuild.untrusted import parse_json, reading
 
 FILE = "flake.nix"
+_KIND = "an answer of Nix"
 _USES = re.compile(r"\bkbuild\b")
 _HASTY = ("--option", "download-attempts", "2")
 _QUESTION = """\
@@ -96,10 +99,7 @@ class Flake:
             if isinstance(error, EvaluationError) and error.is_absent:
                 return Offer()
             raise error
-        return Offer(
-            {name: _derivation(told) for name, told in answer["offered"].items()},
-            {name: str(reason) for name, reason in answer["refused"].items()},
-        )
+        return answer
 
     def _evaluate(self, attribute: str, function: str) -> Done:
         hasty = _HASTY if self.is_hasty else ()
@@ -109,22 +109,30 @@ class Flake:
         return self.runner.run(arguments, cwd=self.root)
 
 
-def _answer(done: Done) -> dict[str, Any] | None:
-    """The JSON object among the lines."""
+def _answer(done: Done) -> Offer | None:
+    """What the JSON object among the lines says."""
     for line in reversed(done.output.splitlines()):
         # Programs that Nix starts write to the same stream without ending their lines.
         at = line.find('{"offered"')
         if at >= 0:
             try:
-                answer: dict[str, Any] = json.loads(line[at:])
-            except ValueError:
+                return _offer(parse_json(line[at:], "nix eval", _KIND))
+            except DamagedFileError:
                 continue
-            return answer
     return None
 
 
+def _offer(answer: Mapping[str, Any]) -> Offer:
+    with reading("nix eval", _KIND):
+        return Offer(
+            {str(name): _derivation(told) for name, told in answer["offered"].items()},
+            {str(name): str(reason) for name, reason in answer["refused"].items()},
+        )
+
+
 def _derivation(told: Mapping[str, str]) -> Derivation:
-    return Derivation(told["derivation"], told["output"], told.get("compiled", ""))
+    compiled = told.get("compiled", "")
+    return Derivation(str(told["derivation"]), str(told["output"]), str(compiled))
 
 
 def _quoted(text: str) -> str:

@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kbuild.build.workspace import Workspace
 from kbuild.fileset import replace_atomically
-from kbuild.sourcetree import Look, look, unchanged
+from kbuild.filestate import Look, identify, looks, unchanged
+from kbuild.installation import package_digest
+from kbuild.untrusted import remembered
 
 _FILE = "nix.json"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Kept:
     """The variant directory."""
     sandbox: str
     """State of the sandbox when the path was made."""
+    kbuild: str
+    """Digest of the kbuild that made the copy."""
     files: Mapping[str, Look]
     """The variant directory's, by path relative to it."""
 
@@ -32,6 +37,7 @@ class Kept:
         """True when `target` still is the copy of `output` that it was."""
         return (
             self.output == output
+            and self.kbuild == package_digest()
             and self.target == str(target)
             and unchanged(target, self.files)
             and set(_files(target)) == set(self.files)
@@ -45,21 +51,22 @@ class Kept:
 
 def keep(output: str, target: Path, sandbox: str) -> Kept:
     """The record of a copy that was just made."""
-    return Kept(
-        output, str(target), sandbox, {path: look(target / path) for path in _files(target)}
-    )
+    files = {path: identify(target / path) for path in _files(target)}
+    return Kept(output, str(target), sandbox, package_digest(), files)
 
 
 def read_kept(space: Workspace) -> Kept | None:
     """The record of a variant; None when there is none."""
-    try:
-        data = json.loads((space.root / _FILE).read_text())
-        if data.pop("format") != _FORMAT:
-            return None
-        files = {path: (int(then[0]), int(then[1])) for path, then in data.pop("files").items()}
-        return Kept(files=files, **data)
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    return remembered(space.root / _FILE, _understood)
+
+
+def _understood(document: Mapping[str, Any]) -> Kept | None:
+    if document["format"] != _FORMAT:
         return None
+    files = looks(document["files"])
+    names = ("output", "target", "sandbox", "kbuild")
+    output, target, sandbox, kbuild = (str(document[name]) for name in names)
+    return Kept(output, target, sandbox, kbuild, files)
 
 
 def _files(folder: Path) -> list[str]:

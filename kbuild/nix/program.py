@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import ToolchainError
+from kbuild.errors import DamagedFileError, ToolchainError
 from kbuild.nix.sandbox import SETTINGS, Sandbox, sandbox_of
 from kbuild.run import Runner
 from kbuild.toolchains.facts import FactCache, Facts
+from kbuild.untrusted import parse_json, reading
 from kbuild.version import Version
 
 FEATURES = ("--extra-experimental-features", "nix-command flakes")
 OLDEST = Version((2, 8))
 _OUTPUTS_OF = Version((2, 13))
 """From here on, `x.drv^*` are a derivation's outputs and `x.drv` is the file."""
+_STORE = re.compile(r"^Store U(?:RL|RI): (\S+)", re.MULTILINE)
 _VERSION = re.compile(r"\(Nix\) (\d+(?:\.\d+)+)")
 _PROFILE = "/nix/var/nix/profiles/default/bin"
 """Where installers put it; shells that are open already do not know that yet."""
@@ -34,6 +36,8 @@ class Nix:
     program: str
     version: Version
     sandbox: Sandbox
+    is_own_store: bool = True
+    """Whether this process's Nix builds by itself, and no daemon with settings of its own."""
 
     def command(self, *words: str) -> tuple[str, ...]:
         """A command line of the new interface, which need not be switched on."""
@@ -59,7 +63,8 @@ def find_nix(cache: Path, runner: Runner, settings: Sequence[str] = ()) -> Nix:
     if program is None:
         raise ToolchainError("Nix is not installed", hint=INSTALL)
     facts = _facts(program, FactCache(cache), runner, settings)
-    return Nix(program, Version.parse(facts["version"]), sandbox_of(facts))
+    version = Version.parse(facts["version"])
+    return Nix(program, version, sandbox_of(facts), facts["is-own-store"])
 
 
 def nix_program() -> str | None:
@@ -70,7 +75,7 @@ def nix_program() -> str | None:
 def _facts(program: str, cache: FactCache, runner: Runner, settings: Sequence[str]) -> Facts:
     given = (os.environ.get("NIX_CONFIG", ""), os.environ.get("NIX_REMOTE", ""), *settings)
     files = _configuration(os.environ)
-    question = json.dumps(["nix/1", program, given, files])
+    question = json.dumps(["nix/2", program, given, files])
 
     def ask() -> tuple[Facts, tuple[str, ...]]:
         return _asked(program, runner, settings), (str(Path(program).resolve()), *files)
@@ -92,7 +97,14 @@ def _asked(program: str, runner: Runner, settings: Sequence[str]) -> dict[str, A
     users = _members(str(values.get("build-users-group", "")))
     _refuse_without_users(values, users)
     namespaces = runner.run(("unshare", "--user", "true")).ok
-    return {"version": found[1], "settings": values, "users": users, "namespaces": namespaces}
+    store = _STORE.search(ping.output)
+    return {
+        "version": found[1],
+        "settings": values,
+        "users": users,
+        "namespaces": namespaces,
+        "is-own-store": store is not None and store[1].startswith(("local", "/")),
+    }
 
 
 def _refuse_without_users(settings: Mapping[str, Any], users: int) -> None:
@@ -113,9 +125,10 @@ def is_root() -> bool:
 def _settings(text: str) -> dict[str, Any]:
     """Those that matter, out of `show-config --json`, before which newer ones warn."""
     try:
-        shown = json.loads(text[text.index("{") :])
-        return {name: shown[name]["value"] for name in SETTINGS if name in shown}
-    except (ValueError, KeyError, TypeError):
+        with reading("nix show-config", "an answer of Nix"):
+            shown = parse_json(text[text.index("{") :], "nix show-config", "an answer of Nix")
+            return {name: shown[name]["value"] for name in SETTINGS if name in shown}
+    except DamagedFileError:
         return {}
 
 
@@ -133,7 +146,7 @@ def _members(group: str) -> int:
 def _configuration(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The files that a configuration is read from, there or not, and who builds."""
     system = Path(environ.get("NIX_CONF_DIR") or "/etc/nix")
-    home = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    home = Path(environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"))  # noqa: PTH111 - never fails
     given = environ.get("NIX_USER_CONF_FILES", "")
     own = [part for part in given.split(":") if part] or [str(home / "nix" / "nix.conf")]
     files = (system / "nix.conf", system / "nix.custom.conf", Path("/etc/group"))

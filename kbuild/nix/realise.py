@@ -10,6 +10,7 @@ from pathlib import Path
 from kbuild.build.workspace import Workspace
 from kbuild.errors import BuildError, CheckError, KbuildError
 from kbuild.nix.events import name_of
+from kbuild.nix.fetching import Lent, lent_settings
 from kbuild.nix.flake import Derivation
 from kbuild.nix.options import NixOptions
 from kbuild.nix.program import Nix
@@ -53,22 +54,28 @@ class Realisation:
             BuildError: Nix failed for a reason that is no derivation's.
         """
         space = Workspace(project, NAME)
-        with space.locked() as lock:
+        with space.locked() as lock, lent_settings(self.nix, self.runner) as lent:
             shutil.rmtree(space.logs, ignore_errors=True)
-            made = self._run(space, lock)
+            for place in lent.unreadable:
+                self.ui.warn(
+                    f"pip is told to look at {place}, which Nix's builders cannot: "
+                    f"they are the users of `{self.nix.sandbox.group}` (chmod -R o+rX {place})"
+                )
+            made = self._run(space, lock, lent)
             if self.options.rebuild and not made.failed:
-                self._run(space, lock, "--rebuild")
+                self._run(space, lock, lent, "--rebuild")
         return made
 
-    def _run(self, space: Workspace, lock: Sequence[int], *mode: str) -> Realised:
+    def _run(self, space: Workspace, lock: Sequence[int], lent: Lent, *mode: str) -> Realised:
         title = next(iter(self.wanted)) if len(self.wanted) == 1 else f"{len(self.wanted)} variants"
         with self.ui.progress(title, 0) as progress:
             watch = Watch(self._label, space.logs, self.ui, progress, self.options.print_logs)
             log = space.logs / ("rebuild.json" if mode else "build.json")
             try:
                 done = self.runner.run(
-                    self._command(*mode),
+                    self._command(lent, *mode),
                     cwd=space.project,
+                    env=lent.environment,
                     log=log,
                     listen=watch.listen,
                     inherit=lock,
@@ -79,14 +86,15 @@ class Realisation:
             raise _different(watch, log)
         return self._judged(done, watch, log)
 
-    def _command(self, *mode: str) -> tuple[str, ...]:
+    def _command(self, lent: Lent, *mode: str) -> tuple[str, ...]:
         made = self.wanted.values()
         files = (
             [one.compiled for one in made if one.compiled] if mode else [one.file for one in made]
         )
         installables = [self.nix.outputs_of(file) for file in files]
         how = ("--no-link", "--keep-going", "--log-format", "internal-json", *mode)
-        return self.nix.command("build", *how, *self.options.realisation, *installables)
+        options = (*self.options.realisation, *lent.options)
+        return self.nix.command("build", *how, *options, *installables)
 
     def _label(self, derivation: str) -> str:
         """The variant that a derivation is for: its own, or one that its name tells."""

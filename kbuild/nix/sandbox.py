@@ -21,6 +21,8 @@ class Sandbox:
     of the machine that the sandbox shows."""
     has_namespaces: bool = True
     """Whether this user may make user namespaces."""
+    group: str = ""
+    """Builds run as its members; empty when they run as whoever starts them."""
 
     @property
     def warning(self) -> str:
@@ -40,7 +42,8 @@ def sandbox_of(facts: Mapping[str, Any]) -> Sandbox:
     settings = facts["settings"]
     group = bool(settings.get("build-users-group")) and facts["users"] > 0
     has_users = group or bool(settings.get("auto-allocate-uids"))
-    return Sandbox(_state(settings, facts["namespaces"]), has_users, facts["namespaces"])
+    name = str(settings["build-users-group"]) if group else ""
+    return Sandbox(_state(settings, facts["namespaces"]), has_users, facts["namespaces"], name)
 
 
 def _state(settings: Mapping[str, Any], has_namespaces: bool) -> State:

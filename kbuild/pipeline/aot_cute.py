@@ -38,7 +38,7 @@ def export_cute(order: Order, root: Path, stem: str, doors: Doors) -> tuple[File
         language = Spelled(requests)
         workshop = Workshop(run, Environments(installer), lambda _: language)
         with closing(workshop):
-            found = workshop.describe(order, root)
+            found = workshop.describe(order, root, order.targets)
             if order.function not in found:
                 hint = one_of(order.function, found) or "it has none"
                 message = f"`{order.sources[0]}` has no @cute.jit `{order.function}`"

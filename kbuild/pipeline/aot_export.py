@@ -49,7 +49,7 @@ def export(order: Order, root: Path, name: str, stem: str, doors: Doors) -> File
         language = Spelled(requests)
         workshop = Workshop(run, Environments(installer), lambda _: language)
         with closing(workshop):
-            function = _function(order, workshop.describe(order, root))
+            function = _function(order, workshop.describe(order, root, order.targets))
             signature = read_signature(order.signature, function.name, function.parameters)
             grid = read_grid(order.grid, signature)
             requests |= units_of(order, signature)

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.build.workspace import Workspace
-from kbuild.errors import IncompleteError, ToolchainError
+from kbuild.config.place import display
+from kbuild.errors import ConfigError, IncompleteError, Problem, ToolchainError
 from kbuild.matrix.selection import variants
+from kbuild.package import tidy
 from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.order import longest_first
 from kbuild.pipeline.outcome import Built
-from kbuild.pipeline.plans import fitted, keeping_all, plan
+from kbuild.pipeline.plans import fitted, keeping_all, plan, refuse_names
 from kbuild.pipeline.tools import tools_of
 from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
-from kbuild.pipeline.variant import Site, attempt, fetch, up_to_date
+from kbuild.pipeline.variant import Site, attempt, fetch, refused, up_to_date
 from kbuild.pipeline.workshop import workshop_for
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
 from kbuild.project import Project
+from kbuild.scratch import remove_abandoned
 from kbuild.sourcetree import SourceTree
 from kbuild.store import store_of
 
@@ -33,6 +37,7 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
     """Build what was asked for and this machine can build; the rest is skipped with a reason.
 
     Raises:
+        ConfigError: a file is too large to be shipped.
         ToolchainError: nothing that was asked for can be built here, or a wheel cannot be used.
         UsageError: a wheel fits no variant that was asked for.
     """
@@ -41,6 +46,7 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
 
 
 def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built, ...]:
+    remove_abandoned()
     wheels = given_wheels(options.torch_wheels, doors.cache, doors.runner)
     tools = tools_of(
         options.toolchain,
@@ -52,27 +58,67 @@ def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built
         say=doors.ui.say,
     )
     site = Site(project, tools, options, doors)
-    identity, archs = options.identity, options.archs
-    plans = plan(project, options.selection, doors.runner, identity=identity, archs=archs)
+    identity, archs, tree = site.identity, options.archs, SourceTree(project.root)
+    plans = plan(
+        project, options.selection, doors.runner, identity=identity, archs=archs, tree=tree
+    )
     refuse_unused(wheels, plans)
+    refuse_names(project.root, plans)
     refusals = {made.variant: tools.refuses(made.requires) for made in plans}
     buildable = [made for made in plans if refusals[made.variant] is None]
     if not buildable and not options.selection.is_explicit:
-        buildable = _beyond_default(site)
+        buildable = _beyond_default(site, tree)
     skipped = [Built(name, "skipped", reason) for name, reason in refusals.items() if reason]
     if not buildable:
         raise _nothing_to_build(project, skipped)
-    return (*_build_all(site, _fitted(site, buildable)), *skipped)
+    fitting = _fitted(site, buildable, tree)
+    _refuse_large(project.root, fitting, options.max_file_size)
+    return (*_build_all(site, fitting), *skipped)
 
 
-def _fitted(site: Site, plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
-    options, runner = site.options, site.doors.runner
-    identity, archs = options.identity, options.archs
-    found = fitted(site.project, plans, site.tools, runner, identity=identity, archs=archs)
+def _refuse_large(root: Path, plans: Sequence[VariantPlan], limit: int) -> None:
+    """Refuse files that nobody can have meant to ship, before anything is compiled.
+
+    Raises:
+        ConfigError: with every file that is larger than the limit.
+    """
+    sizes = {
+        path: (root / path).stat().st_size
+        for path in sorted({file.source for made in plans for file in made.files})
+    }
+    large = {path: size for path, size in sizes.items() if size > limit}
+    if not large:
+        return
+    from kbuild.checks.size import size_text
+
+    problems = [
+        Problem(
+            display(root, path),
+            0,
+            "",
+            f"it has {size_text(size)}, and the limit for a file is {size_text(limit)}",
+            "keep it out of the package, or raise `--max-file-size`",
+        )
+        for path, size in large.items()
+    ]
+    raise ConfigError(problems)
+
+
+def _fitted(site: Site, plans: Sequence[VariantPlan], tree: SourceTree) -> tuple[VariantPlan, ...]:
+    options = site.options
+    found = fitted(
+        site.project,
+        plans,
+        site.tools,
+        site.doors.runner,
+        identity=site.identity,
+        archs=options.archs,
+        tree=tree,
+    )
     return tuple(map(keeping_all, found)) if options.keep_all else found
 
 
-def _beyond_default(site: Site) -> list[VariantPlan]:
+def _beyond_default(site: Site, tree: SourceTree) -> list[VariantPlan]:
     """Variants outside a plain build that this machine's Torch happens to fit."""
     project, options = site.project, site.options
     wanted = options.selection.backends or project.file.general.backends
@@ -80,9 +126,9 @@ def _beyond_default(site: Site) -> list[VariantPlan]:
     made = make_plans(
         project,
         others,
-        SourceTree(project.root),
+        tree,
         site.doors.runner,
-        identity=options.identity,
+        identity=site.identity,
         archs=options.archs,
     )
     return [candidate for candidate in made if site.tools.refuses(candidate.requires) is None]
@@ -97,9 +143,12 @@ def _nothing_to_build(project: Project, skipped: Sequence[Built]) -> ToolchainEr
 
 
 def _build_all(site: Site, plans: Sequence[VariantPlan]) -> tuple[Built, ...]:
+    tidy(site.project.root, site.output)
     results = {made.variant: up_to_date(site, made) for made in plans}
     waiting = [made for made in plans if results[made.variant] is None]
-    built = {result.variant: result for result in _together(site, waiting)} if waiting else {}
+    built = refused(site, waiting)
+    sound = [made for made in waiting if made.variant not in built]
+    built |= {result.variant: result for result in _together(site, sound)} if sound else {}
     return tuple(results[made.variant] or built[made.variant] for made in plans)
 
 
@@ -133,6 +182,7 @@ def _together(site: Site, plans: Sequence[VariantPlan]) -> list[Built]:
                 for made in longest_first(plans)
             ]
             ended = run_all(tasks, run, partial(_interrupt, doors, workshop))
+        site.tell_noted()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[made.variant] or _not_started(made) for made in plans]
         return _concluded(site, plans, results, run)

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild import __version__
 from kbuild.build.workspace import FOLDER
 from kbuild.errors import KbuildError, UsageError
-from kbuild.fileset import replace_atomically
-from kbuild.generate.templates import template_root
+from kbuild.fileset import replace_atomically, sha256_of_file
+from kbuild.installation import package_digest
 from kbuild.metadata import METADATA_FILE
 from kbuild.project import BUILD_FILE, Project
+from kbuild.sourcetree import SourceTree
+from kbuild.storage import explained
 from kbuild.ui import Ui
+from kbuild.untrusted import remembered
 
 if TYPE_CHECKING:
     from kbuild.card import Card
@@ -96,9 +100,11 @@ def template_of(project: Project) -> Path:
     """The project's `CARD.md`.
 
     Raises:
+        ConfigError: it is no file, or leads out of the project.
         UsageError: it is not there.
     """
     template = project.root / CARD
+    SourceTree(project.root).refuse(CARD)
     if not template.is_file():
         raise UsageError(f"`{template}` does not exist", hint="`kbuild init` writes one")
     return template
@@ -119,7 +125,8 @@ def refresh_card(project: Project, build: Path, ui: Ui) -> Path | None:
         ui.warn(words)
     if known is None:
         data = {"state": _state(project, build), "said": list(said)}
-        replace_atomically(memory, json.dumps(data, indent=1).encode())
+        with suppress(OSError):  # it is made again next time
+            replace_atomically(memory, json.dumps(data, indent=1).encode())
     return None if said and not (build / CARD).is_file() else build / CARD
 
 
@@ -128,6 +135,8 @@ def _refreshed(project: Project, build: Path, ui: Ui) -> tuple[str, ...]:
         written = fill_card(project, build)
     except KbuildError as error:
         return (f"the card was not filled: {error}",)
+    except OSError as error:
+        return (f"the card was not filled: {explained(error) or error}",)
     if written.changed:
         ui.say(f"filled {written.path}")
     if written.edited:
@@ -137,22 +146,18 @@ def _refreshed(project: Project, build: Path, ui: Ui) -> tuple[str, ...]:
 
 def _remembered(memory: Path, state: str) -> tuple[str, ...] | None:
     """What was said when everything was as it is now; None when something is not."""
-    try:
-        data = json.loads(memory.read_bytes())
-        return tuple(map(str, data["said"])) if data["state"] == state else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return remembered(
+        memory, lambda told: tuple(map(str, told["said"])) if told["state"] == state else None
+    )
 
 
 def _state(project: Project, build: Path) -> str:
     """A digest of all that goes into a card and of what came out."""
-    whole = hashlib.sha256(f"{__version__}\0{_generator()}\0{build}".encode())
+    whole = hashlib.sha256(f"{package_digest()}\0".encode() + os.fsencode(build))
     for path in _files(project.root, build):
-        data = path.read_bytes()
-        whole.update(f"\0{path}\0{len(data)}\0".encode())
-        whole.update(data)
+        whole.update(b"\0%b\0%b\0" % (os.fsencode(path), sha256_of_file(path).encode()))
     for path in sorted((project.root / "benchmarks").glob("benchmark*.py")):
-        whole.update(f"\0{path}".encode())
+        whole.update(b"\0" + os.fsencode(path))
     return whole.hexdigest()
 
 
@@ -161,10 +166,3 @@ def _files(root: Path, build: Path) -> Iterator[Path]:
     found: Iterable[Path] = (path for pattern in _READ for path in sorted(root.glob(pattern)))
     metadata = sorted(build.glob(f"*/{METADATA_FILE}"))
     return (path for path in (*named, *found, *metadata) if path.is_file())
-
-
-def _generator() -> int:
-    """The newest of the files that make cards, for those who develop kbuild."""
-    package = Path(__file__).parents[1]
-    folders = (package / "card", package / "surface", template_root() / "card")
-    return max(path.stat().st_mtime_ns for folder in folders for path in folder.iterdir())

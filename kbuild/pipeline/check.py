@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kbuild.backends import BACKENDS
 from kbuild.identity import Identity
 from kbuild.matrix.selection import Choice, select, variants
 from kbuild.pipeline.options import Doors
-from kbuild.pipeline.typecheck import CheckOptions, Desk, check_types
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plans
 from kbuild.project import Project
 from kbuild.sourcetree import SourceTree
 from kbuild.static.includes import check_includes
 from kbuild.static.verdict import Verdict
+
+if TYPE_CHECKING:  # toolchains, which only a check of types needs
+    from kbuild.pipeline.typecheck import CheckOptions, Desk
 
 # The op namespace proves nothing: with one name for all states of the source, only what changed is
 # checked again.
@@ -29,6 +32,8 @@ def check(project: Project, options: CheckOptions, doors: Doors) -> tuple[Verdic
     Raises:
         ToolchainError: there is no C++ compiler.
     """
+    from kbuild.pipeline.typecheck import Desk, check_types
+
     tree = SourceTree(project.root)
     chosen = [choice for choice in select(project, options.selection) if _can_judge(choice)]
     if not options.selection.is_explicit:

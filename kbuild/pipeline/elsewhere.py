@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.errors import KbuildError
+from kbuild.git import Repository
 from kbuild.metadata import GitState
 from kbuild.run import Done, Listener, Runner
+from kbuild.sourcetree import SourceTree
 
 _LEFT_OUT = {"build", "result"}
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A `Runner` whose processes see some variables with other values."""
+    """A `Runner` whose processes see some variables with other values, and inherit more."""
 
     inner: Runner
     changes: Mapping[str, str]
+    inherit: tuple[int, ...] = ()
 
     def run(
         self,
@@ -35,8 +38,9 @@ class Elsewhere:
     ) -> Done:
         """See `Runner.run`."""
         whole = {**(os.environ if env is None else env), **self.changes}
+        held = (*inherit, *self.inherit)
         return self.inner.run(
-            argv, cwd=cwd, env=whole, log=log, listen=listen, stdin=stdin, inherit=inherit
+            argv, cwd=cwd, env=whole, log=log, listen=listen, stdin=stdin, inherit=held
         )
 
     def stop(self) -> None:
@@ -69,46 +73,40 @@ def fresh_source(root: Path, recorded: GitState | None, into: Path, runner: Runn
     if recorded is None:
         return _copied(root, into)
     short = recorded.commit[:12]
-    here = _git(runner, root, "rev-parse", "HEAD")
+    repository = Repository(root, runner)
+    here = repository.ask("rev-parse", "HEAD")
     other = "" if here == recorded.commit else f", and the commit here is {(here or 'none')[:12]}"
     if recorded.dirty:
         words = f"built from changed files of commit {short}{other}; the files here are taken"
         return _copied(root, into, words)
-    if _git(runner, root, "cat-file", "-e", f"{recorded.commit}^{{commit}}") is None:
+    if repository.ask("cat-file", "-e", f"{recorded.commit}^{{commit}}") is None:
         return _copied(root, into, f"commit {short} is not here; the files here are taken")
-    copy = _cloned(root, recorded.commit, into, runner)
+    done = repository.copy(recorded.commit, into)
+    if not done.ok:
+        raise KbuildError(f"git cannot make a copy of the source: {done.output.strip()}")
+    copy = into / (repository.ask("rev-parse", "--show-prefix") or "")
     if here != recorded.commit:
         return FreshSource(copy, (f"built from commit {short}{other}; {short} is built again",))
-    if _git(runner, root, "status", "--porcelain", "--untracked-files=no", "--", "."):
+    if repository.is_changed("."):
         words = f"files here differ from commit {short}, which is built again without that"
         return FreshSource(copy, (words,))
     return FreshSource(copy)
 
 
-def _cloned(root: Path, commit: str, into: Path, runner: Runner) -> Path:
-    top = _git(runner, root, "rev-parse", "--show-toplevel") or str(root)
-    below = _git(runner, root, "rev-parse", "--show-prefix") or ""
-    quietly = ("-c", "advice.detachedHead=false")
-    for argv in (
-        ("git", "clone", "--quiet", "--shared", "--no-checkout", top, str(into)),
-        ("git", "-C", str(into), *quietly, "checkout", "--quiet", "--detach", commit),
-    ):
-        done = runner.run(argv)
-        if not done.ok:
-            raise KbuildError(f"git cannot make a copy of the source: {done.output.strip()}")
-    return into / below
-
-
 def _copied(root: Path, into: Path, *warnings: str) -> FreshSource:
+    tree = SourceTree(root)
+
     def left_out(folder: str, names: Iterable[str]) -> set[str]:
         top = _LEFT_OUT if Path(folder) == root else set()
         hidden = {name for name in names if name.startswith(".") and Path(folder, name).is_dir()}
-        return hidden | top | {"__pycache__"}
+        odd = {name for name in names if _is_odd(tree, Path(folder, name))}
+        return hidden | top | odd | {"__pycache__"}
 
     shutil.copytree(root, into, ignore=left_out, ignore_dangling_symlinks=True)
     return FreshSource(into, warnings)
 
 
-def _git(runner: Runner, root: Path, *arguments: str) -> str | None:
-    done = runner.run(("git", *arguments), cwd=root)
-    return done.output.strip() if done.ok else None
+def _is_odd(tree: SourceTree, path: Path) -> bool:
+    """True for pipes, devices and links that lead out or nowhere: no build takes these."""
+    name = path.relative_to(tree.root).as_posix()
+    return not tree.is_inside(name) or (not path.is_dir() and tree.fault(name) is not None)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kbuild.build.state import read_state
 from kbuild.build.workspace import Workspace
+from kbuild.errors import BuildError
+from kbuild.filestate import NEVER, unchanged
 from kbuild.git import Repository
 from kbuild.plan import VariantPlan
-from kbuild.project import BUILD_FILE
+from kbuild.project import BUILD_FILE, KBUILD_FILE
 from kbuild.toolchains import Toolchain
 
 if TYPE_CHECKING:
@@ -40,16 +42,30 @@ def told_truly(site: Site, made: VariantPlan, inputs: Sequence[str]) -> VariantP
 
 
 def evidence(site: Site, made: VariantPlan, toolchain: Toolchain) -> tuple[Path, ...]:
-    """Write what was asked for about the variant that is in place now; nothing when nothing was."""
+    """Write what was asked for about the variant that is in place now; nothing when nothing was.
+
+    Raises:
+        BuildError: the project's files are not those any more that the variant was made from.
+    """
     if not site.options.provenance:
         return ()
     from kbuild.provenance.evidence import Evidence
 
     root = site.project.root
     state = read_state(Workspace(root, made.variant).state)
-    inputs = (BUILD_FILE, *(state.inputs if state else made.inputs))
+    read = state.inputs if state else dict.fromkeys(made.inputs, NEVER)
+    inputs = (BUILD_FILE, KBUILD_FILE, *(path for path, then in read.items() if then is not None))
     told = Evidence(made, toolchain, site.target_of(made), root, inputs, _options(site.options))
-    return told.write(site.doors.cache, site.doors.runner)
+    written = told.write(site.doors.cache, site.doors.runner)
+    if state is not None and not unchanged(root, state.inputs):
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise BuildError(
+            f"{made.variant}: a file that it was made from has changed since, so its provenance "
+            "cannot be told",
+            hint="build again",
+        )
+    return written
 
 
 def discard(site: Site, made: VariantPlan) -> None:
@@ -71,4 +87,5 @@ def _options(options: BuildOptions) -> Mapping[str, Any]:
         "torch-wheel": [path.name for path in options.torch_wheels],
         "python": options.python is not None,
         "identity": options.identity is not None,
+        "allow": dict(sorted(options.allowed.items())),
     }

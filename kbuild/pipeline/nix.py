@@ -10,12 +10,14 @@ from pathlib import Path
 from kbuild.build.workspace import Workspace
 from kbuild.errors import KbuildError, ToolchainError
 from kbuild.matrix.selection import Choice, Selection, host_system, select
+from kbuild.metadata import overruled_in
 from kbuild.nix.copy import copy_variant, is_copied
 from kbuild.nix.failures import EvaluationError
 from kbuild.nix.flake import Derivation, Flake, Offer
 from kbuild.nix.realise import Realisation
+from kbuild.package import tidy
 from kbuild.pipeline.options import Doors
-from kbuild.pipeline.outcome import Built
+from kbuild.pipeline.outcome import Built, Status
 from kbuild.project import Project
 from kbuild.provenance.variantfiles import discard_evidence
 from kbuild.variant import System
@@ -69,6 +71,7 @@ class NixBuild:
         ]
         if not offer.variants:
             raise NothingOfferedError(self.project, skipped)
+        tidy(self.project.root, self._folder)
         sandbox = self.flake.nix.sandbox
         if sandbox.warning:
             self.doors.ui.warn(sandbox.warning)
@@ -110,7 +113,7 @@ class NixBuild:
         looked = time.monotonic() - began
         for name in offer.variants:
             if name not in waiting:
-                yield Built(name, "up-to-date", path=self._target(name), seconds=looked)
+                yield replace(self._placed(name, "up-to-date"), seconds=looked)
         if waiting:
             yield from self._realise(waiting)
 
@@ -129,15 +132,23 @@ class NixBuild:
                 yield Built(name, "failed", error.message, error=error)
 
     def _copied(self, name: str, made: Derivation) -> Built:
+        from kbuild.checks.readers.origin import note_built
+
         target, state = self._target(name), self.flake.nix.sandbox.state
         if is_copied(self._space(name), made.output, target):
-            return Built(name, "up-to-date", path=target)
+            return self._placed(name, "up-to-date")
         copy_variant(self._space(name), made.output, target, "" if state == "on" else state)
+        note_built(self.doors.cache, target)
         removed = discard_evidence(target)
         if removed:
             names = ", ".join(path.name for path in removed)
             self.doors.ui.say(f"{name}: removed {names} of an older build")
-        return Built(name, "built", path=target)
+        return self._placed(name, "built")
+
+    def _placed(self, name: str, status: Status) -> Built:
+        """The outcome for a variant that is in its place."""
+        target = self._target(name)
+        return Built(name, status, path=target, overruled=overruled_in(target) or {})
 
     @property
     def _folder(self) -> Path:

@@ -43,12 +43,18 @@ class BuildOptions:
     """Whether every candidate of kernels in Python DSLs is compiled, for `kbuild tune`."""
     identity: Identity | None = None
     """The state of the source, where the caller knows better than git."""
+    dev: bool = False
+    """Whether names are to stay while files are edited; see `Identity.for_development`."""
     provenance: bool = False
     """Whether a provenance statement and a list of ingredients are written beside each variant."""
+    allowed: Mapping[str, str] = field(default_factory=dict)
+    """Checks that are overruled, with reasons; see `kbuild.checks.allow`."""
     objects: bool = True
     """False when the object cache is not to be looked into, and gets nothing."""
     fresh: bool = False
     """Whether every variant is loaded, those that were loaded before as they are included."""
+    max_file_size: int = 256 << 20
+    """Bytes of the largest file of the project that may go into a variant."""
     jobs: int | None = None
     """Compiler processes of all variants together; as many as there are processors when None."""
     memory: int | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +36,8 @@ class Built:
     """Images of the kernels in DSLs; of a variant that was up to date, none."""
     provenance: tuple[Path, ...] = ()
     """The statement and the list of ingredients, where they were asked for."""
+    overruled: Mapping[str, str] = field(default_factory=dict)
+    """Checks that found errors which are overruled, with reasons."""
     error: KbuildError | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -50,6 +53,7 @@ class Built:
             "from_cache": self.from_cache,
             "findings": [finding.to_json() for finding in self.findings],
             **({"images": [asdict(row) for row in self.images]} if self.images else {}),
+            "overruled": dict(self.overruled),
             "provenance": [str(path) for path in self.provenance],
             "error": self.error.to_json() if self.error else None,
         }

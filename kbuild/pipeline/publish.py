@@ -21,7 +21,7 @@ from kbuild.mirror.publish import mirror_changes, publish
 from kbuild.mirror.read import Kept, kept_at
 from kbuild.mirror.store import Store
 from kbuild.pipeline.upload.options import UploadOptions, target_of
-from kbuild.pipeline.upload.prepare import card_for, of_other_versions, untraceable
+from kbuild.pipeline.upload.prepare import card_for, of_other_versions, overruled, untraceable
 from kbuild.project import Project
 from kbuild.surface import Change
 from kbuild.versions.compare import interface_changes
@@ -114,7 +114,8 @@ def prepare_mirror(
     layout = lay_out(chosen, project.root if project else None, card)
     job = Job(store, place, layout, patience)
     told = mirror_changes(layout, tree)
-    return Prepared(job, before, told, interface, tuple(untraceable(candidates)))
+    warnings = (*untraceable(candidates), *overruled(candidates))
+    return Prepared(job, before, told, interface, warnings)
 
 
 def publish_prepared(prepared: Prepared) -> Outcome:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +13,7 @@ from kbuild.errors import CheckError
 from kbuild.fileset import sha256
 from kbuild.identity import Identity
 from kbuild.matrix.selection import Selection
-from kbuild.metadata import METADATA_FILE, GitState, Metadata, MetadataError, parse
+from kbuild.metadata import METADATA_FILE, GitState, Metadata, MetadataError, read_metadata
 from kbuild.pipeline.build import build
 from kbuild.pipeline.elsewhere import Elsewhere, FreshSource, fresh_source
 from kbuild.pipeline.options import BuildOptions, Doors
@@ -23,6 +22,7 @@ from kbuild.pipeline.plans import plan
 from kbuild.pipeline.reproduction import Reproduction, State
 from kbuild.pipeline.tools import NAMES
 from kbuild.project import Project, open_project
+from kbuild.scratch import scratch
 
 _SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "LANG": "C"}
 """What a build elsewhere has otherwise, besides its folder and that of temporary files."""
@@ -98,8 +98,9 @@ def reproduce(
     """
     originals = [_original(folder) for folder in folders]
     found: dict[str, Reproduction] = {}
-    with tempfile.TemporaryDirectory(prefix="kbuild-again-") as name:
-        place = Path(name).resolve()
+    with scratch("reproduce") as held:
+        doors = replace(doors, runner=Elsewhere(doors.runner, {}, held.lock))
+        place = held.folder.resolve()
         for number, group in enumerate(_alike(originals)):
             bench = _Bench(project, again, doors, place / str(number))
             found |= bench.results(group)
@@ -108,7 +109,7 @@ def reproduce(
 
 def _original(folder: Path) -> _Original:
     try:
-        return _Original(folder, parse((folder / METADATA_FILE).read_text("utf-8")))
+        return _Original(folder, read_metadata(folder))
     except (OSError, MetadataError) as error:
         raise CheckError(f"`{folder / METADATA_FILE}` cannot be read: {error}", ()) from error
 
@@ -118,7 +119,8 @@ def _alike(originals: Iterable[_Original]) -> Iterable[Sequence[_Original]]:
     groups: dict[object, list[_Original]] = {}
     for original in originals:
         key = (original.state, original.identity.unique_id, original.toolchain)
-        groups.setdefault((*key, original.metadata.archs), []).append(original)
+        told = tuple(original.metadata.overruled.items())
+        groups.setdefault((*key, original.metadata.archs, told), []).append(original)
     return groups.values()
 
 
@@ -159,6 +161,7 @@ class _Bench:
             output=self.again.keep or self.place / "built",
             objects=False,
             fresh=True,
+            allowed=first.metadata.overruled,
         )
         return build(fresh, replace(options, archs=_archs(fresh, options, group, doors)), doors)
 

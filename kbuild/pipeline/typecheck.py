@@ -35,6 +35,8 @@ from kbuild.toolchains.wheels.lock import packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
 
 Given = tuple[UnitCheck, Answer]
+_GENERATED = "generated"
+"""Folder of generated headers, in the run's."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,10 @@ class Desk:
         root = self.project.root
         settings = settings_of(run.environment("", root, (("c++", self.cxx_version),)))
         assert settings is not None  # noqa: S101 - a run's environment has them
-        environ = clean_environment(os.environ)
-        return Surroundings(root, run.folder, settings, environ, self.doors.runner)
+        environ = clean_environment({**os.environ, **run.temporary})
+        folder = run.folder
+        runner = self.doors.runner
+        return Surroundings(root, folder, folder / _GENERATED, settings, environ, runner)
 
 
 def check_types(desk: Desk, plans: Sequence[VariantPlan]) -> dict[str, Verdict]:
@@ -109,7 +113,7 @@ def check_types(desk: Desk, plans: Sequence[VariantPlan]) -> dict[str, Verdict]:
     work: list[tuple[VariantPlan, list[UnitCheck]]] = []
     compiler = desk.cxx
     with opened(_within_memory(budget_of(desk.options.jobs)), desk.doors.cache) as run:
-        shelf = desk.shelf(run.folder / "generated")
+        shelf = desk.shelf(run.folder / _GENERATED)
         for made in plans:
             asked = _asked(made)
             try:

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.build.state import read_state, record
 from kbuild.build.workspace import Workspace
-from kbuild.errors import BuildError, CheckError, IncompleteError, ToolchainError
-from kbuild.metadata import Builder
+from kbuild.errors import (
+    BuildError,
+    CheckError,
+    DamagedFileError,
+    IncompleteError,
+    KbuildError,
+    StorageError,
+    ToolchainError,
+    grouped,
+)
+from kbuild.identity import Identity, identify
+from kbuild.installation import package_digest
+from kbuild.metadata import Builder, overruled_in
 from kbuild.package import finish, place, recover
-from kbuild.pipeline.bindings import binding_findings
 from kbuild.pipeline.evidence import discard, evidence, told_truly
 from kbuild.pipeline.images import image_rows, with_compilers
 from kbuild.pipeline.options import BuildOptions, Doors
 from kbuild.pipeline.outcome import Built
-from kbuild.pipeline.sources import python_findings
+from kbuild.pipeline.sources import SourceJudge
 from kbuild.plan import VariantPlan
+from kbuild.planning.files import content
 from kbuild.project import Project
+from kbuild.sourcetree import SourceTree
+from kbuild.storage import explained
 from kbuild.toolchains import Toolchain, ToolchainSource
 
 if TYPE_CHECKING:  # what only a build that has something to do needs
@@ -30,6 +43,9 @@ if TYPE_CHECKING:  # what only a build that has something to do needs
     from kbuild.build.ninja import Tell
     from kbuild.checks import Finding
     from kbuild.languages.workshop import Workshop
+
+_FAILURES = (BuildError, CheckError, ToolchainError, StorageError, DamagedFileError, OSError)
+"""What one variant may fail with while others go on."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +56,22 @@ class Site:
     tools: ToolchainSource
     options: BuildOptions
     doors: Doors
+    noted: dict[str, list[str]] = field(default_factory=dict, compare=False)
+    """Warnings before the compilation, with the variants that they are about."""
+
+    def note(self, variant: str, words: str) -> None:
+        """Warn about a variant; words that were said of another wait for `tell_noted`."""
+        variants = self.noted.setdefault(words, [])
+        variants.append(variant)
+        if len(variants) == 1 or self.doors.ui.verbosity > 0:
+            self.doors.ui.warn(f"{variant}: {words}")
+
+    def tell_noted(self) -> None:
+        """Say of which other variants each warning is true."""
+        for words, (_, *others) in self.noted.items():
+            if others and self.doors.ui.verbosity <= 0:
+                more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+                self.doors.ui.warn(f"{others[0]}{more}: {words}")
 
     @cached_property
     def builder(self) -> Builder:
@@ -48,14 +80,39 @@ class Site:
 
         return running_builder(self.doors.runner)
 
+    @cached_property
+    def judge(self) -> SourceJudge:
+        """What the sources show without a compiler."""
+        return SourceJudge(self.project)
+
+    @property
+    def output(self) -> Path:
+        """Where variant directories go."""
+        return self.options.output or self.project.root / "build"
+
+    @cached_property
+    def identity(self) -> Identity | None:
+        """The state of the source, where plans are not to ask git themselves."""
+        if self.options.identity is not None or not self.options.dev:
+            return self.options.identity
+        tree = SourceTree(self.project.root)
+        found = identify(tree, content(self.project, tree), self.doors.runner)
+        return found.for_development()
+
     def target_of(self, made: VariantPlan) -> Path:
         """Where the variant directory goes."""
-        return (self.options.output or self.project.root / "build") / made.variant
+        return self.output / made.variant
 
     def is_current(self, made: VariantPlan) -> bool:
         """True when building `made`, toolchain included, would change nothing."""
+        package_digest(self.doors.cache)  # remembered there, for those who have no cache folder
+        target = self.target_of(made)
         state = read_state(Workspace(self.project.root, made.variant).state)
-        return state is not None and state.holds(made, self.project.root, self.target_of(made))
+        if state is None or not state.holds(made, self.project.root, target):
+            return False
+        allowed = self.options.allowed
+        told = overruled_in(target)
+        return told is not None and all(allowed.get(name) == told[name] for name in told)
 
 
 def up_to_date(site: Site, made: VariantPlan) -> Built | None:
@@ -70,20 +127,37 @@ def up_to_date(site: Site, made: VariantPlan) -> Built | None:
     made = made.with_toolchain(toolchain.summary)
     if not site.is_current(made):
         return None
-    written = evidence(site, made, toolchain)
-    return Built(
-        made.variant,
-        "up-to-date",
-        path=site.target_of(made),
-        seconds=time.monotonic() - began,
-        provenance=written,
-    )
+    return replace(_unchanged(site, made, toolchain), seconds=time.monotonic() - began)
+
+
+def _unchanged(site: Site, made: VariantPlan, toolchain: Toolchain) -> Built:
+    """The outcome for a variant that is current."""
+    target = site.target_of(made)
+    written, told = evidence(site, made, toolchain), overruled_in(target) or {}
+    return Built(made.variant, "up-to-date", path=target, provenance=written, overruled=told)
 
 
 def fetch(site: Site, made: VariantPlan) -> None:
     """Have the variant's toolchain here, while other variants have the processors."""
-    with suppress(ToolchainError):  # building it will say why
+    with suppress(ToolchainError, StorageError, OSError):  # building it will say why
         site.tools.provision(made.requires)
+
+
+def refused(site: Site, plans: Sequence[VariantPlan]) -> dict[str, Built]:
+    """The outcomes of variants whose sources cannot be right; each reason is told once."""
+    reasons: dict[str, tuple[CheckError, list[str]]] = {}
+    for made in plans:
+        try:
+            _check_sources(site, made)
+        except CheckError as error:
+            reasons.setdefault(error.message, (error, []))[1].append(made.variant)
+    for reason, _ in reasons.values():
+        site.doors.ui.error(reason)
+    return {
+        variant: Built(variant, "failed", reason.message, error=reason)
+        for reason, variants in reasons.values()
+        for variant in variants
+    }
 
 
 def attempt(
@@ -95,11 +169,12 @@ def attempt(
         result = build_variant(site, made, run=run, tell=tell, workshop=workshop)
     except IncompleteError as error:
         result = Built(made.variant, "incomplete", error.message, error=error)
-    except (BuildError, CheckError, ToolchainError) as error:
-        if run.stopped.is_set():
+    except _FAILURES as error:
+        known = error if isinstance(error, KbuildError) else explained(error, (site.project.root,))
+        if run.stopped.is_set() or known is None:
             raise
-        site.doors.ui.error(error)
-        result = Built(made.variant, "failed", error.message, error=error)
+        site.doors.ui.error(known)
+        result = Built(made.variant, "failed", known.message, error=known)
     return replace(result, seconds=time.monotonic() - began)
 
 
@@ -115,6 +190,8 @@ def build_variant(
         IncompleteError: the run's time was over; the next run continues.
     """
     from kbuild.build.compile import Compilation
+    from kbuild.checks.allow import overruled
+    from kbuild.checks.readers.origin import note_built
 
     toolchain = site.tools.provision(made.requires)
     made = made.with_toolchain(toolchain.summary)
@@ -122,21 +199,26 @@ def build_variant(
     with space.locked(lambda: run.is_ending) as lock:
         recover(target)
         if site.is_current(made):
-            written = evidence(site, made, toolchain)
-            return Built(made.variant, "up-to-date", path=target, provenance=written)
-        _check_sources(site.project, made)
+            return _unchanged(site, made, toolchain)
+        on_sources = _check_sources(site, made)
         for note in (*made.notes, *toolchain.notes):
-            site.doors.ui.warn(f"{made.variant}: {note}")
+            site.note(made.variant, note)
         runner = site.doors.runner
         warn = site.doors.ui.warn
         compilation = Compilation(made, toolchain, space, runner, run, tell, lock, workshop, warn)
         staged = compilation.perform()
-        told = with_compilers(told_truly(site, made, staged.inputs), staged.compiled)
+        read = [path for path, then in staged.inputs.items() if then is not None]
+        told = with_compilers(told_truly(site, made, read), staged.compiled)
         finish(told, staged.folder, site.builder)
         findings = _check(site, made, staged.folder, toolchain, space.tree)
+        findings = (*_only_in_sources(on_sources, findings), *findings)
+        allowed = overruled(findings)
+        if allowed:
+            finish(told, staged.folder, replace(site.builder, overruled=allowed))
         place(staged.folder, target)
+        note_built(site.doors.cache, target, staged.folder)
         discard(site, made)
-        record(made, site.project.root, target, staged.inputs).write(space.state)
+        record(made, target, staged.inputs).write(space.state)
         result = Built(
             made.variant,
             "built",
@@ -145,17 +227,15 @@ def build_variant(
             units=staged.units,
             findings=findings,
             images=image_rows(staged.compiled),
+            overruled=allowed,
         )
         return replace(result, provenance=evidence(site, made, toolchain))
 
 
-def _check_sources(project: Project, made: VariantPlan) -> None:
+def _check_sources(site: Site, made: VariantPlan) -> tuple[Finding, ...]:
     """What can be judged on the sources is judged before anything is compiled."""
-    findings = (
-        *python_findings(project, (made.framework,)),
-        *binding_findings(project, (made.backend,)),
-    )
-    _refuse(findings, f"{project.name} would break its promises")
+    words = f"{site.project.name} would break its promises"
+    return _judged(site, site.judge.findings(made), words)
 
 
 def _check(
@@ -167,13 +247,44 @@ def _check(
     python, portable = toolchain.python, toolchain.redistributable
     memory = Memory(site.doors.cache, fresh=site.options.fresh)
     output = Output(folder, made.parsed_variant, python, portable, tree=tree, memory=memory)
-    findings = run_checks(output)
-    _refuse(findings, f"{made.variant} was built but breaks its promises")
-    return findings
+    words = f"{made.variant} was built but breaks its promises"
+    return _judged(site, run_checks(output), words)
 
 
-def _refuse(findings: Sequence[Finding], words: str) -> None:
-    errors = [finding for finding in findings if finding.severity == "error"]
+def _judged(site: Site, findings: Iterable[Finding], words: str) -> tuple[Finding, ...]:
+    """The findings as they count for this project.
+
+    Raises:
+        CheckError: there are errors that nobody overruled.
+    """
+    from kbuild.checks.allow import can_be_overruled, overrule
+
+    judged = overrule(findings, site.options.allowed)
+    errors = [finding for finding in judged if finding.severity == "error"]
     if errors:
-        listed = "".join(f"\n    {finding}" for finding in errors)
-        raise CheckError(f"{words}:{listed}", [finding.to_json() for finding in findings])
+        told = _told_together(errors, everything=site.doors.ui.verbosity > 0)
+        listed = "".join(f"\n    {each}" for each in told)
+        names = filter(can_be_overruled, dict.fromkeys(finding.check for finding in errors))
+        options = " ".join(f"--allow {name}" for name in names)
+        hint = f"correct them; where a check is wrong about this kernel: {options}"
+        found = [finding.to_json() for finding in judged]
+        raise CheckError(f"{words}:{listed}", found, hint=hint if options else "")
+    return judged
+
+
+def _told_together(findings: Sequence[Finding], *, everything: bool) -> list[str]:
+    """The findings as text, those that repeat each other in one."""
+    if everything:
+        return list(map(str, findings))
+    repetitions = grouped(findings, lambda f: (f.check, f.what, f.where))
+    return [str(one.first.with_note(one.note)) for one in repetitions]
+
+
+def _only_in_sources(
+    on_sources: Iterable[Finding], on_output: Iterable[Finding]
+) -> Iterator[Finding]:
+    """The overruled findings that a look at the variant does not give again."""
+    again = {(finding.check, finding.what) for finding in on_output}
+    for finding in on_sources:
+        if finding.overruled and (finding.check, finding.what) not in again:
+            yield finding

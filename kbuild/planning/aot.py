@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from kbuild.config.dsl import LanguageSection
 from kbuild.errors import ConfigError, Problem
-from kbuild.includes import included, reachable
+from kbuild.includes import scanned
 from kbuild.languages.base import LANGUAGES, flavour
 from kbuild.languages.target import CPU, Target
 from kbuild.plan import AotKernel
@@ -103,9 +103,8 @@ def _serves(desk: Desk, target: Target) -> bool:
 def sees_device_headers(desk: Desk, sources: Iterable[str], folders: Sequence[str]) -> bool:
     """True when C++ sources include headers of a toolkit, by the names that these have."""
     names = {
-        name.lower()
-        for source in sources
-        for path in reachable(desk.tree, source, folders)
-        for name in included(desk.tree, path)
+        include.name.lower()
+        for path in desk.includes.reachable(sources, folders)
+        for include in scanned(desk.tree, path).includes
     }
     return any(word in name for name in names for word in ("cuda", "hip", "cub/", "thrust/"))

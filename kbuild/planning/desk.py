@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kbuild.backends import Backend
 from kbuild.frameworks import Framework
+from kbuild.includes import Includes
 from kbuild.matrix.selection import Choice
 from kbuild.project import Project
 from kbuild.sourcetree import SourceTree
@@ -21,6 +22,8 @@ class Desk:
     tree: SourceTree
     backend: Backend
     framework: Framework
+    includes: Includes
+    """Of that tree; all variants of a project share it."""
     ops_name: str
     archs: tuple[str, ...] = ()
     """Archs that the user asks for; all of each kernel's when empty."""

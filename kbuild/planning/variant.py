@@ -8,11 +8,13 @@ from kbuild.backends import BACKENDS
 from kbuild.errors import ConfigError, Problem
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.identity import Identity, identify
+from kbuild.includes import Includes
 from kbuild.matrix.selection import Choice
 from kbuild.plan import BINDING, AotKernel, Component, KernelFacts, Requirements, VariantPlan
 from kbuild.planning.components import components
 from kbuild.planning.desk import Desk
 from kbuild.planning.files import content, packaged
+from kbuild.planning.linking import libraries, link_flags, linking_notes
 from kbuild.project import Project
 from kbuild.run import Runner
 from kbuild.sourcetree import SourceTree
@@ -48,12 +50,23 @@ def make_plans(
         ConfigError: a kernel asks for archs that no toolkit of the variant can target.
     """
     identity = identity or identify(tree, content(project, tree), runner)
+    includes = Includes(tree)
     plans: list[VariantPlan] = []
     problems: list[Problem] = []
     for choice in choices:
         try:
             compiler = (compilers or {}).get(str(choice.variant))
-            plans.append(make_plan(project, choice, tree, identity, archs=archs, compiler=compiler))
+            plans.append(
+                make_plan(
+                    project,
+                    choice,
+                    tree,
+                    identity,
+                    archs=archs,
+                    compiler=compiler,
+                    includes=includes,
+                )
+            )
         except ConfigError as error:
             problems.extend(error.problems)
     if problems:
@@ -69,13 +82,27 @@ def make_plan(
     *,
     archs: Sequence[str] = (),
     compiler: str | None = None,
+    includes: Includes | None = None,
 ) -> VariantPlan:
-    """The plan of one variant; see `make_plans`."""
+    """The plan of one variant; see `make_plans`.
+
+    `includes` are those of `tree`, where several variants are planned.
+    """
     variant = choice.variant
     ops_name = f"_{project.python_name}_{variant.backend}_{identity.unique_id}"
     backend, framework = BACKENDS.get(variant.backend), FRAMEWORKS.get(variant.framework)
     release = Version.parse(compiler) if compiler else None
-    desk = Desk(project, choice, tree, backend, framework, ops_name, tuple(archs), release)
+    desk = Desk(
+        project,
+        choice,
+        tree,
+        backend,
+        framework,
+        includes or Includes(tree),
+        ops_name,
+        tuple(archs),
+        release,
+    )
     parts, notes = components(desk) if framework.compiled else ((), ())
     foreign, others = _foreign(desk)
     is_compiled = bool(parts or foreign)
@@ -92,14 +119,14 @@ def make_plan(
         languages=_languages(desk, needs_toolkit=needs_toolkit) if is_compiled else (),
         cxx_standard=framework.cxx_standard(choice.torch),
         components=parts,
-        libraries=_libraries(desk, needs_toolkit=needs_toolkit) if is_compiled else (),
-        link_flags=_link_flags(desk) if is_compiled else (),
+        libraries=libraries(desk, parts, needs_toolkit=needs_toolkit) if is_compiled else (),
+        link_flags=link_flags(desk, parts) if is_compiled else (),
         deployment_target=_deployment_target(desk),
         archs=_archs(desk, parts, foreign),
         files=packaged(desk),
         commit=identity.commit,
         dirty=identity.dirty,
-        notes=(*notes, *others, *filter(None, (identity.note,))),
+        notes=(*notes, *linking_notes(desk, parts), *others, *filter(None, (identity.note,))),
         aot=foreign,
     )
 
@@ -153,18 +180,6 @@ def _languages(desk: Desk, *, needs_toolkit: bool) -> tuple[str, ...]:
     return desk.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
 
 
-def _libraries(desk: Desk, *, needs_toolkit: bool) -> tuple[str, ...]:
-    """Launchers in generated C++ open the driver when they are first called."""
-    device = desk.backend.libraries(desk.framework.name) if needs_toolkit else ()
-    return (*desk.framework.libraries(), *device)
-
-
-def _link_flags(desk: Desk) -> tuple[str, ...]:
-    sections = desk.project.kernels_for(desk.backend.name).values()
-    built = [section for section in sections if desk.backend.applies(section, desk.toolkit)]
-    return desk.backend.link_flags(built, desk.toolkit)
-
-
 def _deployment_target(desk: Desk) -> str | None:
     system = desk.choice.variant.system
     return desk.backend.deployment_target() if system and system.os == "darwin" else None
@@ -197,7 +212,7 @@ def _requirements(
 ) -> Requirements:
     variant = desk.choice.variant
     toolkit = variant.backend_version if needs_toolkit or not kernels else None
-    libraries = {name for part in components for name in part.depends}
+    headers = {name for part in components for name in part.depends}
     stable = variant.framework == "torch-stable-abi"
     needed = desk.floor if stable else desk.choice.torch
     return Requirements(
@@ -207,5 +222,5 @@ def _requirements(
         toolkit=str(toolkit) if toolkit else None,
         tvm_ffi=str(variant.framework_version) if variant.framework == "tvm-ffi" else None,
         system=str(variant.system) if variant.system else None,
-        libraries=tuple(sorted(libraries - {"torch", "tvm-ffi"})),
+        libraries=tuple(sorted(headers - {"torch", "tvm-ffi"})),
     )

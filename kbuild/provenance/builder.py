@@ -6,13 +6,14 @@ that pip leaves (PEP 610) when it was installed from a repository, and not at al
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import kbuild
 from kbuild.git import Repository
 from kbuild.metadata import Builder, GitState
+from kbuild.metadata.reader import COMMIT
 from kbuild.run import Runner
+from kbuild.untrusted import remembered
 
 PACKAGE = Path(kbuild.__file__).parent
 _PARTS = ("kbuild", "templates", "pyproject.toml")
@@ -48,9 +49,7 @@ def _checkout(package: Path, runner: Runner) -> GitState | None:
 
 def _installed_from(package: Path) -> GitState | None:
     for record in sorted(package.parent.glob(f"{package.name}-*.dist-info/direct_url.json")):
-        try:
-            commit = json.loads(record.read_text("utf-8"))["vcs_info"]["commit_id"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        return GitState(str(commit).lower(), dirty=False)
+        commit = remembered(record, lambda told: str(told["vcs_info"]["commit_id"]).lower())
+        if commit is not None and COMMIT.fullmatch(commit):
+            return GitState(commit, dirty=False)
     return None

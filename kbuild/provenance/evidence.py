@@ -12,7 +12,7 @@ from typing import Any
 from kbuild.errors import UsageError
 from kbuild.fileset import replace_atomically, sha256_of_file
 from kbuild.git import Repository
-from kbuild.metadata import METADATA_FILE, Builder, Provenance, parse
+from kbuild.metadata import Builder, Provenance, read_metadata
 from kbuild.plan import VariantPlan
 from kbuild.provenance.bom import bom_text
 from kbuild.provenance.folders import headers_on_this_machine
@@ -81,7 +81,7 @@ class Evidence:
 
     def _made(self) -> Provenance:
         """What the variant itself says, so that the two cannot disagree."""
-        metadata = parse((self.variant / METADATA_FILE).read_text("utf-8"))
+        metadata = read_metadata(self.variant)
         return metadata.provenance or Provenance(Builder(""))
 
     def _ingredients(self, cache: Path, runner: Runner) -> tuple[Ingredient, ...]:
@@ -134,5 +134,4 @@ def _time(repository: Repository, made: Provenance) -> int | None:
     given = source_date(os.environ)
     if given is not None or made.kernel is None:
         return given
-    shown = repository.ask("show", "--no-patch", "--format=%ct", made.kernel.commit)
-    return int(shown) if shown and shown.isdecimal() else None
+    return repository.time_of(made.kernel.commit)

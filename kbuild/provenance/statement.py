@@ -15,11 +15,13 @@ from typing import Any
 from kbuild.metadata import Builder, GitState, Provenance
 from kbuild.plan import VariantPlan
 from kbuild.provenance.ingredient import Ingredient
+from kbuild.untrusted import read_json, reading
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:kbuild:build:v1"
 BUILDER_ID = "urn:kbuild:builder:v1"
+_KIND = "an in-toto statement"
 _NOT_ASKED_FOR = ("toolchain", "notes", "commit", "dirty", "format")
 """Of the plan: what was found rather than wanted, or is told elsewhere."""
 
@@ -68,7 +70,7 @@ def subjects(path: Path) -> dict[str, str]:
     """The subjects of a statement in a file: name -> SHA-256 in hex.
 
     Raises:
-        ValueError: it is no such statement.
+        DamagedFileError: it is no such statement.
         OSError: the file cannot be read.
     """
     return _named(path, "subject")
@@ -80,24 +82,25 @@ def byproducts(path: Path) -> dict[str, str]:
 
 
 def _named(path: Path, *keys: str) -> dict[str, str]:
-    try:
-        document = json.loads(path.read_text("utf-8"))
+    with reading(path, _KIND):
+        document: Any = read_json(path, _KIND)
         if document["_type"] != STATEMENT_TYPE:
             raise ValueError(f"`{document['_type']}` is no {STATEMENT_TYPE}")
         for key in keys:
             document = document[key]
-        return {entry["name"]: entry["digest"]["sha256"] for entry in document}
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"no in-toto statement: {error!r}") from None
+        return {str(entry["name"]): str(entry["digest"]["sha256"]) for entry in document}
 
 
 def _definition(facts: Facts) -> dict[str, Any]:
     plan = {key: value for key, value in asdict(facts.plan).items() if key not in _NOT_ASKED_FOR}
-    toolchain = facts.plan.toolchain
+    toolchain, made = facts.plan.toolchain, facts.made.builder
     return {
         "buildType": BUILD_TYPE,
         "externalParameters": {"plan": plan, "options": dict(facts.options)},
-        "internalParameters": {"toolchain": toolchain.source if toolchain else ""},
+        "internalParameters": {
+            "toolchain": toolchain.source if toolchain else "",
+            **({"overruled": dict(made.overruled)} if made.overruled else {}),
+        },
         "resolvedDependencies": [
             *_source(facts.made.kernel, facts),
             *_inputs(facts.inputs),

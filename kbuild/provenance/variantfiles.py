@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kbuild.digest import digest_variant
+from kbuild.errors import DamagedFileError
 from kbuild.fileset import sha256_of_file
 from kbuild.metadata import METADATA_FILE
 from kbuild.provenance.statement import byproducts, subjects
@@ -58,7 +59,7 @@ def is_about(statement: Path, variant: Path) -> bool:
     """True when the statement's subjects are exactly the variant's files as they are."""
     try:
         told = subjects(statement)
-    except (OSError, ValueError):
+    except (OSError, DamagedFileError):
         return False
     return told == {f"{variant.name}/{path}": digest for path, digest in digests(variant).items()}
 
@@ -69,5 +70,5 @@ def bom_is_told(statement: Path, bom: Path) -> bool:
         return True
     try:
         return byproducts(statement).get(bom.name) == sha256_of_file(bom)
-    except (OSError, ValueError):
+    except (OSError, DamagedFileError):
         return False

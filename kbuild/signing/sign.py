@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.digest import differences
+from kbuild.digest import differences, refuse_unaccounted
 from kbuild.errors import CheckError, SigningError
 from kbuild.fileset import replace_atomically
-from kbuild.metadata import METADATA_FILE, MetadataError, parse
+from kbuild.metadata import METADATA_FILE, MetadataError, read_metadata
 from kbuild.provenance.variantfiles import is_about, signature_of, statement_of
 from kbuild.signing.instance import in_words, require_sigstore
 
@@ -82,10 +82,10 @@ def refuse_untrue(variant: Path) -> Mapping[str, bool]:
     """Look at what would be signed; answers which of its sources were dirty.
 
     Raises:
-        CheckError: `metadata.json` is missing, broken, or not about the files beside it.
+        CheckError: `metadata.json` is missing, broken, or not about everything beside it.
     """
     try:
-        metadata = parse((variant / METADATA_FILE).read_text("utf-8"))
+        metadata = read_metadata(variant)
     except (OSError, MetadataError) as error:
         raise CheckError(f"`{variant.name}` cannot be signed: {error}", ()) from error
     if metadata.digest is None:
@@ -95,6 +95,7 @@ def refuse_untrue(variant: Path) -> Mapping[str, bool]:
         listed = "".join(f"\n    {sentence}" for sentence in wrong)
         hint = "build it again; `kbuild hash` takes the files as they are"
         raise CheckError(f"`{variant.name}` is not what was built:{listed}", (), hint=hint)
+    refuse_unaccounted(variant)
     made = metadata.provenance
     states = {"kernel": made.kernel, "kbuild": made.builder.git} if made else {}
     return {name: bool(state and state.dirty) for name, state in states.items()}
@@ -130,4 +131,4 @@ def _bundle_of(variant: Path) -> Path:
 
 
 def _write(target: Path, bundle: Bundle) -> None:
-    replace_atomically(target, bundle.to_json().encode())
+    replace_atomically(target, bundle.to_json().encode(), durable=True)

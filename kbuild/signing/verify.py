@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kbuild.digest import differences
-from kbuild.metadata import METADATA_FILE, MetadataError, parse
+from kbuild.digest import differences, unaccounted
+from kbuild.errors import DamagedFileError
+from kbuild.metadata import METADATA_FILE, MetadataError, read_metadata
 from kbuild.provenance.variantfiles import (
     bom_is_told,
     bom_of,
@@ -23,11 +23,13 @@ from kbuild.provenance.variantfiles import (
     statement_of,
 )
 from kbuild.signing.expected import Expected, Noted, Signer, signer_in
+from kbuild.untrusted import read_bytes, reading, reason_of, remembered
 
 if TYPE_CHECKING:
     from sigstore.models import Bundle
     from sigstore.verify import Verifier
 
+_BUNDLE = "a bundle of sigstore"
 Told = Literal["none", "unsigned", "signed"]
 
 
@@ -68,11 +70,12 @@ class Verification:
     def variant(self, folder: Path) -> Verdict:
         """Verify the variant in a folder, and what lies beside it."""
         told = _told(statement_of(folder))
+        strays = tuple(str(stray) for stray in unaccounted(folder))
         try:
             signer = self._metadata(folder)
         except _Refused as refused:
-            return Verdict(folder.name, (str(refused),), None, told)
-        problems = (*_content(folder), *self._statement(folder))
+            return Verdict(folder.name, (str(refused), *strays), None, told)
+        problems = (*_content(folder), *strays, *self._statement(folder))
         return Verdict(folder.name, problems, signer, told)
 
     def _metadata(self, folder: Path) -> Signer:
@@ -139,8 +142,8 @@ def _told(statement: Path) -> Told:
 def _content(folder: Path) -> tuple[str, ...]:
     """What the signed metadata and the files disagree about."""
     try:
-        metadata = parse((folder / METADATA_FILE).read_text("utf-8"))
-    except (ValueError, MetadataError) as error:
+        metadata = read_metadata(folder)
+    except (OSError, MetadataError) as error:
         return (f"`{METADATA_FILE}` is signed, but cannot be read: {error}",)
     if metadata.digest is None:
         return (f"`{METADATA_FILE}` has no digest, so its signature says nothing of the files",)
@@ -148,29 +151,28 @@ def _content(folder: Path) -> tuple[str, ...]:
 
 
 def _bundle(path: Path) -> Bundle:
-    from sigstore.errors import Error
     from sigstore.models import Bundle
 
     if not path.is_file():
         raise _Refused(f"not signed: there is no `{path.name}`")
     try:
-        return Bundle.from_json(path.read_bytes())
-    except (ValueError, Error) as error:
-        first = str(error).splitlines()[0]
+        with reading(path, _BUNDLE):
+            return Bundle.from_json(read_bytes(path, _BUNDLE))
+    except (OSError, DamagedFileError) as error:
+        first = next(iter(reason_of(error).splitlines()), "")
         raise _Refused(f"`{path.name}` is no bundle of sigstore: {first}") from error
 
 
 def _signed_digest(path: Path) -> bytes | None:
     """SHA-256 of what a bundle says it is about; None where it does not say."""
-    try:
-        return base64.b64decode(
-            json.loads(path.read_bytes())["messageSignature"]["messageDigest"]["digest"]
-        )
-    except (ValueError, KeyError, TypeError):
-        return None
+    return remembered(
+        path, lambda told: base64.b64decode(told["messageSignature"]["messageDigest"]["digest"])
+    )
 
 
 def _bytes(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise _Refused(f"`{path.name}` is no file")
     try:
         return path.read_bytes()
     except OSError as error:

@@ -62,7 +62,9 @@ class Shelf:
     def _libraries(self, requires: Requirements) -> Found:
         found: Found = {}
         if requires.torch:
-            entry = self.installer.torch(requires.torch, exact=requires.torch_exact)
+            entry = self.installer.torch(
+                requires.torch, exact=requires.torch_exact, for_device=False
+            )
             found["torch"] = include_folders(entry.root)
         if requires.tvm_ffi:
             root = self.installer.tvm_ffi(requires.tvm_ffi).root

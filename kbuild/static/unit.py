@@ -7,7 +7,6 @@ objects. The "object" is the compiler's exit status. That a unit has errors is r
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from kbuild.build.unit.cache import Unit
 from kbuild.build.unit.command import Command
-from kbuild.build.unit.hashes import FileHashes
+from kbuild.build.unit.inputs import Inputs
 from kbuild.build.unit.settings import Settings
 from kbuild.run import Runner
 from kbuild.static.command import LANGUAGE
@@ -42,6 +41,8 @@ class Surroundings:
     """The project, which has a name in `-ffile-prefix-map`."""
     scratch: Path
     """Folder for what a compiler writes."""
+    generated: Path
+    """Folder of headers that were just written."""
     settings: Settings
     """Say where the cache is, if any."""
     environ: Mapping[str, str]
@@ -65,27 +66,28 @@ def ask(argv: Sequence[str], source: str, around: Surroundings) -> Answer:
 
 
 def _ask(words: list[str], verdict: Path, around: Surroundings) -> Answer:
-    unit = _unit(words, around)
+    command = Command(words, LANGUAGE, str(around.root))
+    inputs = Inputs(around.settings, command, around.environ)
+    inputs.expect(str(path) for path in around.generated.rglob("*") if path.is_file())
+    unit = _unit(command, inputs, around)
     known = unit.fetch() if unit else None
     if known is not None:
         clean = verdict.read_text() == "0"
         return Answer(clean, known.decode(errors="replace"), is_remembered=True)
-    began = time.time_ns()
     done = around.runner.run(words, cwd=around.root, env=around.environ)
     verdict.write_text(str(done.returncode))
     told = done.ok or (_ERROR in done.output and _KILLED not in done.output)
-    if unit is not None and told:
-        with suppress(OSError):  # without a depfile: a header was not found
-            unit.store(done.output.encode(), began)
+    read = inputs.read()
+    # Without a depfile, a header was not found.
+    if unit is not None and told and read and not inputs.changed(read):
+        with suppress(OSError):
+            unit.store(done.output.encode(), read)
     return Answer(done.ok, done.output, is_remembered=False)
 
 
-def _unit(words: list[str], around: Surroundings) -> Unit | None:
+def _unit(command: Command, inputs: Inputs, around: Surroundings) -> Unit | None:
     """The unit's part of the cache; None when nothing is kept."""
-    settings = around.settings
-    if not settings.cache:
+    if not around.settings.cache:
         return None
-    files = FileHashes(f"{settings.cache}/hashes")
-    command = Command(words, LANGUAGE, str(around.root))
-    unit = Unit(settings, command, around.environ, files)
+    unit = Unit(around.settings, command, around.environ, inputs)
     return None if unit.refusal else unit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from errno import ENAMETOOLONG
 from pathlib import Path as FilePath
 
 from kbuild.checks.readers.bindings import names_of
@@ -66,7 +67,7 @@ class Modules:
         if path:
             files.append((folder.with_name(f"{path[-1]}.py"), path[:-1]))
         for file, package in files:
-            if file.is_file():
+            if _is_file(file):
                 tree = self._tree(file)
                 return Module(path, tree, names_of(tree, package, self.own).scope)
         return None
@@ -78,9 +79,6 @@ class Modules:
         except SyntaxError as error:
             place = f"{name}:{error.lineno}" if error.lineno else name
             message = f"{place}: does not parse: {error.msg}"
-            raise SurfaceError(message, hint="correct it first") from error
-        except (ValueError, RecursionError) as error:
-            message = f"{name}: does not parse: {error}"
             raise SurfaceError(message, hint="correct it first") from error
 
     def _unlisted(self, module: Module) -> tuple[str, ...]:
@@ -151,6 +149,16 @@ class Modules:
         return found or self.module((*origin.module, origin.name))
 
 
+def _is_file(path: FilePath) -> bool:
+    """Names come from the code, so that one may be too long for any file."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        if error.errno == ENAMETOOLONG:
+            return False
+        raise
+
+
 def _is_overload(found: Defined) -> bool:
     """True for a `typing.overload`: the definition that counts follows."""
-    return decorated(found.node, "overload")
+    return not isinstance(found.node, ast.Lambda) and decorated(found.node, "overload")

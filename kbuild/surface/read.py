@@ -37,10 +37,14 @@ def read_surface(package: Path, own: str = "") -> Surface:
     """
     folder = _with_init(package)
     modules = Modules(folder, own or folder.name)
-    top = modules.module(())
-    if top is None:
-        raise SurfaceError(f"`{package}` has no `{_INIT}`", hint="is it a kernel's package?")
-    return _Reading(modules).surface(top)
+    try:
+        top = modules.module(())
+        if top is None:
+            raise SurfaceError(f"`{package}` has no `{_INIT}`", hint="is it a kernel's package?")
+        return _Reading(modules).surface(top)
+    except RecursionError as error:
+        message = f"`{package}`: what it makes public is nested too deeply to be followed"
+        raise SurfaceError(message, hint="shorten its expressions") from error
 
 
 def _with_init(package: Path) -> Path:
@@ -88,6 +92,8 @@ class _Reading:
     def _defined(self, target: Defined, name: str) -> Function | Class:
         if isinstance(target.node, ast.ClassDef):
             return class_of(target, name, self.modules)
+        if isinstance(target.node, ast.Lambda):
+            return lambda_of(target.node, name)
         return function_of(target.node, name)
 
     def _value(self, target: Value, name: str) -> Function | None:

@@ -1,22 +1,27 @@
 """Facts about interpreters and compilers, asked once and remembered while the files stay.
 
-Each answer is stored in the cache with what it was read from; `sourcetree.unchanged` decides on
-the next run whether the process has to be started again.
+Each answer is stored in the cache with what it was read from; `filestate.unchanged` decides on
+the next run whether the process has to be started again. Another kbuild asks again: it may read
+more from what a process says.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import ToolchainError
+from kbuild.errors import DamagedFileError, ToolchainError
 from kbuild.fileset import replace_atomically
+from kbuild.filestate import identify, looks, unchanged
+from kbuild.installation import package_digest
 from kbuild.run import Runner
-from kbuild.sourcetree import look, unchanged
+from kbuild.untrusted import parse_json, reading, remembered
 
 Facts = Mapping[str, Any]
 _PROBE = Path(__file__).with_name("probe.py")
@@ -33,36 +38,43 @@ class FactCache:
         remembered = self.recall(question)
         if remembered is not None:
             return remembered
+        since = time.time_ns()
         facts, paths = ask()
-        self.remember(question, facts, paths)
+        self.remember(question, facts, paths, since)
         return facts
 
     def recall(self, question: str) -> Facts | None:
         """The remembered answer; None when there is none, or when a path of it has changed."""
-        return _read(self._file(question))
+        return _read(self._file(question), package_digest(self.folder))
 
-    def remember(self, question: str, facts: Facts, paths: tuple[str, ...]) -> None:
-        """Keep an answer for as long as the paths that it depends on stay as they are."""
-        observed = {path: look(path) for path in paths}
+    def remember(self, question: str, facts: Facts, paths: tuple[str, ...], since: int) -> None:
+        """Keep an answer for as long as the paths that it depends on stay as they are.
+
+        Unless one of them changed at `since` (ns), when the question was asked, or later: which
+        state was seen is not known. A cache that cannot be written is no failure: the next command
+        asks again.
+        """
+        observed = {path: identify(path) for path in paths}
+        if any(then is not None and max(then[1:3]) >= since for then in observed.values()):
+            return
         record = {"question": question, "facts": facts, "observed": observed}
-        replace_atomically(self._file(question), json.dumps(record, indent=1).encode())
+        record["kbuild"] = package_digest(self.folder)
+        with suppress(OSError):
+            replace_atomically(self._file(question), json.dumps(record, indent=1).encode())
 
     def _file(self, question: str) -> Path:
         name = hashlib.sha256(question.encode()).hexdigest()[:24]
         return self.folder / "facts" / f"{name}.json"
 
 
-def _read(target: Path) -> Facts | None:
-    try:
-        record = json.loads(target.read_text())
-        observed = {
-            path: None if then is None else (int(then[0]), int(then[1]))
-            for path, then in record["observed"].items()
-        }
-        facts: Facts = record["facts"]
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return None
-    return facts if unchanged(Path("/"), observed) else None
+def _read(target: Path, kbuild: str) -> Facts | None:
+    def understood(record: Facts) -> Facts | None:
+        if record["kbuild"] != kbuild:
+            return None
+        facts: Facts = {**record["facts"]}
+        return facts if unchanged(Path("/"), looks(record["observed"])) else None
+
+    return remembered(target, understood)
 
 
 def interpreter(python: Path, cache: FactCache, runner: Runner) -> Facts:
@@ -75,15 +87,16 @@ def interpreter(python: Path, cache: FactCache, runner: Runner) -> Facts:
     def ask() -> tuple[Facts, tuple[str, ...]]:
         done = runner.run((str(python), "-I", str(_PROBE)))
         try:
-            facts: dict[str, Any] = json.loads(done.output)
-        except ValueError:
+            with reading(python, "an interpreter"):
+                facts = parse_json(done.output, python, "an interpreter")
+                torch = facts["torch"]
+                version_file = str(Path(torch["root"], "version.py")) if torch else ""
+                paths = (str(python), str(_PROBE), facts["python"]["purelib"], version_file)
+        except DamagedFileError:
             raise ToolchainError(
                 f"`{python}` did not answer the probe: {done.output.strip()[-300:]}",
                 hint="--python takes a Python interpreter, 3.9 or newer",
             ) from None
-        torch = facts["torch"]
-        version_file = str(Path(torch["root"], "version.py")) if torch else ""
-        paths = (str(python), str(_PROBE), facts["python"]["purelib"], version_file)
         return facts, tuple(path for path in paths if path)
 
     return cache.get(f"interpreter {python}", ask)

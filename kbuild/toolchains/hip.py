@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.errors import ToolchainError
+from kbuild.installation import code_digest
 from kbuild.plan import Requirements
 from kbuild.store import Recipe, Store, store_of
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import Facts
 from kbuild.toolchains.hip_headers import FULL, STABLE, hip_headers
 from kbuild.toolchains.host import INSTALL_CXX, Host
-from kbuild.toolchains.wheels.stubs import StubMaker
+from kbuild.toolchains.wheels import stubs
 
 _COMPILERS = ("llvm/bin/clang++", "lib/llvm/bin/clang++", "llvm/bin/amdclang++")
 _INCLUDE, _LINK = "KBUILD_TORCH_INCLUDE_DIRS", "KBUILD_TORCH_LIBRARY_DIR"
@@ -128,10 +129,12 @@ def _link_stubs(cxx: Path, store: Store, host: Host) -> Path:
 
     def make(root: Path) -> Mapping[str, Any]:
         sonames = {f"lib{name}.so": () for name in _LIBRARIES}
-        StubMaker(cxx, host.runner).make_libraries(root, sonames)
+        stubs.StubMaker(cxx, host.runner).make_libraries(root, sonames)
         return {}
 
-    return store.ensure(Recipe("torch-hip-link", "1", {"libraries": _LIBRARIES}), make).root
+    code = code_digest(__file__, stubs.__file__)
+    recipe = Recipe("torch-hip-link", "1", {"libraries": _LIBRARIES, "kbuild": code})
+    return store.ensure(recipe, make).root
 
 
 def cmake_entries(rocm: RocmFolder, compiler: Path, gcc: Path) -> tuple[tuple[str, str], ...]:

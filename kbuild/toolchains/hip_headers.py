@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kbuild.errors import ToolchainError
-from kbuild.fileset import sha256
+from kbuild.installation import code_digest
 from kbuild.run import Runner
+from kbuild.scratch import scratch_folder
 from kbuild.store import Recipe, Store
 
 _SCRIPT = Path(__file__).with_name("hipify_headers.py")
@@ -92,7 +92,7 @@ def _recipe(torch: Path, version: str, which: HeaderSet) -> Recipe:
     ):
         for path in paths:
             headers.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
-    inputs = {"torch": headers.hexdigest(), "script": sha256(_SCRIPT.read_bytes())}
+    inputs = {"torch": headers.hexdigest(), "kbuild": code_digest(__file__, _SCRIPT)}
     return Recipe(which.name, version.partition("+")[0], inputs)
 
 
@@ -111,8 +111,8 @@ def _hipify(torch: Path) -> list[Path]:
 
 def _translate(torch: Path, target: Path, python: Path, runner: Runner, which: HeaderSet) -> None:
     include = torch / "include"
-    with tempfile.TemporaryDirectory() as name:
-        fresh = Path(name).resolve()
+    with scratch_folder("hipify") as scratch:
+        fresh = scratch.resolve()
         for path in _headers(include, which):
             _copy(path, fresh / path.relative_to(include))
         hipify = str(torch / "utils" / "hipify")

@@ -112,8 +112,11 @@ def distribution_version(name: str) -> str | None:
 
 def assignments(path: str) -> dict[str, Any]:
     """Module-level `name = literal` statements of a Python file."""
-    with open(path, encoding="utf-8") as file:
-        module = ast.parse(file.read())
+    try:
+        with open(path, encoding="utf-8") as file:
+            module = ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return {}  # a damaged installation: what it is cannot be known
     found: dict[str, Any] = {}
     for node in module.body:
         names: list[ast.expr]
@@ -125,7 +128,7 @@ def assignments(path: str) -> dict[str, Any]:
             continue
         try:
             literal = ast.literal_eval(value)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
         found.update({name.id: literal for name in names if isinstance(name, ast.Name)})
     return found

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.languages.expression import EvaluationError, Expression
-from kbuild.languages.schema.values import Default
+from kbuild.languages.expression.nodes import Match
+from kbuild.languages.schema.values import Default, Symbol
 from kbuild.languages.spec.dtypes import DTYPES
 from kbuild.languages.spec.tuning import ELLIPSIS
-from kbuild.languages.spec.values import OpSpec, TuningCase
+from kbuild.languages.spec.values import Extent, OpSpec, TuningCase
 
 
 class NoCase(Exception):  # noqa: N818 - not an error: such a call is left out, with the reason
@@ -29,8 +30,8 @@ class Case:
     """The case as it was written."""
     shapes: tuple[tuple[str, tuple[int, ...] | None], ...]
     """Tensor argument -> shape; None for one that is None."""
-    scalars: tuple[tuple[str, bool | int | float | None], ...]
-    """Other arguments."""
+    scalars: tuple[tuple[str, Extent | None], ...]
+    """Other arguments, but dtypes."""
     key: tuple[int, ...]
     bytes: int
     """Of all tensors, results included."""
@@ -47,6 +48,7 @@ class Case:
     def arguments(self) -> list[dict[str, Any]]:
         """The arguments in the schema's order, as the probe takes them."""
         shapes, scalars, dtypes = dict(self.shapes), dict(self.scalars), dict(self.dtypes)
+        resets = dict(self.op.tune.resets)
         found: list[dict[str, Any]] = []
         for argument in self.op.schema.arguments:
             name = argument.name
@@ -54,6 +56,10 @@ class Case:
             if name in shapes:
                 one |= {"shape": shapes[name], "dtype": dtypes[name]}
                 one |= {"writes": argument.type.is_mutated}
+                if name in resets:
+                    one |= {"reset": resets[name]}
+            elif name in self.op.dtype_arguments:
+                one |= {"dtype": dtypes[name]}
             else:
                 one |= {"value": scalars[name]}
             found.append(one)
@@ -76,10 +82,7 @@ class Case:
         return self._is_true(self.op.launches[index].when)
 
     def _is_true(self, when: Expression | None) -> bool:
-        try:
-            return when is None or bool(when.evaluate(self.values))
-        except (EvaluationError, KeyError) as error:
-            raise NoCase(f"`{when}` has no value: {error}") from error
+        return when is None or bool(_evaluated(when, self.values))
 
 
 def make_case(
@@ -101,9 +104,13 @@ def make_case(
     scalars = dict(_scalars(op, dict(said)))
     values |= {name: int(v) for name, v in dict(said).items() if isinstance(v, int)}
     values |= {name: int(v) for name, v in scalars.items() if isinstance(v, int)}
+    values |= dict(_answers(op, {**scalars, **{a: dtypes[a] for a in op.dtype_arguments}}))
     given = dict(said)
     absent = {name for name in op.optional if given.get(name) is False}
     values |= {f"has({name})": int(name not in absent) for name in op.optional}
+    for name, condition in op.returned:
+        values[f"has({name})"] = int(bool(_evaluated(condition, values)))
+        absent |= set() if values[f"has({name})"] else {name}
     shapes = _Shapes(op, given.get(ELLIPSIS, ()), values, absent).found()
     try:
         for condition in op.require:
@@ -122,6 +129,13 @@ def make_case(
         bytes=sum(math.prod(shape) * DTYPES[dtypes[name]] for name, shape in shapes.items()),
         values=values,
     )
+
+
+def _evaluated(expression: Expression, values: Mapping[str, int]) -> int:
+    try:
+        return expression.evaluate(values)
+    except (EvaluationError, KeyError) as error:
+        raise NoCase(f"`{expression}` has no value: {error}") from error
 
 
 class _Shapes:
@@ -193,21 +207,45 @@ def _questions(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
             yield f"stride({name}, {written})", stride
 
 
-def _scalars(
-    op: OpSpec, said: Mapping[str, Any]
-) -> Iterator[tuple[str, bool | int | float | None]]:
+def _scalars(op: OpSpec, said: Mapping[str, Any]) -> Iterator[tuple[str, Extent | None]]:
     for argument in op.schema.arguments:
-        if argument.type.is_tensor:
+        if argument.type.is_tensor or argument.name in op.dtype_arguments:
             continue
-        value = said.get(argument.name)
+        value: Any = said.get(argument.name)
         if value is None and isinstance(argument.default, Default):
             default = argument.default.value
-            value = default if isinstance(default, (bool, int, float)) else None
-            if value is None and default is not None:
+            if isinstance(default, Symbol):
                 raise NoCase(f"`{argument.name}` is `{default}`, which no case can say")
+            value = default
         elif value is None:
             raise NoCase(f"nothing says what `{argument.name}` is; name it in `tune`")
         yield argument.name, value
+
+
+def _answers(op: OpSpec, given: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """What expressions ask of arguments that are no tensors."""
+    for name, value in given.items():
+        yield f"has({name})", int(value is not None)
+        for at, item in enumerate(value) if isinstance(value, tuple) else ():
+            yield f"len({name})", len(value)
+            if isinstance(item, int):
+                yield f"{name}[{at}]", int(item)
+                yield f"{name}[{at - len(value)}]", int(item)
+        if value == ():
+            yield f"len({name})", 0
+    for expression in _expressions(op):
+        for leaf in expression.leaves():
+            if isinstance(leaf, Match):
+                yield leaf.key, int(given.get(leaf.name) == leaf.value)
+
+
+def _expressions(op: OpSpec) -> Iterator[Expression]:
+    """All that are evaluated for a case."""
+    yield from (*op.require, *op.key, *(one for _, one in op.let))
+    yield from (dim for rule in op.shapes for dim in rule.dims if dim is not None)
+    for launch in op.launches:
+        conditions = (launch.when, *(one.when for one in launch.candidates))
+        yield from (one for one in conditions if one is not None)
 
 
 def _extent(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.config.suggest import listed
-from kbuild.errors import ToolchainError, UsageError
+from kbuild.errors import DamagedFileError, ToolchainError, UsageError
 from kbuild.run import Runner
+from kbuild.untrusted import parse_json
 
 PROGRAM = "kbuild.tune.probes"
 ALL = "all"
@@ -127,10 +127,9 @@ def parsed(line: str) -> dict[str, Any]:
     if not line.startswith("{"):
         return {}
     try:
-        document = json.loads(line)
-    except ValueError:
+        return parse_json(line, "the answer", "an answer")
+    except DamagedFileError:
         return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _full(name: str) -> str:

@@ -9,6 +9,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from kbuild.errors import DamagedFileError
+from kbuild.untrusted import objects_in, reading
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -27,12 +30,24 @@ class Outcome:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Outcome:
-        """What the probe says of a job."""
+        """What the probe says of a job.
+
+        Raises:
+            DamagedFileError: that is no outcome.
+        """
+        with reading("the answer", "an outcome"):
+            return cls._of(data)
+
+    @classmethod
+    def _of(cls, data: Mapping[str, Any]) -> Outcome:
+        default = data.get("default")
+        if default is not None and not isinstance(default, int):
+            raise ValueError(f"`{default}` is no candidate")
         return cls(
             times={int(one): float(us) for one, us in data.get("times", {}).items()},
             failed={int(one): str(why) for one, why in data.get("failed", {}).items()},
             wrong={int(one): str(why) for one, why in data.get("wrong", {}).items()},
-            default=data.get("default"),
+            default=default,
             error=str(data.get("error", "")),
         )
 
@@ -45,8 +60,12 @@ class Journal:
         self._lock = Lock()
         self._done: dict[str, Mapping[str, Any]] = {}
         self._crashes: dict[str, dict[int, str]] = {}
-        for line in self._lines():
-            self._take(line)
+        for line in objects_in(path, "a journal"):
+            try:
+                with reading(path, "a journal"):
+                    self._take(line)
+            except DamagedFileError:
+                continue  # it is measured again
 
     def outcome(self, job: str) -> Outcome | None:
         """The outcome of a job; None when it was not measured yet."""
@@ -81,22 +100,8 @@ class Journal:
 
     def _take(self, line: Mapping[str, Any]) -> None:
         if "done" in line:
+            Outcome.from_json(line)
             self._done[str(line["done"])] = line
         elif "crashed" in line:
             own = self._crashes.setdefault(str(line["crashed"]), {})
             own[int(line["candidate"])] = str(line["reason"])
-
-    def _lines(self) -> list[dict[str, Any]]:
-        try:
-            text = self._path.read_text("utf-8", errors="replace")
-        except OSError:
-            return []
-        found = []
-        for line in text.splitlines():
-            try:
-                document = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(document, dict):
-                found.append(document)
-        return found

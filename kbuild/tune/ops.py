@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import tomli
-
 from kbuild.config.issue import dotted
 from kbuild.config.locate import Lines
 from kbuild.errors import ConfigError, Problem, UsageError
 from kbuild.languages.spec import DIALECTS, OpSpec, read_section
+from kbuild.untrusted import parse_toml, reason_of
 
 _FILE = "build.toml"
 
@@ -23,11 +22,11 @@ def ops_of(root: Path) -> tuple[OpSpec, ...]:
     """
     try:
         text = (root / _FILE).read_text("utf-8")
-        kernels = tomli.loads(text).get("kernel", {})
+        kernels = parse_toml(text).get("kernel", {})
     except OSError as error:
         raise UsageError(f"`{root / _FILE}`: {error.strerror}") from error
-    except tomli.TOMLDecodeError as error:
-        raise ConfigError([Problem(_FILE, 0, "", f"is no TOML: {error}")]) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError([Problem(_FILE, 0, "", f"is no TOML: {reason_of(error)}")]) from error
     sections = {
         name: section
         for name, section in kernels.items()

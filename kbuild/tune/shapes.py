@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tomli
-
 from kbuild.config.issue import dotted
 from kbuild.config.suggest import one_of
-from kbuild.errors import ConfigError, Problem, UsageError
+from kbuild.errors import ConfigError, DamagedFileError, Problem, UsageError
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.tuning import read_cases
 from kbuild.languages.spec.values import OpSpec, TuningCase
+from kbuild.untrusted import parse_json, parse_toml, read_bytes, reading, reason_of
 
 
 def read_shapes(path: Path, ops: Sequence[OpSpec]) -> dict[str, tuple[TuningCase, ...]]:
@@ -49,20 +47,19 @@ def read_shapes(path: Path, ops: Sequence[OpSpec]) -> dict[str, tuple[TuningCase
 
 
 def _document(path: Path) -> Mapping[str, Any]:
+    kind = "a table of ops"
     try:
-        text = path.read_text("utf-8")
+        with reading(path, kind):
+            data = read_bytes(path, kind)
+            if path.suffix == ".json":
+                return parse_json(data, path, kind)
+            return parse_toml(data.decode("utf-8"))
     except OSError as error:
         raise UsageError(f"--shapes: `{path}`: {error.strerror}") from error
-    try:
-        data = json.loads(text) if path.suffix == ".json" else tomli.loads(text)
-    except ValueError as error:
-        hint = "TOML, or JSON in a file that ends with .json"
-        raise ConfigError([Problem(str(path), 0, "", str(error), hint)]) from error
-    if not isinstance(data, dict):
-        raise ConfigError(
-            [Problem(str(path), 0, "", "is no table of ops", "e.g. `gemm = [{M = 1}]`")]
-        )
-    return data
+    except DamagedFileError as error:
+        hint = "TOML, or JSON in a file that ends with .json: `gemm = [{M = 1}]`"
+        words = f"is no table of ops: {reason_of(error)}"
+        raise ConfigError([Problem(str(path), 0, "", words, hint)]) from error
 
 
 def _is_table(keys: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from kbuild import __version__
 from kbuild.errors import IncompleteError
 from kbuild.fileset import sha256_of_file
+from kbuild.installation import code_digest
 from kbuild.languages.description import Description
 from kbuild.languages.spec.values import TuningCase
 from kbuild.languages.tablefile import write_table
@@ -23,6 +24,7 @@ from kbuild.tune.jobs import Job, Work, jobs_of, salt_of, work_of
 from kbuild.tune.journal import Journal, Outcome
 from kbuild.tune.winners import Result, results_of
 
+_PROBES = Path(__file__).with_name("probes")
 _CODE = {".so", ".pyd", ".dylib", ".py"}
 """Files of a variant that make a difference, where it does not say which images it has."""
 
@@ -131,13 +133,18 @@ class Tuning:
 
         A build of the same images has the same, whatever else it has another name for.
         """
-        about = (device.name, device.driver, self.torch, self.description.measured())
+        about = (device.name, device.driver, self.torch, self.description.measured(), _measures())
         found = hashlib.sha256("\0".join(about).encode())
         if not self.description.images:
             for file in sorted(self.setting.variant.rglob("*")):
                 if file.suffix in _CODE:
                     found.update(sha256_of_file(file).encode())
         return found.hexdigest()[:16]
+
+
+def _measures() -> str:
+    """The code that measures: times that another took are not compared with its own."""
+    return code_digest(*sorted(_PROBES.rglob("*.py")))
 
 
 def refuse_incomplete(tuned: Sequence[Tuned]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from kbuild.surface import Change
 from kbuild.versions.model import Version
 
-_NUMBERED = re.compile(r"v(\d+)")
+_NUMBERED = re.compile(r"v(\d{1,9})")
 
 
 @dataclass(frozen=True)

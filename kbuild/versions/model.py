@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol
 
 from kbuild.hub.layout import BUILD, variant_of
 from kbuild.hub.published import size_of, variants_of
 from kbuild.hub.values import RemoteFile, Tree
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
+from kbuild.scratch import scratch_folder
 from kbuild.surface import Surface, read_surface
 
 _AT_ONCE = 4
@@ -66,8 +65,8 @@ class Version:
 
     def _metadata(self, variant: str) -> Metadata | None:
         try:
-            return parse(self.read(f"{BUILD}/{variant}/{METADATA_FILE}").decode())
-        except (MetadataError, UnicodeDecodeError):
+            return parse(self.read(f"{BUILD}/{variant}/{METADATA_FILE}"))
+        except MetadataError:
             return None
 
 
@@ -110,13 +109,13 @@ def surface_of(version: Version) -> Surface | None:
         return None
     made = version.metadata[variant]
     top = f"{BUILD}/{variant}/"
-    with tempfile.TemporaryDirectory(prefix="kbuild-version-") as scratch:
+    with scratch_folder("version") as scratch:
         for path in version.files:
             if path.startswith(top) and path.endswith(".py"):
-                file = Path(scratch, path.removeprefix(top))
+                file = scratch / path.removeprefix(top)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(version.read(path))
-        return read_surface(Path(scratch), made.python_name if made else "")
+        return read_surface(scratch, made.python_name if made else "")
 
 
 def python_files(version: Version) -> dict[str, RemoteFile]:

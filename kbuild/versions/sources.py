@@ -13,14 +13,14 @@ from kbuild.hub.layout import lay_out
 from kbuild.hub.patience import Patience
 from kbuild.hub.remote import Hub, Missing
 from kbuild.hub.values import Refs, Repo
-from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
+from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.mirror.manifest import file_of
 from kbuild.mirror.places import place_of
 from kbuild.mirror.read import branches_in, kept_at, snapshot_at
 from kbuild.mirror.store import Store
 from kbuild.versions.model import Version
 
-_NUMBERED = re.compile(r"v(\d+)")
+_NUMBERED = re.compile(r"v(\d{1,9})")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -152,7 +152,7 @@ class Built:
     def _metadata(self) -> Iterable[Metadata]:
         for folder in self._folders:
             try:
-                yield parse((folder / METADATA_FILE).read_text("utf-8"))
+                yield read_metadata(folder)
             except (OSError, MetadataError):
                 continue
 

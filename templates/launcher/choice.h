@@ -75,7 +75,7 @@ const Image* plain_of(uint64_t best) {
   return index == 0 ? nullptr : &all_images[index - 1];
 }
 
-const Image* choose_image(uint64_t best, uint64_t divisible, uint64_t ones) {
+const Image* choose_image(uint64_t best, Bits divisible, Bits ones) {
   const Image* fast = fast_of(best);
   if (fast != nullptr && (fast->divisible & ~divisible) == 0 && (fast->ones & ~ones) == 0) return fast;
   return plain_of(best);
@@ -167,6 +167,12 @@ struct Fate {  // how far the candidates of a launch came
   Int constants[16] = {};
 };
 
+KBUILD_COLD std::string constant_said(const Launch& launch, int constant, Int value) {
+  const char* const* const words = launch.constant_words[constant];
+  if (words == nullptr) return std::to_string(value);
+  return value < 0 ? std::string("another value") : words[value];
+}
+
 [[noreturn]] KBUILD_COLD void nothing_fits(const Launch& launch, const Device& device, const Fate& fate) {
   const std::string head = quoted(launch.op) + ": ";
   const int forced = launch.forced == nullptr ? -1 : launch.forced->load();
@@ -187,10 +193,11 @@ struct Fate {  // how far the candidates of a launch came
     std::string given, all;
     for (int i = 0; i < launch.constant_count; ++i) {
       given += (i ? ", " : "") + std::string(launch.constant_names[i]) + " = " +
-               std::to_string(fate.constants[i]);
+               constant_said(launch, i, fate.constants[i]);
       std::string values;
       for (int v = 0; v < launch.variant_count; ++v) {
-        const std::string one = std::to_string(launch.constants[Int(v) * launch.constant_count + i]);
+        const std::string one =
+            constant_said(launch, i, launch.constants[Int(v) * launch.constant_count + i]);
         if ((", " + values + ",").find(", " + one + ",") == std::string::npos) {
           values += (values.empty() ? "" : ", ") + one;
         }

@@ -29,8 +29,8 @@ struct Image {
   bool pdl;
   bool cooperative;
   bool fast;  // among the images with assumptions
-  uint64_t divisible;  // bits of the values that it assumes to be divisible by 16
-  uint64_t ones;       // those that it assumes to be 1
+  Bits divisible;  // bits of the values that it assumes to be divisible by 16
+  Bits ones;       // those that it assumes to be 1
   uint32_t first_map;  // index into `tensor_maps`
   uint32_t map_count;
 };
@@ -102,6 +102,7 @@ struct Launch {
   const Int* constants;     // by variant: those that calls decide
   int constant_count;
   const char* const* constant_names;
+  const char* const* const* constant_words;  // of those that are looked up by their place
   const char* conditions;   // of the candidates, in words
   const Row* rows;
   int row_count;

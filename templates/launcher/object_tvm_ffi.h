@@ -59,6 +59,7 @@ class FfiArguments {
   const char* call(FfiFunction function, int32_t given, void* stream) {
     kbuild::FfiAny result = {};
     use_stream(stream);
+    kbuild::launch_stream = stream;
     if (KBUILD_UNLIKELY(function(nullptr, args_, given, &result) != 0)) return object_says();
     return nullptr;
   }

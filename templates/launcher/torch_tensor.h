@@ -84,6 +84,90 @@ void take(OptionalTensor& tensor, StableIValue raw) {
   if (tensor.box != nullptr) tensor.handle = value_of<AtenTensorHandle>(*tensor.box);
 }
 
+// Arguments that Torch boxes: what is in an optional box, None without one.
+const StableIValue* boxed(Held& held, StableIValue raw) {
+  held.box = value_of<StableIValue*>(raw);
+  held.release = [](Held& one) { delete static_cast<StableIValue*>(one.box); };
+  return static_cast<const StableIValue*>(held.box);
+}
+
+template <typename T>
+void take(const char*, const char*, Maybe<T>& argument, StableIValue raw, bool) {
+  const StableIValue* value = boxed(argument, raw);
+  argument.given = value != nullptr;
+  if (value != nullptr) argument.value = value_of<T>(*value);
+}
+
+void take(const char*, const char*, DtypeArgument& argument, StableIValue raw, bool optional) {
+  const StableIValue* value = optional ? boxed(argument, raw) : &raw;
+  argument.given = value != nullptr;
+  if (value == nullptr) return;
+  const int32_t code = value_of<int32_t>(*value);
+  argument.kind = code < 0 || code > 255 ? -1 : dtype_table.kinds[code];
+  if (argument.kind < 0) argument.words = "Torch's number " + std::to_string(code);
+}
+
+// Strings and lists come with functions of libtorch, from 2.10 on.
+template <typename... Args>
+using TorchFunction = AOTITorchError (*)(Args...);
+
+template <typename F>
+F torch_needs(const char* op, const char* name, F, const char* function) {
+  const F found = reinterpret_cast<F>(torch_function(function));
+  if (found == nullptr) {
+    refuse(op, "this Torch passes no strings and no lists to ops, as " + quoted(name) + " is one; 2.10 does");
+  }
+  return found;
+}
+
+void release_string(Held& held) {
+  static const auto remove = reinterpret_cast<TorchFunction<void*>>(torch_function("torch_delete_string"));
+  if (held.handle != nullptr && remove != nullptr) remove(held.handle);
+  delete static_cast<StableIValue*>(held.box);
+}
+
+void take(const char* op, const char* name, Text& argument, StableIValue raw, bool optional) {
+  const StableIValue* value = optional ? boxed(argument, raw) : &raw;
+  argument.given = value != nullptr;
+  if (value == nullptr) return;
+  argument.handle = value_of<void*>(*value);
+  argument.release = &release_string;
+  static const auto size_of =
+      torch_needs(op, name, TorchFunction<void*, size_t*>(), "torch_string_length");
+  static const auto text_of =
+      torch_needs(op, name, TorchFunction<void*, const char**>(), "torch_string_c_str");
+  size_t size = 0;
+  const char* text = nullptr;
+  if (size_of(argument.handle, &size) || text_of(argument.handle, &text)) torch_failed(op, "read", name);
+  argument.value.assign(text, size);
+}
+
+void release_list(Held& held) {
+  static const auto remove = reinterpret_cast<TorchFunction<void*>>(torch_function("torch_delete_list"));
+  if (held.handle != nullptr && remove != nullptr) remove(held.handle);
+  delete static_cast<StableIValue*>(held.box);
+}
+
+// `Told` is what Torch has in the list.
+template <typename Told, typename T>
+void take_list(const char* op, const char* name, List<T>& argument, StableIValue raw, bool optional) {
+  const StableIValue* value = optional ? boxed(argument, raw) : &raw;
+  argument.given = value != nullptr;
+  if (value == nullptr) return;
+  argument.handle = value_of<void*>(*value);
+  argument.release = &release_list;
+  static const auto size_of = torch_needs(op, name, TorchFunction<void*, size_t*>(), "torch_list_size");
+  static const auto get =
+      torch_needs(op, name, TorchFunction<void*, size_t, StableIValue*>(), "torch_list_get_item");
+  size_t count = 0;
+  if (size_of(argument.handle, &count)) torch_failed(op, "read", name);
+  for (size_t i = 0; i < count; ++i) {
+    StableIValue item = 0;
+    if (get(argument.handle, i, &item)) torch_failed(op, "read", name);
+    argument.items.push_back(T(value_of<Told>(item)));
+  }
+}
+
 // Leave the values to somebody else.
 void leave(Tensor& tensor) { tensor.handle = nullptr; }
 void leave(OptionalTensor& tensor) { tensor.handle = nullptr, tensor.box = nullptr; }
@@ -92,6 +176,14 @@ StableIValue give(Tensor& tensor) {
   StableIValue raw = 0;
   std::memcpy(&raw, &tensor.handle, sizeof(tensor.handle));
   tensor.handle = nullptr;
+  return raw;
+}
+
+// A result that may be None: a box that holds the tensor, or nothing.
+StableIValue give_optional(Tensor& tensor) {
+  StableIValue* box = tensor.handle == nullptr ? nullptr : new StableIValue(give(tensor));
+  StableIValue raw = 0;
+  std::memcpy(&raw, &box, sizeof(box));
   return raw;
 }
 

@@ -145,6 +145,79 @@ void take(const char* op, const char* name, double& value, const TVMFFIAny& any)
   }
 }
 
+template <typename T>
+void take(const char* op, const char* name, Maybe<T>& argument, const TVMFFIAny& any) {
+  argument.given = any.type_index != kTVMFFINone;
+  if (argument.given) take(op, name, argument.value, any);
+}
+
+// The characters of a string, however it is passed; false when it is none.
+bool text_of(const TVMFFIAny& any, std::string& text) {
+  if (any.type_index == kTVMFFIRawStr) {
+    text = any.v_c_str;
+  } else if (any.type_index == kTVMFFISmallStr) {
+    text.assign(any.v_bytes, any.small_str_len);
+  } else if (any.type_index == kTVMFFIStr) {
+    const TVMFFIByteArray* bytes = TVMFFIBytesGetByteArrayPtr(any.v_obj);
+    text.assign(bytes->data, bytes->size);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void take(const char* op, const char* name, Text& argument, const TVMFFIAny& any, bool optional) {
+  argument.given = !optional || any.type_index != kTVMFFINone;
+  if (argument.given && !text_of(any, argument.value)) wrong_kind(op, name, "a string", any.type_index);
+}
+
+// A dtype, or its name.
+void take(const char* op, const char* name, DtypeArgument& argument, const TVMFFIAny& any, bool optional) {
+  argument.given = !optional || any.type_index != kTVMFFINone;
+  if (!argument.given) return;
+  if (any.type_index == kTVMFFIDataType) {
+    const DLDataType type = any.v_dtype;
+    argument.kind = dtype_table.of(type);
+    argument.words = "DLPack's code " + std::to_string(type.code) + ", " + std::to_string(type.bits) + " bits";
+  } else if (text_of(any, argument.words)) {
+    for (int kind = 0; kind < kDtypes; ++kind) {
+      if (argument.words == dtypes[kind].name) argument.kind = kind;
+    }
+  } else {
+    wrong_kind(op, name, "a dtype", any.type_index);
+  }
+}
+
+KBUILD_COLD TVMFFIObjectHandle global_function(const char* op, const char* name) {
+  const TVMFFIByteArray bytes = {name, std::strlen(name)};
+  TVMFFIObjectHandle function = nullptr;
+  if (TVMFFIFunctionGetGlobal(&bytes, &function) != 0 || function == nullptr) {
+    refuse(op, std::string("this TVM-FFI has no function ") + quoted(name));
+  }
+  return function;
+}
+
+template <typename T>
+void take_list(const char* op, const char* name, List<T>& argument, const TVMFFIAny& any, bool optional) {
+  argument.given = !optional || any.type_index != kTVMFFINone;
+  if (!argument.given) return;
+  if (any.type_index != kTVMFFIArray) wrong_kind(op, name, "a list", any.type_index);
+  static const TVMFFIObjectHandle size_of = global_function(op, "ffi.ArraySize");
+  static const TVMFFIObjectHandle get = global_function(op, "ffi.ArrayGetItem");
+  TVMFFIAny asked[2] = {any, {}}, found = {};
+  if (TVMFFIFunctionCall(size_of, asked, 1, &found) != 0) refuse(op, "TVM-FFI cannot read " + quoted(name));
+  const Int count = found.v_int64;
+  for (Int i = 0; i < count; ++i) {
+    asked[1].type_index = kTVMFFIInt;
+    asked[1].v_int64 = i;
+    found = {};
+    if (TVMFFIFunctionCall(get, asked, 2, &found) != 0) refuse(op, "TVM-FFI cannot read " + quoted(name));
+    T value{};
+    take(op, name, value, found);
+    argument.items.push_back(value);
+  }
+}
+
 // ---------------------------------------------------------------------------------------------
 // TVM-FFI: errors
 

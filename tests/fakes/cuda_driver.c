@@ -161,6 +161,23 @@ int cuMemFreeAsync(void *data, void *stream) {
   return depth ? 0 : 201;
 }
 
+static int set(char *data, const void *value, size_t size, size_t step, size_t count, void *stream) {
+  if (!depth) return 201;
+  for (size_t i = 0; i < count; i++) memcpy(data + i * step, value, size);
+  record("set %zu x %zu stream=%p\n", count, size, stream);
+  return failing;
+}
+int cuMemsetD8Async(void *data, unsigned char value, size_t count, void *stream) { return set(data, &value, 1, 1, count, stream); }
+int cuMemsetD16Async(void *data, unsigned short value, size_t count, void *stream) {
+  return (uintptr_t)data % 2 ? 1 : set(data, &value, 2, 2, count, stream);
+}
+int cuMemsetD32Async(void *data, unsigned value, size_t count, void *stream) {
+  return (uintptr_t)data % 4 ? 1 : set(data, &value, 4, 4, count, stream);
+}
+int cuMemsetD2D32Async(void *data, size_t pitch, unsigned value, size_t width, size_t height, void *stream) {
+  return width != 1 || pitch < 4 ? 1 : set(data, &value, 4, pitch, height, stream);
+}
+
 struct Kernel {
   char code[256];
   char entry[64];

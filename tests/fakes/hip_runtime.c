@@ -68,3 +68,14 @@ int hipModuleLaunchCooperativeKernel(void *function, unsigned x, unsigned y, uns
   (void)b, (void)c;
   return launched("cooperative", function, x, y, z, a, shared, stream, parameters);
 }
+static int set(char *data, const void *value, size_t size, size_t step, size_t count, void *stream) {
+  for (size_t i = 0; i < count; i++) memcpy(data + i * step, value, size);
+  snprintf(text + strlen(text), 512, "set %zu x %zu stream=%p\n", count, size, stream);
+  return 0;
+}
+int hipMemsetD8Async(void *data, unsigned char value, size_t count, void *stream) { return set(data, &value, 1, 1, count, stream); }
+int hipMemsetD16Async(void *data, unsigned short value, size_t count, void *stream) { return set(data, &value, 2, 2, count, stream); }
+int hipMemsetD32Async(void *data, int value, size_t count, void *stream) { return set(data, &value, 4, 4, count, stream); }
+int hipMemset2DAsync(void *data, size_t pitch, int value, size_t width, size_t height, void *stream) {
+  return width != 1 ? 1 : set(data, &value, 1, pitch, height, stream);
+}

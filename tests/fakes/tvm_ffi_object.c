@@ -6,6 +6,7 @@
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct {
@@ -31,6 +32,21 @@ void* TVMFFIEnvGetStream(int32_t device_type, int32_t device);
 void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message);
 void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** parts, int32_t count);
 void CuteDSLRT_TVMFFISetRaisedCudaError(void (*raise)(const char*, const char**, int32_t), int32_t code);
+
+typedef struct {
+  unsigned grid[3], block[3];
+  size_t shared;
+  void *stream, *attributes;
+  unsigned count;
+} Config;
+
+/* What `cudaLaunchKernelExC` is called in a joined object. */
+int kbuild_aot_launch(const Config* config, const void* kernel, void** arguments);
+__attribute__((weak, visibility("hidden"))) int cudaLaunchKernelExC(const Config* config, const void* kernel,
+                                                                    void** arguments) {
+  (void)kernel, (void)arguments;
+  return config->stream == (void*)STREAM ? 0 : 719;
+}
 
 /* Not unique on purpose: kernels' own names must not meet. */
 int kbuild_aot_helper(int value) { return value + MARK; }
@@ -110,5 +126,7 @@ int SYMBOL(void* self, const Any* args, int32_t count, Any* result) {
       ((float*)out->data)[to] = value + (float)kbuild_aot_helper(0);
     }
   }
-  return TVMFFIEnvGetStream(2, x->device) == (void*)STREAM ? 0 : wrong("on another stream");
+  if (TVMFFIEnvGetStream(2, x->device) != (void*)STREAM) return wrong("on another stream");
+  const Config none = {{0, 0, 0}, {0, 0, 0}, 0, 0, 0, 0}; /* a launch that is given no stream */
+  return kbuild_aot_launch(&none, 0, 0) == 0 ? 0 : wrong("launched on another stream");
 }

@@ -17,6 +17,7 @@ from kbuild.plan import (
     Source,
     VariantPlan,
 )
+from kbuild.planning.linking import driver_flags
 from kbuild.variant import Variant
 from kbuild.version import Version
 
@@ -33,6 +34,8 @@ FACTS = KernelFacts(
 SECTIONS: dict[str, tuple[dict[str, object], ...]] = {
     "torch213-cxx11-cpu-x86_64-linux": (
         {"src": ["cpu/relu.cpp", "cpu/relu.h"], "cxx-flags": ["-ffast-math", '-DNAME="a > b"']},
+        {"src": ["cpu/sum.cpp"], "cxx-flags": ["-fopenmp", "-fsanitize=bounds,shift"]},
+        {"src": ["cpu/tables.h", "cpu/tables.inc"]},
     ),
     "torch212-cpu-aarch64-darwin": ({"src": ["cpu/relu.cpp"]},),
     "torch213-cxx11-cu126-x86_64-linux": (
@@ -49,6 +52,7 @@ SECTIONS: dict[str, tuple[dict[str, object], ...]] = {
         {
             "src": ["cuda/relu.cu"],
             "cuda-capabilities": ["7.0", "7.5"],
+            "cuda-flags": ["-rdc=true", "-Xcompiler=-fopenmp,-Wall"],
             "depends": ["cutlass_3_8"],
         },
     ),
@@ -133,7 +137,10 @@ def plan_of(name: str) -> VariantPlan:
         cxx_standard=framework.cxx_standard(variant.framework_version),
         components=parts,
         libraries=(*framework.libraries(), *backend.libraries(variant.framework)),
-        link_flags=backend.link_flags(sections, variant.backend_version),
+        link_flags=(
+            *backend.link_flags(sections, variant.backend_version),
+            *driver_flags(parts),
+        ),
         deployment_target=backend.deployment_target()
         if variant.system and variant.system.os == "darwin"
         else None,
@@ -156,7 +163,7 @@ def _components(
         include=("binding",),
         definitions=(*macros, f"{framework.name_macro}={ops_name}"),
         flags=backend.binding_flags(toolkit).by_language,
-        depends=(framework.table,),
+        depends=(framework.table, *_libraries(name)),
     )
     parts, sections = [binding], []
     assert backend.section is not None
@@ -169,6 +176,7 @@ def _components(
         archs = backend.archs(requested, toolkit)
         own = backend.flags(section, archs, toolkit).by_language
         depends = section.depends if framework.table == "torch" else (framework.table,)
+        depends = tuple(dict.fromkeys((*depends, *_libraries(name))))
         part = Component(
             name=f"relu-{number}",
             sources=_sources(variant, section.src),
@@ -181,6 +189,12 @@ def _components(
         parts.append(part)
         sections.append(section)
     return tuple(parts), sections
+
+
+def _libraries(name: str) -> tuple[str, ...]:
+    """What any section depends on beside Torch: every unit sees it."""
+    named = (one for table in SECTIONS[name] for one in table.get("depends", ()))
+    return tuple(dict.fromkeys(one for one in named if one != "torch"))
 
 
 def _sources(variant: Variant, paths: tuple[str, ...]) -> tuple[Source, ...]:

@@ -67,7 +67,8 @@ class Shop:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / SOURCE).write_text(source)
         op = self.op(text)
-        functions = self.workshop.describe(self.kernel(), self.folder)
+        wanted = [*map(Target.parse, targets)]
+        functions = self.workshop.describe(self.kernel(), self.folder, wanted)
         signatures = {name: one.parameters for name, one in functions.items()}
         place = Place(())
         bounds = [bind(op, launch, signatures, place) for launch in op.launches]

@@ -122,6 +122,8 @@ def joined(objects: Sequence[Path], archives: Sequence[Path], aliases: Path, tar
     text = CMAKE.read_text("utf-8")
     flags = re.findall(r'"(--(?:keep-global|weaken)-symbol=[^"]*)"', text)
     assert len(flags) == 3
+    listed = aliases.with_suffix(".cmake").read_text("utf-8")
+    flags += re.findall(r"set\(launches (.*)\)", listed)
     whole = f"{target}.all"
     linked = [*map(str, objects), *map(str, archives), str(aliases)]
     _run(["ld", "-r", "--force-group-allocation", "-o", whole, *linked])

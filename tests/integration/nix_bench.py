@@ -40,6 +40,7 @@ class NixBench:
     def environment(self) -> dict[str, str]:
         return {
             "NIX_CONF_DIR": str(self.place / "conf"),
+            "NIX_USER_CONF_FILES": os.devnull,
             "XDG_CACHE_HOME": str(self.place / "cache"),
             "NIX_REMOTE": "",
         }

@@ -47,7 +47,8 @@ in { one = taking "4" "one"; two = taking "4" "two"; quick = taking "0" "quick";
 
 def settings(conf: Path) -> None:
     """Settings that ask nothing of the network, and lend the host's programs to the sandbox."""
-    group = "nixbld" if any(entry.gr_name == "nixbld" for entry in grp.getgrall()) else ""
+    has_users = any(group.gr_mem for group in grp.getgrall() if group.gr_name == "nixbld")
+    group = "nixbld" if has_users else ""
     lent = " ".join(folder for folder in LENT if Path(folder).exists())
     conf.mkdir()
     (conf / "nix.conf").write_text(

@@ -43,7 +43,7 @@ class Tree(SourceTree):
     def is_inside(self, path: str) -> bool:
         return True
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, limit: int = 0) -> bytes:
         return self._files[str(PurePosixPath(path))].encode()
 
     def walk(self, folder: str, *, skip: Iterable[str] = ()) -> tuple[str, ...]:

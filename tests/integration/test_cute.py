@@ -256,6 +256,64 @@ def test_functions_are_described(bench: Shop) -> None:
     ]
 
 
+CLASS = """\
+import numpy as np
+import torch
+import cutlass
+import cutlass.torch as cutlass_torch
+from cuda.bindings.driver import CUstream
+from cutlass import cute
+
+DTYPES = {torch.float16: cutlass.Float16}
+THREADS = 256 if torch.cuda.get_device_capability()[0] >= 9 else 128
+
+
+class Scale:
+    def __init__(self, wide: type[cutlass.Numeric], tile: tuple[int, int], threads: int = THREADS):
+        self.wide, (self.rows, self.columns), self.threads = wide, tile, threads
+
+    @cute.kernel
+    def kernel(self, x, out):
+        thread, _, _ = cute.arch.thread_idx()
+        block, _, _ = cute.arch.block_idx()
+        i = block * self.threads + thread
+        if i < cute.size(x):
+            out[i] = (x[i].to(self.wide) * self.columns).to(out.element_type)
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, out: cute.Tensor, stream: CUstream):
+        blocks = cute.ceil_div(cute.size(x), self.threads)
+        self.kernel(x, out).launch(
+            grid=(blocks, 1, 1), block=(self.threads, 1, 1), stream=stream
+        )
+
+
+def benchmark():
+    return cutlass_torch.default_stream(), torch.randn(3), np.zeros(3)
+"""
+CLASS_OP = """
+[[kernel.k.op]]
+schema = "scale(Tensor x) -> Tensor out"
+function = "Scale"
+shapes = { x = ["..."], out = "x" }
+dtypes = ["float16"]
+contiguous = true
+constants = { wide = { dtype = "float32" }, tile = [16, 4] }
+"""
+
+
+def test_a_class_beside_torch(bench: Shop, tmp_path: Path) -> None:
+    """Its constructor's parameters are constants; Torch is imported where it is not."""
+    made = bench.compile(CLASS_OP, CLASS, "sm_80", "sm_90a")
+    assert {one.unit.target.arch for one in made} == {"sm_80", "sm_90a"}
+    assert {archs_of(one.code, tmp_path)[0] for one in made} == {"8.0", "9.0a"}
+    passed = {tuple(p.name for p in one.image.parameters) for one in made}
+    assert passed == {("x", "out")}
+    threads = CLASS_OP.replace("tile = [16, 4]", "tile = [16, 4], threads = 64")
+    (one, *_) = bench.compile(threads, CLASS, "sm_80")
+    assert one.code != made[0].code
+
+
 def test_an_error_names_the_authors_line(bench: Shop) -> None:
     broken = SOURCE.replace("value += 1.0", "value += undefined_name")
     line = broken.splitlines().index("            value += undefined_name") + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import struct
@@ -12,6 +13,7 @@ import pytest
 from cute_bench import OLD, VERSION, Shop, cache_with_dsl, shop
 from cute_calls import Linked, Tensor, joined
 
+from kbuild.generate import templates
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.compiled import Compiled
 from kbuild.languages.launcher.objects import object_files
@@ -247,6 +249,74 @@ int prepare(int device) {
 """
 
 
+UNORDERED = f"""{HEAD}\
+@cute.kernel
+def first(x: cute.Tensor, out: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    out[thread] = x[thread]
+
+
+@cute.kernel
+def second(out: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    out[thread] = out[thread] + out[thread]
+
+
+@cute.jit
+def no_stream(x: cute.Tensor, out: cute.Tensor):
+    first(x, out).launch(grid=(1, 1, 1), block=(64, 1, 1))
+    second(out).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+
+@cute.jit
+def forgotten(x: cute.Tensor, out: cute.Tensor, stream: CUstream):
+    second(out).launch(grid=(1, 1, 1), block=(64, 1, 1), stream=stream)
+    first(x, out).launch(grid=(1, 1, 1), block=(64, 1, 1))
+"""
+UNORDERED_OP = """
+[[kernel.k.op]]
+schema = "{name}(Tensor x, Tensor(a!) out) -> ()"
+shapes = {{ x = ["N"], out = ["N"] }}
+dtypes = ["float32"]
+contiguous = true
+"""
+
+
+def launching(folder: Path) -> tuple[str, str]:
+    """The launcher's part of a launch."""
+    source = folder / "launch.cpp"
+    source.write_text(
+        "#include <cstddef>\n"
+        '#define KBUILD_FFI extern "C" __attribute__((weak, visibility("hidden")))\n'
+        f"namespace {{\n{templates.read('launcher/object_launch.h')}}}\n"
+        'extern "C" void set_stream(void* stream) { kbuild::launch_stream = stream; }\n'
+    )
+    return str(source), "-lstdc++"
+
+
+@pytest.mark.parametrize("name", ["no_stream", "forgotten"])
+def test_every_launch_is_on_the_stream_of_the_call(bench: Shop, tmp_path: Path, name: str) -> None:
+    """A host function need not take a stream, nor hand it to every launch."""
+    one = plain(compiled(bench, UNORDERED_OP.format(name=name), UNORDERED))
+    (tmp_path / "alone").mkdir()
+    alone = linked(bench, one, tmp_path / "alone")
+    tensors = [Tensor(OUT, (64,), (1,)), Tensor(OUT + 4096, (64,), (1,))]
+    assert alone.call(*tensors, stream=0x5742) == ""
+    assert alone.stream == 0  # the last launch, without a launcher
+    for path, data in object_files("aot", "k", [one]).items():
+        (tmp_path / Path(path).name).write_bytes(data)
+    whole = tmp_path / "whole.o"
+    joined([tmp_path / f"{one.image.entry}.o"], archives(bench), tmp_path / "k.ld", whole)
+    call = Linked(one.image.entry, [str(whole), *launching(tmp_path)], tmp_path)
+    set_stream = call.function("set_stream")
+    set_stream.argtypes = [ctypes.c_size_t]
+    for stream in (0x5742, 0x9000):
+        set_stream(stream)
+        assert call.call(*tensors, stream=stream) == ""
+        assert call.stream == stream
+        assert call.events.count("launch 0") == 2
+
+
 def test_a_launcher_loads_for_one_device(bench: Shop, tmp_path: Path) -> None:
     """The runtime asks two functions, which are the launcher's in a joined object."""
     one = plain(compiled(bench, NUMBERS_OP, NUMBERS))
@@ -261,7 +331,7 @@ def test_a_launcher_loads_for_one_device(bench: Shop, tmp_path: Path) -> None:
         f"#define INIT {init}\n#define READY {ready}\n"
         f"#define INIT_own {init}_own\n#define READY_own {ready}_own\n{STANDIN}"
     )
-    given = [str(tmp_path / "j.o"), str(tmp_path / "standin.c")]
+    given = [str(tmp_path / "j.o"), str(tmp_path / "standin.c"), *launching(tmp_path)]
     call = Linked(one.image.entry, given, tmp_path)
     call.begin()
     assert call.function("prepare")(1) == 0

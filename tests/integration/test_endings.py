@@ -22,7 +22,12 @@ pytestmark = [
 ]
 SLOW = """#!/bin/sh
 case "$*" in
-  *relu_cpu.cpp) echo "start $$" >> {diary}; sleep 4; {compiler} "$@"; echo "end $$" >> {diary};;
+  *relu_cpu.cpp)
+    touch "$TMPDIR/cc$$.s"
+    echo "start $$ $TMPDIR" >> {diary}
+    sleep 4
+    {compiler} "$@"
+    echo "end $$" >> {diary};;
   *) exec {compiler} "$@";;
 esac
 """
@@ -37,6 +42,8 @@ class Slow:
         self.program = bench.cache / "slow-c++"
         self.program.write_text(SLOW.format(diary=self.diary, compiler=shutil.which("c++")))
         self.program.chmod(0o755)
+        self.temporary = bench.cache / "tmp"
+        self.temporary.mkdir()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -46,6 +53,7 @@ class Slow:
             "KBUILD_CACHE": "off",
             "NO_COLOR": "1",
             "CXX": str(self.program),
+            "TMPDIR": str(self.temporary),
         }
 
     def building(self) -> subprocess.Popen[str]:  # noqa: TID251
@@ -69,6 +77,12 @@ class Slow:
     @property
     def compiler(self) -> int:
         return int(self.lines[0].split()[1])
+
+    @property
+    def leaves(self) -> Path:
+        """A temporary file of the compiler's."""
+        _, pid, folder = self.lines[0].split()
+        return Path(folder, f"cc{pid}.s")
 
 
 def lives(pid: int) -> bool:
@@ -104,5 +118,10 @@ def test_nobody_builds_in_a_tree_that_a_killed_build_still_writes_to(
     process.kill()
     process.communicate()
     assert lives(slow.compiler)
+    [folder] = slow.temporary.glob("kbuild-*/run-*/")
+    left = slow.leaves
+    assert left.is_relative_to(folder)
+    assert left.exists()
     slow.bench.kbuild("build", "--backend", "cpu", env=slow.environment)
     assert [line.split()[0] for line in slow.lines] == ["start", "end", "start", "end"]
+    assert [*slow.temporary.iterdir()] == []

@@ -10,7 +10,7 @@ from nix_bench import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench, u
 from nix_projects import NOISE, Generated
 
 from kbuild.identity import Identity
-from kbuild.includes import reachable
+from kbuild.includes import Includes
 from kbuild.matrix.selection import Choice, variants
 from kbuild.plan import VariantPlan
 from kbuild.planning import make_plan
@@ -73,7 +73,7 @@ def test_a_variant_has_what_its_plan_reads(described, projects) -> None:
                 path
                 for part in plan.components
                 for source in part.compiled
-                for path in reachable(tree, source.path, part.include)
+                for path in Includes(tree).reachable((source.path,), part.include)
             }
             assert {"build.toml", *plan.inputs, *included} <= files, (name, plan.variant)
 

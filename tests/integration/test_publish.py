@@ -163,7 +163,7 @@ class TestLoading:
         copy = desk.folder / "copy"
         shutil.copytree(desk.mirror, copy)
         env = {"KERNELS_CACHE": str(copy), "HF_HUB_OFFLINE": "1"}
-        (line,) = desk.load(BY_NAME, REPO, "1", **env)
+        (line,) = desk.load(BY_NAME, REPO, "1", PYTHONDONTWRITEBYTECODE="1", **env)
         assert line.startswith("[0.0, 2.0]")
         assert desk.project.kbuild("verify-mirror", str(copy)).returncode == 0
 

@@ -93,6 +93,42 @@ def test_functions(tilelang):
     ]
 
 
+ASKING = """\
+import tilelang
+import tilelang.language as T
+import torch
+from tilelang.backend.target import determine_target
+from tilelang.carver.arch import CUDA
+
+ARCH = CUDA("cuda")
+NAME = str(determine_target("auto", return_object=True).attrs["arch"])
+COUNT = ARCH.compute_max_core
+SHARED = torch.cuda.get_device_properties(0).shared_memory_per_block_optin
+assert NAME.endswith(str(ARCH.sm_version)), NAME
+
+
+@tilelang.autotune(configs=[{"block": 256 if ARCH.sm_version >= 90 else 128}])
+@tilelang.jit
+def k(N, block=64):
+    @T.prim_func
+    def main(x: T.Tensor((N,), "float16"), y: T.Tensor((N,), "float16")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as at:
+            for i in T.Parallel(block):
+                y[at * block + i] = x[at * block + i]
+
+    return main
+"""
+
+
+def test_what_a_source_asks_is_answered_for_each_arch(tmp_path):
+    with shop(tmp_path, ASKING) as asking:
+        found = asking.functions("cuda13", "sm_80", "sm_90a")["k"].candidates
+    assert [(dict(one.constants)["block"], one.archs) for one in found] == [
+        (128, ("8.0",)),
+        (256, ("9.0",)),
+    ]
+
+
 @pytest.mark.parametrize("name", ["eager", "lazy"])
 def test_objects_for_the_cpu(tilelang, name):
     made = tilelang.compiled(OP.format(name=name), "cpu")

@@ -38,6 +38,10 @@ TWICE = {
     "only_names": "configs = [{ block = 32 }]\n",
     "long_sizes": "",
     "in_turns": "",
+    "stored": "",
+    "closed": "",
+    "sized_by_numbers": "constants = { factor = 2 }\n",
+    "applied": 'constants = { function = { string = "doubled" } }\n',
     "tuned": 'configs = "autotune"\n',
 }
 """Functions that double a tensor -> what their ops have to say."""
@@ -85,6 +89,48 @@ def test_strides_that_are_constants(tilelang, tmp_path):
     assert torch.equal(out, x * 2)
     words = called(one, tmp_path, {"x": x.contiguous(), "out": out})
     assert words == "x.stride(0) is 64, and the kernel is compiled for 100"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_dimensions_by_way_of_lists(tilelang, tmp_path, turned):
+    text = WIDE.format(name="listed").replace("-> Tensor out", "-> Tensor out")
+    if turned:
+        text = text.replace('x = ["rows", "columns"]', 'x = ["columns", "rows"]')
+    constants = f"contiguous = true\nconstants = {{ turned = {str(turned).lower()} }}\n"
+    (one,) = tilelang.compiled(text + constants, "cpu")
+    for rows, columns in ((3, 5), (64, 7)):
+        x, out = torch.randn(*((columns, rows) if turned else (rows, columns))), None
+        out = torch.zeros(rows, columns)
+        assert called(one, tmp_path, {"x": x, "out": out}) == ""
+        assert torch.equal(out, (x.T if turned else x) * 2)
+
+
+def test_sizes_of_the_branch_that_is_taken(tilelang, tmp_path):
+    text = FLAT.format(name="either") + 'constants = { count = { value = "n", choices = [64] } }\n'
+    (one,) = tilelang.compiled(text, "cpu")
+    x, out = torch.randn(64), torch.zeros(64)
+    assert called(one, tmp_path, {"x": x, "out": out}) == ""
+    assert torch.equal(out, x * 2)
+    sizes = (
+        'rows = { value = "rows", choices = [3] }, columns = { value = "columns", choices = [5] }'
+    )
+    wide = WIDE.format(name="either") + "contiguous = true\n"
+    (one,) = tilelang.compiled(wide + f"constants = {{ is_flat = false, {sizes} }}\n", "cpu")
+    x, out = torch.randn(3, 5), torch.zeros(3, 5)
+    assert called(one, tmp_path, {"x": x, "out": out}) == ""
+    assert torch.equal(out, x * 2)
+
+
+def test_a_dimension_that_has_to_be_a_number(tilelang, tmp_path):
+    text = WIDE.format(name="power") + "contiguous = true\n"
+    with pytest.raises(BuildError, match=r"k\.py:\d+: TypeError: unsupported operand") as caught:
+        tilelang.compiled(text, "cpu")
+    assert "`columns`, `rows`: no constant of build.toml" in caught.value.hint
+    fixed = 'constants = { columns = { value = "columns", choices = [4] } }\n'
+    (one,) = tilelang.compiled(text + fixed, "cpu")
+    x, out = torch.randn(7, 4), torch.zeros(7, 4)
+    assert called(one, tmp_path, {"x": x, "out": out}) == ""
+    assert torch.equal(out, x / 2)
 
 
 def test_constants_that_calls_decide(tilelang, tmp_path):
@@ -140,11 +186,20 @@ def test_several_results(tilelang, tmp_path):
         ("unnamed", "has 2 parameters when it is compiled", "by the name that it was given"),
         ("product_of_sizes", r"`x.shape\[0\]` .* is count \* 2", "name the dimension with another"),
         ("any_options", r"takes `\*\*options`", "name each parameter"),
-        ("stored", "has no tensors as parameters, and no `T.prim_func`", "write the `T.prim_func`"),
+        (
+            "workspace",
+            r"k\.py:\d+: `T.alloc_global` is memory that",
+            "one of the op's `temporaries`",
+        ),
+        (
+            "unbound",
+            "has no tensors as parameters, and no `T.prim_func`",
+            "write the `T.prim_func`",
+        ),
     ],
 )
 def test_what_is_refused(tilelang, name, words, hint):
-    text = FLAT.format(name=name) + ("constants = { count = 64 }\n" if name == "stored" else "")
+    text = FLAT.format(name=name) + ("constants = { count = 64 }\n" if name == "unbound" else "")
     with pytest.raises(BuildError, match=words) as caught:
         tilelang.compiled(text, "cpu")
     assert hint in caught.value.hint

@@ -321,13 +321,16 @@ def _(x):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("SIZE = torch.empty(3)", r"k\.py:5: `torch\.empty\(\)` needs the real torch"),
+        ("SIZE = int(torch.empty(3).sum())", r"k\.py:5: .*torch\.empty"),
         ("SIZE = torch.cuda.get_device_capability()", r"k\.py:5: .*get_device_capability"),
         ("import einops", r"k\.py:5: No module named 'einops'\n(.*\n)*  hint: .*pin it"),
         ("from .other import x", r"k\.py:5: .*"),
         ("raise ValueError('no')", r"k\.py:5: ValueError: no"),
         ("def f(:", r"k\.py:5: invalid syntax"),
-        ("N = triton.runtime.driver.active.utils", r"k\.py:5: .*there is no GPU at build"),
+        (
+            "N = int(torch.cuda.get_device_properties(0).multi_processor_count > 100)",
+            r"k\.py:5: .*get_device_properties",
+        ),
     ],
 )
 def test_a_source_that_cannot_be_imported(bench: Shop, line: str, said: str) -> None:
@@ -390,12 +393,104 @@ def test_a_launch_option_that_nobody_can_compute(bench: Shop) -> None:
         bench.compile(op, {"k.py": source}, "sm_80")
 
 
+def test_a_constant_that_is_called_as_a_launch_option(bench: Shop) -> None:
+    """Triton's launch takes `num_warps=8` as both; what `constants` says is the kernel's alone."""
+    source = ADD.replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, num_warps: tl.constexpr")
+    op = ADD_OP.replace("num_warps = 4", "num_warps = 8")
+    for one in bench.compile(op, {"k.py": source}, "sm_80"):
+        assert (one.image.threads, one.image.constants["num_warps"]) == (256, 8)
+    apart = op + "constants = { num_warps = 2 }\n"
+    for one in bench.compile(apart, {"k.py": source}, "sm_80"):
+        assert (one.image.threads, one.image.constants["num_warps"]) == (256, 2)
+
+
 def test_a_heuristic_that_candidates_go_before(bench: Shop) -> None:
     """Whoever reads the kernel would think otherwise, so it is noted."""
     both = '@triton.heuristics({"BK": lambda args: 16, "EVEN": '
     source = DOT.replace('@triton.heuristics({"EVEN": ', both)
     (note,) = bench.describe({"k.py": source})["k"].notes
     assert note == "`k` computes `BK`, which its candidates set: theirs counts"
+
+
+ASKING = """\
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import driver
+from triton.runtime.autotuner import Autotuner
+
+
+class Tuner(Autotuner):
+    pass
+
+
+SHARED = driver.active.utils.get_device_properties(0)["max_shared_mem"]
+BLOCKS = (64, 128) if SHARED > 200000 else (32, 64)
+COUNT = torch.cuda.get_device_properties("cuda").multi_processor_count
+
+
+def prune(configs, named, **given):
+    return [one for one in configs if one.kwargs["B"] <= given["D"]]
+
+
+def tuned(function):
+    configs = [triton.Config({"B": block}) for block in BLOCKS]
+    return Tuner(
+        function, function.arg_names, configs, ["n", "D"], None, None,
+        prune_configs_by={"early_config_prune": prune},
+    )
+
+
+@tuned
+@triton.jit
+def k(x, bias, y, n, D: tl.constexpr, B: tl.constexpr, ACT: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    value = tl.load(x + i, mask=i < n)
+    if bias is not None:
+        value += tl.load(bias + i, mask=i < n)
+    if ACT is not None:
+        value *= D
+    tl.store(y + i, value, mask=i < n)
+"""
+ASKING_OP = """
+[[kernel.k.op]]
+schema = "k(Tensor x) -> Tensor y"
+shapes = { x = ["N"], y = ["N"] }
+dtypes = ["float32"]
+args = { bias = "None", n = "N" }
+constants = { D = { value = "next_pow2(N)", choices = [64, 128] }, ACT = "None" }
+configs = "autotune"
+grid = ["cdiv(N, B)"]
+"""
+
+
+def test_what_a_source_asks_is_answered_for_each_arch(bench: Shop) -> None:
+    """A kernel's own candidates differ by arch, and are pruned by each image's constants."""
+    function = bench.describe({"k.py": ASKING}, "sm_80", "sm_90a", "gfx942")["k"]
+    found = [(dict(one.constants)["B"], one.archs) for one in function.candidates]
+    small, large = ("8.0", "gfx942"), ("9.0",)
+    assert found == [(32, small), (64, small), (64, large), (128, large)]
+    assert (function.key, function.notes) == (("n", "D"), ())
+    made = bench.compile(ASKING_OP, {"k.py": ASKING}, "sm_80", "sm_90a")
+    constants = {(one.unit.target.arch, *dict(one.unit.constants).values()) for one in made}
+    assert constants == {
+        *(("sm_80", block, size, None) for block in (32, 64) for size in (64, 128)),
+        *(("sm_90a", block, size, None) for block, size in ((64, 64), (64, 128), (128, 128))),
+    }
+    assert {tuple(one.name for one in each.image.parameters if one.name) for each in made} == {
+        ("x", "y", "n")
+    }
+    assert any("`early_config_prune` drops it" in note for note in bench.notes)
+
+
+def test_a_launch_at_import_and_a_number_that_no_arch_has(bench: Shop) -> None:
+    source = f"{ADD}\nk[(1,)](1, 2, 3, 4)\n"
+    with pytest.raises(BuildError, match="is launched, and there is no GPU at build"):
+        bench.describe({"k.py": source}, "sm_80")
+    source = f"{ASKING}\nif COUNT > 100:\n    pass\n"
+    with pytest.raises(BuildError, match="multi_processor_count` differs among") as caught:
+        bench.describe({"k.py": source}, "sm_80")
+    assert f"k.py:{len(ASKING.splitlines()) + 2}: " in str(caught.value)
 
 
 def test_prints_do_not_disturb(bench: Shop) -> None:
@@ -455,3 +550,114 @@ def test_workers_end_with_kbuild(bench: Shop) -> None:
     bench.workshop.close()
     with pytest.raises(ProcessLookupError):
         os.kill(worker.pid, signal.SIGCONT)
+
+
+HOOKED = """\
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+def clear(nargs):
+    if isinstance(nargs["out_ptr"], TensorDescriptor):
+        nargs["out_ptr"].block_shape = [nargs["BLOCK"]]
+    elif nargs["SPLIT"] != 1:
+        nargs["out_ptr"].zero_()
+
+
+def asks(nargs):
+    if nargs["N"] > 3:
+        nargs["out_ptr"].zero_()
+
+
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": 64, "SPLIT": split}, pre_hook=clear) for split in (1, 2)],
+    key=["N"], reset_to_zero=["seen_ptr"], restore_value=["x_ptr"],
+)
+@triton.jit
+def k(x_ptr, out_ptr, seen_ptr, N, BLOCK: tl.constexpr, SPLIT: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out_ptr + i, tl.load(x_ptr + i, mask=i < N), mask=i < N)
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}, pre_hook=asks)], key=[])
+@triton.jit
+def asking(x_ptr, out_ptr, N, BLOCK: tl.constexpr):
+    pass
+"""
+
+
+def test_hooks_of_autotune(bench: Shop) -> None:
+    found = bench.describe({"k.py": HOOKED})
+    hooks = found["k"].facts["hooks"]
+    none = {"fills": [], "blocks": []}
+    block = {"fills": [], "blocks": [["out_ptr", [64]]]}
+    assert hooks["configs"] == [[none, block], [{"fills": [["out_ptr", 0]], "blocks": []}, block]]
+    assert hooks["reset"] == [["seen_ptr", 0]]
+    assert hooks["problems"] == []
+    (problem,) = found["asking"].facts["hooks"]["problems"]
+    line = next(at for at, text in enumerate(HOOKED.splitlines(), 1) if 'nargs["N"] > 3' in text)
+    assert problem.startswith(f"k.py:{line}: a candidate's `pre_hook` asks for `N`")
+
+
+ADDING = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add(pointer, value, mask):
+    tl.atomic_add(pointer, value, mask=mask)
+
+
+@triton.jit(noinline=True)
+def clear(pointer):
+    tl.store(pointer, 0.0)
+
+
+@triton.jit
+def k(x_ptr, sums, first, seen, kept, cleared, lock, taken, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    at, old = x_ptr + i, kept + i
+    for _ in range(0, N, BLOCK):
+        total += tl.load(at, mask=i < N) + tl.load(old)
+        at += BLOCK
+        old += BLOCK
+    add(sums + i, total, i < N)
+    tl.store(first + i, total)
+    tl.atomic_add(first + i, total)
+    if N > 5:
+        tl.atomic_max(seen + i, total)
+        tl.store(seen + i, total)
+    tl.store(kept + i, total)
+    clear(cleared)
+    tl.atomic_add(cleared, 1.0)
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    tl.atomic_xchg(taken, 1)
+"""
+ADDING_OP = """
+[[kernel.k.op]]
+schema = "k(Tensor x) -> (Tensor sums, Tensor first, Tensor seen, Tensor kept, Tensor cleared, Tensor lock, Tensor taken)"
+dtypes = { x = ["float32"], sums = "x", first = "x", seen = "x", kept = "x", cleared = "x", lock = ["int32"], taken = ["int32"] }
+configs = [{ BLOCK = 64 }]
+grid = ["cdiv(N, BLOCK)"]
+[kernel.k.op.shapes]
+x = ["N"]
+sums = ["N"]
+first = ["N"]
+seen = ["N"]
+kept = ["N"]
+cleared = ["N"]
+lock = [1]
+taken = [1]
+"""  # noqa: E501
+
+
+def test_what_is_read_before_it_is_written(bench: Shop) -> None:
+    for target in ("sm_90a", "gfx942"):
+        flavour = "rocm" if target == "gfx942" else "cuda13"
+        for one in bench.compile(ADDING_OP, {"k.py": ADDING}, target, flavour=flavour):
+            assert one.image.adds == {"sums", "lock"}
+            assert one.image.reads == {"x_ptr", "kept", "seen"}

@@ -107,9 +107,14 @@ def test_a_server_that_repeats_the_token(
 
 
 def test_the_crash_report_is_there_and_clean(hub: HubBench, project: Path, tmp_path: Path) -> None:
-    with echo(200, "null") as endpoint:
-        env = {"HF_ENDPOINT": endpoint, "KBUILD_CACHE_DIR": str(tmp_path / "cache")}
-        done = hub.run(*UPLOAD, *ALLOW, token=CANARIES[0], cwd=project, env=env)
+    env = {"KBUILD_CACHE_DIR": str(tmp_path / "cache")}
+    code = (
+        "import sys; from kbuild.hub import huggingface\n"
+        "huggingface.HuggingFace.whoami = lambda self: self.no_such_name\n"
+        "from kbuild.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = (sys.executable, "-c", code, *UPLOAD[3:], *ALLOW)
+    done = hub.run(*command, token=CANARIES[0], cwd=project, env=env)
     assert done.returncode == 70, done.stderr
     report = next((tmp_path / "cache" / "crashes").iterdir()).read_text()
     assert "Traceback" in report

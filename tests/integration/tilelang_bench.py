@@ -57,8 +57,9 @@ class Shop:
     folder: Path
     pin: str = PIN
 
-    def functions(self, flavour: str = "cpu") -> Mapping[str, Function]:
-        return self.workshop.describe(Kernel(flavour, (self.pin,)), self.folder)
+    def functions(self, flavour: str = "cpu", *targets: str) -> Mapping[str, Function]:
+        wanted = [*map(Target.parse, targets)]
+        return self.workshop.describe(Kernel(flavour, (self.pin,)), self.folder, wanted)
 
     def compiled(self, text: str, target: str) -> tuple[Compiled, ...]:
         return self.launched(text, target).launches[0].compiled

@@ -310,8 +310,105 @@ def any_options(x, **options):
 
 @tilelang.jit
 def stored(count):
-    found = factory(count)
+    found = factory(count=count)
     return found
+
+
+@tilelang.jit
+def sized_by_numbers(x, count, factor):
+    x: T.Tensor[[count], T.float32]
+    out = T.empty([count], T.float32)
+    copied(x, out, count, factor)
+    return out
+
+
+@tilelang.jit
+def either(x: T.ptr, out: T.ptr, is_flat=True):
+    if is_flat:
+        count = T.const("count")
+        source = T.match_buffer(x, [count], T.float32)
+        target = T.match_buffer(out, [count], T.float32)
+        copied(source, target, count, 2)
+    else:
+        rows, columns = T.const("rows, columns")
+        source = T.match_buffer(x, [rows, columns], T.float32)
+        target = T.match_buffer(out, [rows, columns], T.float32)
+        with T.Kernel(rows, threads=64) as row:
+            for i in T.Parallel(columns):
+                target[row, i] = source[row, i] * 2
+
+
+@tilelang.jit
+def applied(x, function):
+    n = T.dynamic("n")
+    x: T.Tensor[[n], T.float32]
+    out = T.empty([n], T.float32)
+    with T.Kernel(T.ceildiv(n, 64), threads=64) as block:
+        for i in T.Parallel(64):
+            if block * 64 + i < n:
+                out[block * 64 + i] = function(x[block * 64 + i])
+    return out
+
+
+def made_with(factor):
+    @tilelang.jit
+    def within(x):
+        n = T.dynamic("n")
+        x: T.Tensor[[n], T.float32]
+        out = T.empty([n], T.float32)
+        copied(x, out, n, factor)
+        return out
+
+    return within
+
+
+closed = made_with(2)
+
+
+def listed(rows, columns, turned):
+    shape, other = ((columns, rows) if turned else (rows, columns)), [rows] + [columns]
+
+    @T.prim_func
+    def main(x: T.Tensor(shape, "float32"), out: T.Tensor(other, "float32")):
+        with T.Kernel(rows, threads=64) as row:
+            for i in T.serial(columns):
+                out[row, i] = (x[i, row] if turned else x[row, i]) * 2
+
+    return main
+
+
+def power(rows, columns):
+    half = (1.0 / columns) ** 0.5
+
+    @T.prim_func
+    def main(x: T.Tensor((rows, columns), "float32"), out: T.Tensor((rows, columns), "float32")):
+        with T.Kernel(rows, threads=64) as row:
+            for i in T.serial(columns):
+                out[row, i] = x[row, i] * half
+
+    return main
+
+
+@tilelang.jit
+def workspace(x):
+    n = T.dynamic("n")
+    x: T.Tensor[[n], T.float32]
+    out = T.empty([n], T.float32)
+    with T.Kernel(1, threads=64) as block:
+        between = T.alloc_global((64,), "float32")
+        between[0] = x[0]
+        out[0] = between[0]
+    return out
+
+
+@tilelang.jit
+def unbound(count):
+    return [factory(count)][0]
+
+
+KERNELS = eager.par_compile([{"x": T.Tensor((64,), T.float32)}, {"x": T.Tensor((9,), T.float32)}])
+ONE, OTHER = stored.compile(64), tilelang.compile(factory(64), out_idx=[1])
+TUNED = tuned_factory(64, 64)
 """
 _KINDS = {"fp32": ctypes.c_float, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 

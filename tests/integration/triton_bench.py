@@ -65,8 +65,9 @@ class Shop:
         self.write(sources)
         return Kernel(tuple(sources), (f"triton=={self.version}",), flavour)
 
-    def describe(self, sources: Mapping[str, str]) -> Mapping[str, Function]:
-        return self.workshop.describe(self.kernel(sources), self.folder)
+    def describe(self, sources: Mapping[str, str], *targets: str) -> Mapping[str, Function]:
+        wanted = [*map(Target.parse, targets)]
+        return self.workshop.describe(self.kernel(sources), self.folder, wanted)
 
     def op(self, text: str, sources: Sequence[str]) -> OpSpec:
         head = HEAD.format(version=self.version, sources=list(sources))
@@ -78,7 +79,7 @@ class Shop:
         self, text: str, sources: Mapping[str, str], targets: Sequence[str], flavour: str = "cuda13"
     ) -> tuple[Kernel, list[tuple[Unit, Bound]]]:
         kernel = self.kernel(sources, flavour)
-        functions = self.workshop.describe(kernel, self.folder)
+        functions = self.workshop.describe(kernel, self.folder, [*map(Target.parse, targets)])
         op = self.op(text, list(sources))
         own = {
             index: functions[launch.functions[0]].candidates

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from device_bench import MACHINE, PTX, bundle, code_object, fatbin, loose, noted, older
 from foreign import macho, pe
-from seeded_recipe import CUDA, GOOD, ID, MACOS, ROCM, WINDOWS, Case, Recipe, on
+from seeded_recipe import (
+    CUDA,
+    GOOD,
+    ID,
+    MACOS,
+    ROCM,
+    WINDOWS,
+    Case,
+    Recipe,
+    Stub,
+    calling,
+    on,
+)
+
+from kbuild.checks.streams import MARK
 
 INIT = (f"PyInit_{ID}",)
 FALLBACK = b".version 8.0\n.target sm_80\n\0"
@@ -43,6 +58,16 @@ def windows(*libraries: str) -> Recipe:
     return Recipe(variant=WINDOWS, library=pe(exported=INIT, imports=imports), file=f"{ID}.pyd")
 
 
+def linked(*words: bytes) -> Recipe:
+    """A CUDA variant with objects of CuTe DSL: it launches through the CUDA runtime."""
+    return replace(
+        cuda(*CODE),
+        source=calling("cudaLaunchKernelExC"),
+        stubs=(Stub("libcudart.so.13", ("cudaLaunchKernelExC",)),),
+        sections={**cuda(*CODE).sections, ".kbuild_words": b"\0".join(words)},
+    )
+
+
 GOOD_DEVICES: Mapping[str, Recipe] = {
     "cuda": cuda(*CODE),
     "rocm": rocm("gfx90a", "gfx942"),
@@ -53,10 +78,18 @@ GOOD_DEVICES: Mapping[str, Recipe] = {
         sections={".kbuild_images": loose(code_object("gfx942"), code_object("gfx90a"))},
         metadata={"archs": ("gfx90a", "gfx942")},
     ),
+    "linked": linked(b"nvidia-cutlass-dsl 4.8.1", MARK),
     "macos": macos(),
     "windows": windows("python3.dll"),
 }
 DEVICES = (
+    Case(
+        "default stream",
+        "objects of CuTe DSL in a launcher that leaves streams to them",
+        "streams",
+        "launches that are given no stream run on the default one",
+        linked(b"nvidia-cutlass-dsl 4.8.1"),
+    ),
     Case(
         "missing arch",
         "no code for one named arch",

@@ -159,6 +159,14 @@ LINKING = (
         on(PLAIN, source=calling("relu_forward")),
     ),
     Case(
+        "absent from Torch",
+        "a function that Torch's headers declare and its libraries lack",
+        "undefined",
+        "takes `_ZN2at6absentEv` from Torch",
+        on(PLAIN, source=calling("_ZN2at6absentEv")),
+        also=("needed",),
+    ),
+    Case(
         "unique symbol",
         "a template's static member, exported",
         "unique",

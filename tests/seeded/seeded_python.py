@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from seeded_recipe import GOOD, Case, on
 
 PLAIN = GOOD["cpu"]
@@ -132,10 +134,10 @@ MODULES = (
     ),
     module(
         "newer syntax",
-        "a `match` statement",
+        "an `except*`",
         "imports",
-        "needs a newer Python than 3.9",
-        "def say(x):\n    match x:\n        case 1:\n            return True\n",
+        "needs a newer Python than 3.10" if sys.version_info >= (3, 11) else "does not parse",
+        "try:\n    x = 1\nexcept* ValueError:\n    x = 2\n",
     ),
 )
 PYTHON_FILES = (*OP_NAMES, *CXX_OPS, *MODULES)

@@ -117,3 +117,59 @@ def elf(sections: dict[str, bytes]) -> bytes:
     head += struct.pack("<HHIQQQI", 3, 62, 1, 0, 0, 64 + len(body), 0)
     head += struct.pack("<HHHHHH", 64, 56, 0, 64, count, count - 1)
     return head + body + bytes(64) + table
+
+
+def dynamic_elf() -> bytes:
+    """A shared library of some hundred bytes: symbols, versions, dynamic section, notes."""
+    names = ["", "puts", "PyInit_x", "libc.so.6", "GLIBC_2.2.5", "$ORIGIN"]
+    places, strings = {}, b""
+    for name in names:
+        places[name] = len(strings)
+        strings += name.encode() + b"\0"
+    symbols = bytes(24)
+    symbols += struct.pack("<IBBHQQ", places["puts"], 0x12, 0, 0, 0, 0)
+    symbols += struct.pack("<IBBHQQ", places["PyInit_x"], 0x12, 0, 1, 0x1000, 16)
+    versions = struct.pack("<HHH", 0, 2, 1)
+    needs = struct.pack("<HHIII", 1, 1, places["libc.so.6"], 16, 0)
+    needs += struct.pack("<IHHII", 0x09691A75, 0, 2, places["GLIBC_2.2.5"], 0)
+    relocations = struct.pack("<QQq", 0x1008, 1 << 32 | 6, 0)
+    parts: dict[str, tuple[int, bytes, int, int, int]] = {
+        # name: type, content, link, info, size of an entry
+        ".text": (1, b"\x90" * 16, 0, 0, 0),
+        ".dynstr": (3, strings, 0, 0, 0),
+        ".dynsym": (11, symbols, 2, 1, 24),
+        ".gnu.version": (0x6FFFFFFF, versions, 3, 0, 2),
+        ".gnu.version_r": (0x6FFFFFFE, needs, 2, 1, 0),
+        ".rela.dyn": (4, relocations, 3, 0, 24),
+        ".note.gnu.build-id": (7, struct.pack("<III4s8s", 4, 8, 3, b"GNU\0", b"8bytes.."), 0, 0, 0),
+        ".rodata": (1, b"libc++abi: \0", 0, 0, 0),
+    }
+    at, offsets = 64 + 3 * 56, {}
+    for name, (_, content, *_rest) in parts.items():
+        offsets[name] = at
+        at += -(-len(content) // 8) * 8
+    tags = [(1, places["libc.so.6"]), (5, offsets[".dynstr"]), (6, offsets[".dynsym"])]
+    tags += [(10, len(strings)), (11, 24), (29, places["$ORIGIN"])]
+    tags += [(0x6FFFFFF0, offsets[".gnu.version"]), (0x6FFFFFFE, offsets[".gnu.version_r"])]
+    tags += [(0x6FFFFFFF, 1), (22, 0), (0, 0)]
+    dynamic = b"".join(struct.pack("<QQ", *tag) for tag in tags)
+    parts[".dynamic"] = (6, dynamic, 2, 0, 16)
+    offsets[".dynamic"], at = at, at + len(dynamic)
+    table_names = "".join(f"{name}\0" for name in ("", *parts, ".shstrtab")).encode()
+    parts[".shstrtab"] = (3, table_names, 0, 0, 0)
+    offsets[".shstrtab"], at = at, at + -(-len(table_names) // 8) * 8
+    body = b"".join(c.ljust(-(-len(c) // 8) * 8, b"\0") for _, c, *_ in parts.values())
+    headers = bytes(64)
+    for name, (kind, content, link, info, entry) in parts.items():
+        place = offsets[name]
+        headers += struct.pack("<IIQQ", table_names.index(f"{name}\0".encode()), kind, 2, place)
+        headers += struct.pack("<QQIIQQ", place, len(content), link, info, 8, entry)
+    count = len(parts) + 1
+    segments = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, at, at, 4096)
+    place = offsets[".dynamic"]
+    segments += struct.pack("<IIQQQQQQ", 2, 6, *(place,) * 3, *(len(dynamic),) * 2, 8)
+    segments += struct.pack("<IIQQQQQQ", 0x6474E551, 6, 0, 0, 0, 0, 0, 16)
+    head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    head += struct.pack("<HHIQQQI", 3, 62, 1, 0, 64, at, 0)
+    head += struct.pack("<HHHHHH", 64, 56, 3, 64, count, count - 1)
+    return head + segments + body + headers

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from kbuild.digest import differences, digest_variant
+from kbuild.digest import differences, digest_variant, refuse_unaccounted, unaccounted
+from kbuild.errors import CheckError
 
 
 @pytest.fixture
@@ -86,3 +89,55 @@ def test_differences(variant: Path) -> None:
         "`empty` is gone",
         "`new` is not in the digest",
     )
+
+
+def test_whatever_is_not_counted_is_named(variant: Path) -> None:
+    (variant / "here").symlink_to("sub")
+    (variant / "inside.txt").symlink_to("empty")
+    (variant / "nowhere").symlink_to("nothing")
+    (variant / "none" / "at all").mkdir(parents=True)
+    (variant / "zero").symlink_to("/dev/zero")
+    os.mkfifo(variant / "sub/pipe.py")
+    os.mknod(variant / "socket", stat.S_IFSOCK | 0o600)  # `bind` takes 108 bytes of a path
+    assert [str(stray) for stray in unaccounted(variant)] == [
+        "`__pycache__/a.cpython-311.pyc` is bytecode",
+        "`here` is a link to a folder",
+        "`linked-folder` is a link that leads out of the folder",
+        "`linked.txt` is a link that leads out of the folder",
+        "`none/at all` is an empty folder",
+        "`nowhere` is a link that leads nowhere",
+        "`old.pyc` is bytecode",
+        "`socket` is a socket",
+        "`sub/__pycache__/data.txt` lies in a `__pycache__`",
+        "`sub/pipe.py` is a named pipe",
+        "`zero` is a link that leads out of the folder",
+    ]
+    assert list(digest_variant(variant)["files"]) == sorted([*COUNTED, "inside.txt"])
+
+
+def test_a_pipe_in_place_of_the_metadata(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text("")
+    os.mkfifo(tmp_path / "metadata.json")
+    assert [str(stray) for stray in unaccounted(tmp_path)] == ["`metadata.json` is a named pipe"]
+
+
+def test_what_is_counted_is_no_stray(tmp_path: Path) -> None:
+    for name in ("__init__.py", "metadata.json", "metadata.json.sigstore", "sub/.hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "again.py").symlink_to("__init__.py")
+    assert unaccounted(tmp_path) == ()
+    refuse_unaccounted(tmp_path)
+
+
+def test_a_refusal_names_everything(variant: Path) -> None:
+    with pytest.raises(CheckError) as refused:
+        refuse_unaccounted(variant)
+    assert {finding["where"] for finding in refused.value.findings} == {
+        "__pycache__/a.cpython-311.pyc",
+        "linked-folder",
+        "linked.txt",
+        "old.pyc",
+        "sub/__pycache__/data.txt",
+    }
+    assert "`old.pyc` is bytecode" in str(refused.value)

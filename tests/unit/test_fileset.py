@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.errors import FileConflictError
-from kbuild.fileset import FileSet, read_manifest, remove_known
+from kbuild.fileset import FileSet, read_manifest, remove_known, replace_atomically
 
 
 def test_a_second_write_touches_nothing(tmp_path: Path) -> None:
@@ -67,3 +67,74 @@ def test_digest_is_independent_of_order_but_not_of_content() -> None:
     assert FileSet({"a": "1", "b": "2"}).digest == FileSet({"b": "2", "a": "1"}).digest
     assert FileSet({"a": "1"}).digest != FileSet({"a": "2"}).digest
     assert FileSet({"ab": ""}).digest != FileSet({"a": "b"}).digest
+
+
+def test_what_a_killed_writer_left_is_used_up_by_the_next(tmp_path: Path) -> None:
+    target = tmp_path / "facts.json"
+    replace_atomically(target, b"old")
+    (tmp_path / ".facts.json.draft").write_bytes(b"half of a very long text")
+    replace_atomically(target, b"new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"facts.json": b"new"}
+
+
+def test_a_draft_that_another_process_writes_is_left_to_it(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    draft = tmp_path / ".facts.json.draft"
+    with draft.open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(b"its own")
+        other.flush()
+        replace_atomically(tmp_path / "facts.json", b"ours")
+        assert draft.read_bytes() == b"its own"
+    assert (tmp_path / "facts.json").read_bytes() == b"ours"
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_a_draft_is_no_way_to_another_file(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / ".facts.json.draft").symlink_to("precious")
+    replace_atomically(tmp_path / "facts.json", b"new")
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert (tmp_path / "facts.json").read_bytes() == b"new"
+
+
+def test_nothing_is_written_through_a_link_that_leads_out(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (root / "sub").symlink_to(outside)
+    with pytest.raises(FileConflictError, match="leads out of"):
+        FileSet({"sub/file": "x"}).write(root, force=True)
+    assert list(outside.iterdir()) == []
+
+
+def test_what_cannot_be_written_as_a_whole_is_not_begun(tmp_path: Path) -> None:
+    root = tmp_path / "new"
+    with pytest.raises(OSError, match="too long"):
+        FileSet({"a": "", "b/c": "", "d/" + "x" * 300: ""}).write(root)
+    assert not root.exists()
+    root.mkdir()
+    (root / "a").write_text("mine")
+    with pytest.raises(OSError, match="too long"):
+        FileSet({"a": "", "b/c": "", "x" * 300: ""}).write(root, force=True)
+    assert [path.name for path in root.iterdir()] == ["a"]
+
+
+def test_a_draft_that_has_become_the_target_meanwhile_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    target, draft, flock = tmp_path / "facts.json", tmp_path / ".facts.json.draft", fcntl.flock
+    draft.write_bytes(b"theirs")
+    seen = []
+
+    def beaten(handle: int, how: int) -> None:
+        draft.replace(target)
+        seen.append(target.stat().st_ino)
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", beaten)
+    replace_atomically(target, b"ours")
+    assert target.read_bytes() == b"ours"
+    assert target.stat().st_ino not in seen
+    assert len(seen) == 1

@@ -221,6 +221,7 @@ class TestANixThatIsThere:
 
     def test_it_stays(self, machine):
         self.conf(machine, "max-jobs = 3\n")
+        (machine.home / "accounts").write_text("group nixbld\n")
         said = installed(machine)
         assert "Nix is there" in said
         assert "2.8.0" in said
@@ -252,6 +253,26 @@ class TestANixThatIsThere:
         installed(machine)
         assert machine.nix_conf.read_text() == INCLUDE
         assert machine.accounts() == USERS
+
+    @pytest.mark.parametrize(
+        ("text", "makes"),
+        [
+            ("max-jobs = 3\n", True),
+            ("build-users-group =\n", False),
+            ("auto-allocate-uids = true\n", False),
+        ],
+    )
+    def test_users_that_it_builds_as_and_nobody_made(self, machine, text, makes):
+        self.conf(machine, text)
+        installed(machine)
+        assert machine.accounts() == (USERS if makes else set())
+
+    def test_somebodys_own_needs_none(self, machine):
+        self.conf(machine, "max-jobs = 3\n")
+        (machine.home / "uid").write_text("1000\n")
+        (machine.system / "nix" / "store").mkdir(parents=True)
+        installed(machine)
+        assert machine.accounts() == set()
 
     def test_a_linked_configuration_is_left_alone(self, machine, tmp_path):
         target = tmp_path / "store.conf"

@@ -8,7 +8,7 @@ import pytest
 
 from kbuild.card.facts import _licensed
 from kbuild.hub.candidate import Candidate, unaccepted
-from kbuild.licences import accepted, entry_of, licensed_parts
+from kbuild.licences import accepted, entry_of, licensed_parts, spdx_doubt
 from kbuild.metadata.model import Builder, Metadata, Provenance, UsedToolchain
 
 NAME = "nvidia-cutlass-dsl"
@@ -61,3 +61,34 @@ def test_the_card_says_it():
     ((what, licence),) = _licensed(metadata)
     assert what == PART
     assert licence.startswith("[NVIDIA's Software License Agreement for the CUTLASS DSL](https://")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("MIT", "apache-2.0", "bsd-3-clause", "GPL-3.0-only", "Apache-2.0 OR MIT"),
+        *("mit and Apache-2.0", "Apache-2.0 WITH LLVM-exception", "LicenseRef-NVIDIA"),
+    ],
+)
+def test_spdx_expressions_in_any_case(text):
+    assert spdx_doubt(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        *(("Apache 2.0", "Apache-2.0"), ("Apache License, Version 2.0", "Apache-2.0")),
+        *(("BSD", "BSD-3-Clause"), ("GPLv3", "GPL-3.0-only"), ("MIT License", "MIT")),
+    ],
+)
+def test_usual_licences_by_other_names(text, meant):
+    message, hint = spdx_doubt(text)
+    assert message == f"`{text}` is not an SPDX expression"
+    assert f"did you mean `{meant}`?" in hint
+    assert spdx_doubt(meant) is None
+
+
+@pytest.mark.parametrize("text", ["other", "(" * 300, '"', "MIT AND", "a\nb", "x" * 5000])
+def test_what_is_no_licence_of_the_list(text):
+    _, hint = spdx_doubt(text)
+    assert "`LicenseRef-`" in hint

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.ninja import Errors, build, dependencies, first_errors, label
+from kbuild.build.ninja import Errors, build, first_errors, label, objects
 from kbuild.errors import BuildError
 from kbuild.run import Done
 
@@ -77,6 +77,12 @@ def test_the_number_of_steps_that_ran_is_returned() -> None:
     assert run(Scripted("ninja: no work to do.\n", 0), []) == 0
 
 
+def test_what_only_looks_like_a_status_line_is_output() -> None:
+    number = "9" * 5000
+    lines = (f"[kbuild {number}/2] Building a.cpp.o", f"FAILED: [code={number}] a.cpp.o")
+    assert run(Scripted("\n".join([*lines, "[kbuild 2/2] Linking x"]), 0), []) == 2
+
+
 def test_without_a_known_error_the_end_of_the_output_is_shown() -> None:
     lines = [f"line {number}" for number in range(40)]
     assert first_errors(lines, 3) == ("line 37", "line 38", "line 39")
@@ -90,11 +96,24 @@ def test_labels_are_the_users_paths() -> None:
     assert label(link, root) == link
 
 
-def test_dependencies_are_the_projects_own_files(tmp_path: Path) -> None:
-    files = (f"{tmp_path}/k/a.h", "/usr/include/x.h", f"{tmp_path}/.kbuild/v/project/r.h")
-    output = "a.o: #deps 3 (VALID)\n" + "".join(f"    {file}\n" for file in files)
-    found = dependencies(Scripted(output, 0), Path("ninja"), tmp_path, tmp_path)
-    assert found == ("k/a.h",)
+def test_objects_are_what_the_build_knows_dependencies_of(tmp_path: Path) -> None:
+    output = (
+        "CMakeFiles/k.dir/a b.o: #deps 1, deps mtime 12 (VALID)\n    /p/a b.cpp\n\n"
+        "c.o: #deps 0, deps mtime 12 (STALE)\n\nd.o: deps not found\n"
+    )
+    found = objects(Scripted(output, 0), Path("ninja"), tmp_path)
+    assert found == ("CMakeFiles/k.dir/a b.o", "c.o")
+
+
+def test_inputs_that_do_not_rest_are_named() -> None:
+    output = (
+        "FAILED: [code=76] a.o\npython launcher.py c++ -c a.cpp\n"
+        "kbuild: error: `a.h` changed each time that a.cpp was compiled\n"
+    )
+    with pytest.raises(BuildError) as caught:
+        run(Scripted(output, 1), [])
+    assert caught.value.message == "`a.h` changed each time that a.cpp was compiled"
+    assert "build again" in caught.value.hint
 
 
 def test_the_first_error_is_found_behind_endless_warnings() -> None:
@@ -104,3 +123,14 @@ def test_the_first_error_is_found_behind_endless_warnings() -> None:
         errors.take(line)
         assert len(errors.excerpt) <= 3
     assert errors.excerpt == ("a.cpp:1: error: first", "here", "b.cpp:1: error: second")
+
+
+def test_a_full_disk_is_named_as_the_cause() -> None:
+    output = "FAILED: [code=1] a.cpp.o\nc++ -c a.cpp\nas: a.cpp.o: No space left on device\n"
+    with pytest.raises(BuildError) as caught:
+        run(Scripted(output, 1), [])
+    assert caught.value.message.startswith(
+        "a.cpp did not compile: no space is left on the file system at `"
+    )
+    assert "free some space" in caught.value.hint
+    assert caught.value.excerpt == ("as: a.cpp.o: No space left on device",)

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from git_bench import commit, git
 from projects import BINDING, kernel
 
 from kbuild.identity import Identity
 from kbuild.matrix.selection import Selection
-from kbuild.pipeline import fitted, plan
+from kbuild.pipeline import BuildOptions, Doors, fitted, plan
+from kbuild.pipeline.variant import Site
 from kbuild.plan import Requirements
 from kbuild.run import LocalRunner
 from kbuild.toolchains import Toolchain, ToolchainSource
 from kbuild.toolchains.toolbox import Toolbox
+from kbuild.ui import Ui
 
 CLEAN = Identity("abc1234", "f" * 40)
 NAMES = ("torch211-cxx11-cu128-x86_64-linux", "torch211-cxx11-cu130-x86_64-linux")
@@ -49,3 +52,31 @@ def test_archs_that_the_user_asks_for_stay(project) -> None:
     plans = plan(made, Selection(globs=NAMES[:1]), LocalRunner(), **given)
     (old,) = fitted(made, plans, OldCompiler(), LocalRunner(), **given)
     assert old.archs == ("9.0",)
+
+
+def test_names_stay_while_files_are_edited_in_development(project) -> None:
+    made = project(BINDING, kernel("cpu"))
+    git(made.root, "init", "-q")
+    commit(made.root)
+
+    def names(*, dev: bool) -> tuple[str, bool]:
+        options = BuildOptions(dev=dev)
+        site = Site(made, Toolbox([]), options, Doors(LocalRunner(), Ui(), made.root / "cache"))
+        first, *_ = plan(made, Selection(), LocalRunner(), identity=site.identity)
+        return first.ops_name, first.dirty
+
+    clean = [names(dev=dev) for dev in (True, False)]
+    assert clean[0] == clean[1]
+    assert not clean[0][1]
+    (made.root / "build.toml").write_text((made.root / "build.toml").read_text() + "\n")
+    assert names(dev=True) == (clean[0][0], True)
+    assert names(dev=False) == (f"{clean[0][0]}_dirty", True)
+
+
+def test_an_id_that_was_given_is_the_name_in_development(project) -> None:
+    given = Identity("mine_dirty", "f" * 40, dirty=True)
+    doors = Doors(LocalRunner(), Ui(), Path("cache"))
+    site = Site(
+        project(BINDING, kernel("cpu")), Toolbox([]), BuildOptions(identity=given, dev=True), doors
+    )
+    assert site.identity is given

@@ -191,3 +191,28 @@ def test_prune_removes_what_was_left(store: Store) -> None:
     left.chmod(0o555)
     store.prune(30)
     assert not left.exists()
+
+
+def test_an_installation_removes_what_killed_ones_left_but_none_under_way(store: Store) -> None:
+    left, busy = (store.root / ".partial" / name / "root" for name in ("of-old-wheels", "busy"))
+    for folder in (left, busy):
+        folder.mkdir(parents=True)
+        folder.chmod(0o555)
+    with store._lock("busy"):
+        store.ensure(RECIPE, make)
+    assert [path.name for path in (store.root / ".partial").iterdir()] == ["busy"]
+
+
+def test_an_entry_is_on_the_disk_before_it_has_its_name(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+
+    def sync_tree(folder: Path) -> None:
+        assert store.find(RECIPE) is None
+        assert (folder / "entry.json").is_file()
+        synced.append(folder)
+
+    monkeypatch.setattr("kbuild.store.sync_tree", sync_tree)
+    store.ensure(RECIPE, make)
+    assert len(synced) == 1

@@ -132,6 +132,10 @@ class TestFollowing:
         )
         assert signatures(surface) == ["relu(x)"]
 
+    def test_a_name_too_long_for_a_file(self, package):
+        surface = package(f'from . import {"a" * 300} as relu\n__all__ = ["relu"]')
+        assert [function.parameters for function in surface.functions] == [None]
+
     def test_circles_end(self, package):
         surface = package(
             'from .a import relu\n__all__ = ["relu"]',

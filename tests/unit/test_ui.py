@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kbuild.errors import BuildError, ConfigError, Problem
-from kbuild.progress import Lines
+from kbuild.progress import Lines, heard_by, late, working_on
 from kbuild.terminal import animates, folds, shows_color
 from kbuild.ui import Ui
 
@@ -201,3 +202,36 @@ def test_quiet_progress(make):
     with ui.progress("build", 3) as progress:
         progress.update(1, 3, "a.cpp")
     assert ui._err.getvalue() == ""
+
+
+def test_progress_of_long_work_alone_is_shown(clock):
+    """A bar is begun when the work has taken so long, and ended with it."""
+    seen: list[str] = []
+
+    class Bar:
+        def update(self, done: int, total: int, label: str) -> None:
+            seen.append(label)
+
+    @contextmanager
+    def bar():
+        seen.append("begun")
+        yield Bar()
+        seen.append("ended")
+
+    with late(bar, 1.0, clock) as progress:
+        progress.update(1, 0, "a.py")
+        clock.now += 1.5
+        progress.update(2, 0, "b.py")
+    assert seen == ["begun", "b.py", "ended"]
+    with late(bar, 1.0, clock) as progress:
+        progress.update(1, 0, "short")
+    assert len(seen) == 3
+
+
+def test_what_is_worked_on_reaches_whoever_listens():
+    heard: list[str] = []
+    working_on("nobody listens")
+    with heard_by(heard.append):
+        working_on("a.py")
+    working_on("nobody listens any more")
+    assert heard == ["a.py"]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from wheel_bench import make_wheel, pinned
 
+from kbuild.toolchains.wheels.archive import as_recorded
 from kbuild.toolchains.wheels.cuda import (
     HEADER_LIBRARIES,
     HEADER_PROGRAMS,
     LIBRARIES,
     PROGRAMS,
 )
-from kbuild.toolchains.wheels.lock import Lock, LockedRelease, LockedToolkit
+from kbuild.toolchains.wheels.lock import Lock, LockedRelease, LockedToolkit, header_set
 
 PREFIX = "nvidia/cu13"
 CUDA_MEMBERS = {
@@ -46,6 +49,7 @@ TORCH_MEMBERS = {
     "torch/version.py": b"__version__ = '2.14.1'\n",
     "torch/include/torch/library.h": b"#pragma once\n",
     "torch/include/torch/csrc/api/include/torch/torch.h": b"#pragma once\n",
+    "torch/include/THC/THCAtomics.cuh": b"#include <ATen/cuda/Atomic.cuh>\n",
     "torch/share/cmake/Torch/TorchConfig.cmake": b"",
     "torch/lib/libc10.so": b"c10",
     "torch/lib/libtorch_cpu.so": b"torch_cpu" * 1000,
@@ -59,7 +63,8 @@ TVM_FFI_MEMBERS = {
     "tvm_ffi/lib/libtvm_ffi.so": b"tvm_ffi" * 1000,
     "apache_tvm_ffi-0.1.15.post2.dist-info/licenses/LICENSE": b"a licence\n",
 }
-CONFIG = "torch/include/ATen/cuda/CUDAConfig.h"
+FOR_DEVICES = "torch/include/THC/THCAtomics.cuh"
+"""What a wheel for the CPU does not have."""
 
 
 def fill(shelf: Path) -> Lock:
@@ -72,8 +77,8 @@ def fill(shelf: Path) -> Lock:
         tuple(pinned(made[project]) for project in projects) for projects in (PROGRAMS, LIBRARIES)
     )
     toolkit = LockedToolkit("13.0.3.0", programs, libraries)
-    torch = LockedRelease("2.14.1", (_torch(shelf),))
-    ffi = LockedRelease("0.1.15.post2", (_tvm_ffi(shelf),))
+    torch = LockedRelease("2.14.1", (_torch(shelf),), headers_of(TORCH_MEMBERS))
+    ffi = LockedRelease("0.1.15.post2", (_tvm_ffi(shelf),), headers_of(TVM_FFI_MEMBERS))
     runtimes = {"12.4": headers(shelf)}
     return Lock({"13.0": toolkit}, {"2.14": torch}, runtimes=runtimes, tvm_ffi={"0.1": ffi})
 
@@ -89,6 +94,10 @@ def headers(shelf: Path) -> LockedToolkit:
 
 def _old_wheel(shelf: Path, project: str) -> Path:
     return make_wheel(shelf, project, "12.4.127", OLD_MEMBERS.get(project, _filler(project)))
+
+
+def headers_of(members: Mapping[str, bytes]) -> str:
+    return header_set({name: as_recorded(sha256(data)) for name, data in members.items()})
 
 
 def _filler(project: str) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import json
 import os
@@ -29,10 +30,12 @@ from pathlib import Path
 IMPORTED = ("torch", "kernels", "kernels.variants")
 CLIENT = """\
 import json, os, resource, signal, socket, sys
+inherited = [int(name) for name in os.listdir("/proc/self/fd")]
+inherited = [number for number in inherited if os.path.exists(f"/proc/self/fd/{number}")]
 with socket.socket(socket.AF_UNIX) as server:
     server.connect(sys.argv[1])
-    task = {"argv": sys.argv[2:], "env": dict(os.environ), "cwd": os.getcwd()}
-    socket.send_fds(server, [json.dumps(task).encode() + b"\\n"], [0, 1, 2])
+    task = {"argv": sys.argv[2:], "env": dict(os.environ), "cwd": os.getcwd(), "fds": inherited}
+    socket.send_fds(server, [json.dumps(task).encode() + b"\\n"], inherited)
     ended = int(server.makefile().readline())
 if ended >= 0:
     os._exit(ended)
@@ -44,12 +47,17 @@ os.kill(os.getpid(), -ended)
 
 @contextmanager
 def warm_python(folder: Path) -> Iterator[Path]:
-    """A program that takes what `python` takes, as long as the context lasts."""
+    """A program that takes what `python` takes, as long as the context lasts.
+
+    What runs is a fork of a process that is in no sandbox.
+    """
     address, client, program = folder / "socket", folder / "client.py", folder / "python"
     client.write_text(CLIENT)
     start = shlex.join((sys.executable, "-S", "-I", str(client), str(address)))
     program.write_text(f'#!/bin/sh\nexec {start} "$@"\n')
     program.chmod(0o755)
+    base = Path(sys.executable).parent  # a sandbox takes it for the environment of that interpreter
+    (folder / "pyvenv.cfg").write_text(f"home = {base}\n")
     argv = (sys.executable, __file__, str(address))
     env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
     with subprocess.Popen(argv, stdin=subprocess.PIPE, env=env) as server:  # noqa: TID251
@@ -102,7 +110,7 @@ def serve(address: str) -> None:
 
 def attend(connection: socket.socket) -> None:
     """Run one program in a fork, and say how it ended."""
-    data, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    data, streams, _, _ = socket.recv_fds(connection, 1 << 20, 16)
     child = os.fork()
     if child == 0:
         connection.close()
@@ -119,8 +127,13 @@ def become(task: dict[str, object], streams: list[int]) -> None:
 
     Torch's modules are not torn down: in a fork that copies every page, and takes seconds.
     """
-    for number, stream in enumerate(streams):
+    numbers: list[int] = task["fds"]  # type: ignore[assignment]
+    above = [fcntl.fcntl(stream, fcntl.F_DUPFD, 100) for stream in streams]
+    for stream in streams:
+        os.close(stream)
+    for number, stream in zip(numbers, above, strict=True):
         os.dup2(stream, number)
+        os.close(stream)
     os.environ.clear()
     os.environ.update(task["env"])  # type: ignore[call-overload]
     os.chdir(str(task["cwd"]))

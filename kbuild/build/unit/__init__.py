@@ -6,3 +6,5 @@ nothing, and use `os` instead of `pathlib`.
 
 OVER = 75
 """Exit status of a unit that was not started because time is over; `EX_TEMPFAIL` of sysexits.h."""
+CHANGED = 76
+"""Exit status of a unit whose inputs changed each time that it was compiled."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 from kbuild.build.unit import process, threads
 from kbuild.build.unit.intermediates import Intermediates
@@ -28,18 +27,19 @@ _TROUBLE = "the memory ledger cannot be used: {}"
 class Attempts:
     """The attempts to compile one unit; `record` is told what they took."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         settings: Settings,
         command: Command,
         tokens: threads.Tokens,
         record: dict[str, Value],
         warn: Callable[[str], None],
+        begin: Callable[[], None],
     ) -> None:
+        """`begin` is called whenever the compiler is about to start, after all waiting."""
         self._settings, self._command = settings, command
         self._tokens, self._record, self._warn = tokens, record, warn
-        self.started_ns = 0
-        """When the last one began."""
+        self._begin = begin
         self.killed: Ended | None = None
         """The attempt that the system killed, when there was one."""
 
@@ -70,8 +70,8 @@ class Attempts:
         if waited is None:
             return overseer, None
         self._record |= {"weight": needed, "waited": waited}
-        self.started_ns = time.time_ns()
         try:
+            self._begin()
             return overseer, self._run(ledger.threads, overseer)
         finally:
             self._release(ledger)

@@ -17,44 +17,44 @@ import os
 from kbuild.build.unit import depfile, hashes
 from kbuild.build.unit.key import CLOCKS, FORMAT, object_key
 from kbuild.build.unit.turn import TORCH, turn_key
+from kbuild.filestate import digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kbuild.build.unit.command import Command
+    from kbuild.build.unit.inputs import Inputs
     from kbuild.build.unit.settings import Settings
 
 _ENTRIES = 16
 """Entries of one key; the oldest makes way."""
-_FIRST, _LATER, _ELSEWHERE = "first", "later", "elsewhere"
-"""Where a header is: in the first searched folder that has its relative path, in a later one (it
-was found beside its includer), or in none (the compiler's own)."""
+_COLUMNS = 4
 
 
 class Unit:
-    """One command's part of the cache."""
+    """One command's part of the cache, as its inputs are at one moment."""
 
     def __init__(
         self,
         settings: Settings,
         command: Command,
         environ: Mapping[str, str],
-        files: hashes.FileHashes,
+        inputs: Inputs,
     ) -> None:
         self._command = command
-        self._files = files
+        self._inputs = inputs
         source = hashes.read(command.absolute(command.source))
         self.refusal = command.refusal or _clock_in(source)
-        key = object_key(command, environ, source, settings.compilers)
+        key = object_key(command, environ, inputs.files, settings.compilers)
         self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
         turn = turn_key(key, source, command.place(TORCH), settings.compilers)
         self.turn = f"{settings.cache}/turns/{turn[:2]}/{turn[2:]}"
         """Lock file of those who want the same object."""
-        self._folders = command.folders
-        self._exists: dict[str, bool] = {}
         self.headers: list[str] = []
         """Names of the files that the object was made from, once it is there."""
+        self.paths: list[str] = []
+        """Where they are, once the object was fetched."""
         self.record = ""
         """The entry's record, once it is there."""
         self.sizes: dict[str, int] = {}
@@ -85,13 +85,20 @@ class Unit:
         self.record = f"{entry}.d"
         return self._placed(said)
 
-    def store(self, said: bytes, started_ns: int) -> str:
-        """Keep what the compiler just made; the reason when it cannot be kept."""
-        command = self._command
-        text = hashes.read(command.absolute(command.depfile)).decode("utf-8", "surrogateescape")
-        paths = list(dict.fromkeys(command.absolute(path) for path in depfile.quick(text)))
-        self.headers = [command.name(path) for path in paths]
-        reason = self._unkeepable(paths, started_ns)
+    def expected(self) -> list[str]:
+        """What the newest entry was made from: what a compilation is likely to read."""
+        try:
+            return [self._command.place(row[3]) for row in _rows(f"{self._entries()[0]}.d")]
+        except (OSError, ValueError, IndexError):
+            return []
+
+    def store(self, said: bytes, paths: list[str]) -> str:
+        """Keep what the compiler just made from `paths`; the reason when it cannot be kept.
+
+        That none of them has changed since it started is for the caller to know.
+        """
+        self.headers = [self._command.name(path) for path in paths]
+        reason = self._unkeepable(paths)
         if not reason:
             self._write(paths, said)
         return reason
@@ -106,24 +113,21 @@ class Unit:
 
     def _fitting(self, entry: str) -> list[str] | None:
         """This build's paths of the entry's files, when all have the content that they had."""
-        lines = hashes.read(f"{entry}.d").decode("utf-8", "surrogateescape").split("\n")
-        if lines[0] != FORMAT:
-            return None
         paths, names = [], []
-        for line in lines[2:]:
-            found, relative, known, name = line.split("\t")
+        for found, relative, known, name in _rows(f"{entry}.d"):
             path = self._command.place(name)
-            if self._files.of(path) != known or self._find(path) != (found, relative):
+            inputs = self._inputs
+            if inputs.files.of(path) != known or inputs.search.find(path) != (found, relative):
                 return None
             paths.append(path)
             names.append(name)
-        self.headers = names
+        self.headers, self.paths = names, paths
         return paths
 
     def _object(self, entry: str) -> bytes | None:
         recorded = hashes.read(f"{entry}.d").split(b"\n", 2)[1].decode()
         data = hashes.read(f"{entry}.o")
-        if hashes.digest(data) == recorded:
+        if digest(data) == recorded:
             return data
         os.unlink(f"{entry}.d")
         return None
@@ -135,33 +139,11 @@ class Unit:
         hashes.write(target, text.encode("utf-8", "surrogateescape"))
         hashes.write(command.absolute(command.object), data)
 
-    def _find(self, path: str) -> tuple[str, str]:
-        """Where a search meets the header, and the path that is relative to its folder.
-
-        The same in two builds: what was included by that relative path is this header in both.
-        """
-        owner = max((f for f in self._folders if path.startswith(f"{f}/")), key=len, default="")
-        if not owner:
-            return _ELSEWHERE, ""
-        relative = path[len(owner) + 1 :]
-        top = relative.partition("/")[0]
-        for folder in self._folders[: self._folders.index(owner)]:
-            if self._has(f"{folder}/{top}") and self._has(f"{folder}/{relative}"):
-                return _LATER, relative
-        return _FIRST, relative
-
-    def _has(self, path: str) -> bool:
-        if path not in self._exists:
-            self._exists[path] = os.path.exists(path)
-        return self._exists[path]
-
-    def _unkeepable(self, paths: list[str], started_ns: int) -> str:
+    def _unkeepable(self, paths: list[str]) -> str:
         own = tuple(f"{folder}/" for folder in self._command.own_folders)
         for path in paths:
             if any(character in path for character in "\\\t\n"):
                 return f"{path!r} has a character that depfiles cannot hold"
-            if os.stat(path).st_mtime_ns >= started_ns:
-                return f"{path} changed while it was read"
             clock = _clock_in(hashes.read(path)) if path.startswith(own) else ""
             if clock:
                 return clock
@@ -171,14 +153,15 @@ class Unit:
         command = self._command
         rows = []
         for path in paths:
-            found, relative = self._find(path)
-            rows.append(f"{found}\t{relative}\t{self._files.of(path)}\t{command.name(path)}")
-        self.sizes = {
-            name: os.stat(path).st_size for name, path in zip(self.headers, paths, strict=True)
-        }
+            found, relative = self._inputs.search.find(path)
+            known = self._inputs.files.identity(path)
+            if known is None:
+                raise FileNotFoundError(path)
+            rows.append(f"{found}\t{relative}\t{known[4]}\t{command.name(path)}")
+            self.sizes[command.name(path)] = known[0]
         data = hashes.read(command.absolute(command.object))
-        text = "\n".join((FORMAT, hashes.digest(data), *rows)).encode("utf-8", "surrogateescape")
-        entry = f"{self._folder}/{hashes.digest(chr(10).join(rows).encode())}"
+        text = "\n".join((FORMAT, digest(data), *rows)).encode("utf-8", "surrogateescape")
+        entry = f"{self._folder}/{digest(chr(10).join(rows).encode())}"
         os.makedirs(self._folder, exist_ok=True)
         for old in self._entries()[_ENTRIES - 1 :]:
             os.unlink(f"{old}.d")
@@ -205,10 +188,16 @@ def recorded(record: str) -> list[str]:
         OSError: the entry is gone.
         ValueError: the file is no record.
     """
+    return [row[3] for row in _rows(record)]
+
+
+def _rows(record: str) -> list[list[str]]:
+    """Of each file: where it is found, relative to what, its hash and its name."""
     lines = hashes.read(record).decode("utf-8", "surrogateescape").split("\n")
-    if lines[0] != FORMAT:
+    rows = [line.split("\t") for line in lines[2:]]
+    if lines[0] != FORMAT or any(len(row) != _COLUMNS for row in rows):
         raise ValueError(f"{record} is no record")
-    return [line.split("\t")[3] for line in lines[2:]]
+    return rows
 
 
 def _clock_in(text: bytes) -> str:

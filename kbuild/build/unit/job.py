@@ -6,10 +6,11 @@ import os
 import sys
 import time
 
-from kbuild.build.unit import OVER, hashes, threads
+from kbuild.build.unit import CHANGED, OVER, inputs, threads
 from kbuild.build.unit.attempt import Attempts
 from kbuild.build.unit.cache import Unit
 from kbuild.build.unit.command import Command
+from kbuild.build.unit.inputs import Inputs
 from kbuild.build.unit.key import source_key, unit_key
 from kbuild.build.unit.log import append
 from kbuild.build.unit.turn import TORCH, Turn
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from kbuild.build.unit.settings import Settings
 
 
+_ATTEMPTS = 2
+"""How often a unit is compiled whose inputs change meanwhile."""
+
+
 class Job:
     """One unit's way through the launcher."""
 
@@ -29,7 +34,10 @@ class Job:
         self._settings = settings
         self._command = Command(argv, language, os.getcwd())
         self._tokens = threads.Tokens(threads.jobserver(os.environ))
-        self._files = hashes.FileHashes(f"{settings.cache}/hashes")
+        self._is_compilation = bool(self._command.source and self._command.object)
+        self._object = self._command.absolute(self._command.object)
+        self._expected: list[str] = []
+        """What the compiler is going to read, as far as an earlier compilation tells."""
         self._began = time.time()
         self._unit: Unit | None = None
         self._record: dict[str, Value] = {}
@@ -63,37 +71,90 @@ class Job:
         return Turn(unit.turn) if unit and not unit.refusal else None
 
     def _hit(self, said: bytes) -> int:
+        self._inputs.record(self._object, self._unit.paths if self._unit else ())
         self._say(said)
         self._log("hit", self._began, time.time())
         return 0
 
     def _made(self) -> int:
-        if self._settings.is_over():
-            return self._refused()
-        ended = self._compiled()
-        if ended is None:
-            return self._refused()
+        """Compile; once more where an input changed meanwhile, which leaves open what was read."""
+        if self._is_compilation:
+            self._expected = self._likely()
+        for is_last in (False, True):
+            ended = None if self._settings.is_over() else self._compiled()
+            if ended is None:
+                break
+            read = self._inputs.read() if self._is_compilation and ended.status == 0 else []
+            changed = self._inputs.changed(read) if self._is_compilation else ""
+            if not changed:
+                return self._finished(ended, read)
+            self._record["changed"] = changed
+            self._expected = read or self._expected
+            if is_last:
+                return self._given_up(changed, ended)
+        return self._refused()
+
+    def _finished(self, ended: Ended, read: list[str]) -> int:
         self._say(ended.said)
-        self._keep(ended)
+        if self._is_compilation and ended.status == 0:
+            self._inputs.record(self._object, read)
+        self._keep(ended, read)
         return ended.status
 
-    def _fetched(self) -> bytes | None:
+    def _given_up(self, changed: str, ended: Ended) -> int:
+        """Leave nothing that could be taken for the object of these inputs."""
+        for path in (self._object, self._command.absolute(self._command.depfile)):
+            if os.path.isfile(path):
+                os.unlink(path)
+        name = changed.removeprefix(f"{self._settings.root}/")
+        words = f"`{name}` changed each time that {self._name} was compiled"
+        self._say(f"kbuild: error: {words}\n".encode("utf-8", "surrogateescape"))
+        self._log("off", ended.start, ended.end, CHANGED)
+        return CHANGED
+
+    def _likely(self) -> list[str]:
+        """What an object of this unit was made from before."""
+        try:
+            known = [path for path, was in inputs.recorded(self._object).items() if was is not None]
+        except (OSError, ValueError):
+            known = []
+        return [*known[1:], *(self._unit.expected() if self._unit else ())]
+
+    def _begin(self) -> None:
+        """Identify what the compiler is about to read; nothing that was known before counts."""
+        if not self._is_compilation:
+            return
+        self._inputs = Inputs(self._settings, self._command, os.environ)
+        self._inputs.expect(self._expected)
+        try:
+            self._unit = self._looked_up()
+        except OSError:  # the source has gone: the compiler will say so
+            self._unit = None
+
+    def _looked_up(self) -> Unit | None:
+        """The unit in the object cache; None where another tool caches, or nobody."""
         settings, command = self._settings, self._command
         if not settings.cache or settings.tool or command.refusal:
             return None
+        return Unit(settings, command, os.environ, self._inputs)
+
+    def _fetched(self) -> bytes | None:
+        """Deliver the object from the cache; what is asked now is asked anew."""
         try:
-            self._unit = Unit(settings, command, os.environ, self._files)
-            said = None if self._unit.refusal else self._unit.fetch()
-            self._files.save()
+            self._inputs = Inputs(self._settings, self._command, os.environ)
+            self._unit = self._looked_up()
+            said = self._unit.fetch() if self._unit and not self._unit.refusal else None
+            self._inputs.files.save()
         except Exception as error:  # noqa: BLE001 - a failing cache is a warning, never a failure
             self._warn(f"the object cache cannot be read: {error}")
             return None
         return said
 
     def _compiled(self) -> Ended | None:
-        attempts = Attempts(self._settings, self._command, self._tokens, self._record, self._warn)
+        attempts = Attempts(
+            self._settings, self._command, self._tokens, self._record, self._warn, self._begin
+        )
         ended = attempts.perform(self._history.recall(*self._keys))
-        self._started_ns = attempts.started_ns
         if ended is not None and attempts.killed is not None:
             self._tell_of_kill(attempts.killed.peak, ended)
         return ended
@@ -106,23 +167,23 @@ class Job:
         self._record["killed"] = told
         self._say(f"kbuild: {told}\n".encode())
 
-    def _keep(self, ended: Ended) -> None:
+    def _keep(self, ended: Ended, read: list[str]) -> None:
         outcome, why = "off", ""
         if ended.status == 0 and self._settings.cache:
             try:
-                outcome, why = self._stored(ended)
+                outcome, why = self._stored(ended, read)
                 self._history.record(self._keys, ended.peak, ended.end - ended.start)
             except Exception as error:  # noqa: BLE001 - a failing cache is a warning
                 self._warn(f"the object cache cannot be written: {error}")
         self._record |= {"user": ended.user, "system": ended.system, "peak": ended.peak, "why": why}
         self._log(outcome, ended.start, ended.end, ended.status)
 
-    def _stored(self, ended: Ended) -> tuple[str, str]:
+    def _stored(self, ended: Ended, read: list[str]) -> tuple[str, str]:
         if self._unit is None or self._unit.refusal:
             why = self._unit.refusal if self._unit else self._command.refusal
             return "off", why or self._settings.tool
-        why = self._unit.store(ended.said, self._started_ns)
-        self._files.save()
+        why = self._unit.store(ended.said, read)
+        self._inputs.files.save()
         return ("off", why) if why else ("miss", "")
 
     @property

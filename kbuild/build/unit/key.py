@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 
-from kbuild.build.unit import hashes
+from kbuild.filestate import digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kbuild.build.unit.command import Command
+    from kbuild.build.unit.hashes import FileHashes
 
-FORMAT = "kbuild-object 2"
+FORMAT = "kbuild-object 3"
 CLOCKS = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 """Macros whose value is another one each time."""
 COMPILER_ID = "KBUILD_COMPILER_ID"
-"""Variable with a fingerprint that replaces the compilers' path, size and time."""
+"""Variable with a fingerprint that replaces the compilers' path and content."""
 _ENVIRONMENT = (
     "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH", "GCC_EXEC_PREFIX",
     "COMPILER_PATH", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET", "NVCC_PREPEND_FLAGS",
@@ -25,20 +26,21 @@ _ENVIRONMENT = (
 
 
 def object_key(
-    command: Command, environ: Mapping[str, str], source: bytes, versions: str = ""
+    command: Command, environ: Mapping[str, str], files: FileHashes, versions: str = ""
 ) -> str:
     """Key of all objects that this command can give; their headers tell them apart.
 
-    `versions` are the compilers', as in `Settings.compilers`.
+    `files` say what source and compilers hold. `versions` are the compilers', as in
+    `Settings.compilers`.
     """
     return _digest(
         FORMAT,
-        *_compilers(command, environ),
+        *_compilers(command, environ, files),
         *_versions(command, versions),
         *(f"{name}={environ[name]}" for name in _ENVIRONMENT if name in environ),
         command.name(command.cwd),
         *_identity(command),
-        hashes.digest(source),
+        str(files.of(command.absolute(command.source))),
     )
 
 
@@ -57,16 +59,39 @@ def _identity(command: Command) -> tuple[str, ...]:
     return (command.language, source, "\n".join(command.words))
 
 
-def _compilers(command: Command, environ: Mapping[str, str]) -> list[str]:
-    programs = [command.argv[0]]
+def programs(command: Command, environ: Mapping[str, str]) -> list[str]:
+    """The compilers' files; a name that leads to none stays as it is."""
+    folders = environ.get("PATH", os.defpath).split(os.pathsep)
+    return [_program(name, folders) for name in _names(command, environ)]
+
+
+def _names(command: Command, environ: Mapping[str, str]) -> list[str]:
+    names = [command.argv[0]]
     if command.language == "CUDA":
         asked = [
             word for word in command.words if word.startswith(("-ccbin=", "--compiler-bindir="))
         ]
-        programs.append(asked[-1].partition("=")[2] if asked else environ.get("NVCC_CCBIN", "g++"))
+        names.append(asked[-1].partition("=")[2] if asked else environ.get("NVCC_CCBIN", "g++"))
+    return names
+
+
+def _program(name: str, folders: list[str]) -> str:
+    found = name
+    if "/" not in name:
+        candidates = (f"{folder}/{name}" for folder in folders)
+        found = next((path for path in candidates if os.access(path, os.X_OK)), name)
+    return os.path.realpath(found) if "/" in found else found
+
+
+def _compilers(command: Command, environ: Mapping[str, str], files: FileHashes) -> list[str]:
+    """What decides which compilers they are: a program may be called by several names."""
+    names = _names(command, environ)
     if COMPILER_ID in environ:
-        return programs
-    return [_fingerprint(program, environ) for program in programs]
+        return names
+    return [
+        f"{os.path.basename(name)} {path} {files.of(path)}"
+        for name, path in zip(names, programs(command, environ), strict=True)
+    ]
 
 
 def _versions(command: Command, versions: str) -> list[str]:
@@ -75,19 +100,5 @@ def _versions(command: Command, versions: str) -> list[str]:
     return [entry for entry in entries if command.language != "CXX" or entry.startswith("c++=")]
 
 
-def _fingerprint(program: str, environ: Mapping[str, str]) -> str:
-    found = program
-    if "/" not in program:
-        folders = environ.get("PATH", os.defpath).split(os.pathsep)
-        candidates = (f"{folder}/{program}" for folder in folders)
-        found = next((path for path in candidates if os.access(path, os.X_OK)), program)
-    real = os.path.realpath(found)
-    try:
-        status = os.stat(real)
-    except OSError:
-        return real
-    return f"{os.path.basename(found)} {real} {status.st_size} {status.st_mtime_ns}"
-
-
 def _digest(*parts: str) -> str:
-    return hashes.digest("\0".join(parts).encode("utf-8", "surrogateescape"))
+    return digest("\0".join(parts).encode("utf-8", "surrogateescape"))

@@ -23,6 +23,8 @@ _PATIENCE = 15.0
 _PAUSES = (0.02, 0.05, 0.1, 0.25)
 _GROWTH = 1.25
 """How far a unit that has outgrown its weight is taken to grow."""
+_HUGE = 1 << 31
+"""No process id, amount or count is as large."""
 RUNS, WAITS, PAUSED, GIVES_WAY = "r", "w", "p", "g"
 
 
@@ -173,7 +175,7 @@ class _Locked:
     def __enter__(self) -> _Locked:
         self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._handle, fcntl.LOCK_EX)
-        text = os.read(self._handle, 1 << 20).decode()
+        text = os.read(self._handle, 1 << 20).decode("utf-8", "replace")
         self.claims = [claim for claim in _claims(text) if _lives(claim.pid)]
         return self
 
@@ -187,9 +189,18 @@ class _Locked:
 
 
 def _claims(text: str) -> Iterator[Claim]:
+    """The lines of claims; one that a full disk cut off claims nothing."""
     for line in text.splitlines():
-        pid, state, weight, since, used, threads = line.split(" ")
-        yield Claim(int(pid), state, int(weight), float(since), int(used), threads=int(threads))
+        try:
+            pid, state, weight, since, used, threads = line.split(" ")
+            numbers = [int(word) for word in (pid, weight, used, threads)]
+            claim = Claim(
+                numbers[0], state, numbers[1], float(since), numbers[2], threads=numbers[3]
+            )
+        except ValueError:
+            continue
+        if min(numbers) >= 0 and max(numbers) < _HUGE:
+            yield claim
 
 
 def _lives(pid: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from kbuild.build.unit.hashes import digest
+from kbuild.filestate import digest
 
 TORCH = "/torch/"
 """Name of Torch's headers in generated projects, given by `-ffile-prefix-map`."""

@@ -1,6 +1,6 @@
 """Which of some variants the `kernels` client of this interpreter would load on this machine.
 
-Usage: `python fit_probe.py VARIANT... [-- VARIANT...]...`, one group for each version. Prints one
+Arguments: `VARIANT... [-- VARIANT...]...`, one group for each version, see `start.py`. Says one
 JSON object with `state` and `reason`, and, when the client could be asked, `groups`: for each
 group `chosen`, the best variant or null, and `refused`, by variant why not.
 """
@@ -8,8 +8,7 @@ group `chosen`, the best variant or null, and `refused`, by variant why not.
 from __future__ import annotations
 
 import importlib
-import json
-import sys
+from collections.abc import Callable
 from typing import Any
 
 SEPARATOR = "--"
@@ -51,5 +50,6 @@ def decision(rules: Any, names: list[str]) -> dict[str, Any]:
     return {"chosen": None if chosen is None else chosen.variant_str, "refused": refused}
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(answer(sys.argv[1:])) + "\n")
+def main(say: Callable[[dict[str, Any]], None], *names: str) -> None:
+    """Answer, and say it."""
+    say(answer(list(names)))

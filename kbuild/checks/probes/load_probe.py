@@ -1,15 +1,18 @@
 """Loads one variant in this process, the way a user's program would.
 
-Usage: `python load_probe.py FOLDER VARIANT BACKEND ID MODULE SECONDS [FOLDER ID]`. What the
+Arguments: `FOLDER VARIANT BACKEND ID MODULES SECONDS [FOLDER ID]`, see `start.py`. What the
 installed Torch's version file rules out is a misfit, and nothing is imported. With the `kernels`
 client, its own rules say whether the variant fits this machine, and it does the loading. Without
-it, the folder is imported as a package under its id. MODULE is the framework's own, without which
-nothing is tried; SECONDS is how long one call of an op may take. A second folder is another version
-of the kernel, which is loaded first and has to work as before afterwards. Prints JSON objects:
-`doing` says what begins, the last one has `state` and `reason`, and, when it is loaded, `torch`,
-`ops` (see `op_calls.py`), `strays` (ops that its library registers under another name), `foreign`
-(namespaces that appeared with it) and `disturbed` (ops of the other version that changed). An
-answer that stays as long as files do names them in `files`; `unread` says that FOLDER has no say.
+it, the folder is imported as a package under its id. MODULES, separated by commas, are the
+framework's own and those that the kernel says it needs, without which nothing is tried; SECONDS is
+how long one call of an op may take. A second folder is another version of the kernel, which is
+loaded first and has to work as before afterwards. Says JSON objects: `doing` says what begins, the
+last one has `state` and `reason`, and, when it is loaded, `torch`, `ops` (see `op_calls.py`),
+`strays` (ops that its library registers under another name), `foreign` (namespaces that appeared
+with it) and `disturbed` (ops of the other version that changed); when it is not, `missing` (the
+module that was not found), `torch`, and `deviceless` (whether it asked Torch for a device that is
+not here). An answer that stays as long as files do names them in `files`; `unread` says that FOLDER
+has no say.
 """
 
 from __future__ import annotations
@@ -17,10 +20,9 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import importlib.util
-import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
@@ -38,6 +40,7 @@ FLAVOURS = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 
 
 Answer = tuple[str, str, dict[str, Any]]
+Say = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class Task:
     backend: str
     identifier: str
     limit_s: float
+    say: Say
+
+    def tell(self, doing: str) -> None:
+        """Say what begins: it may be the last that is heard of this process."""
+        self.say({"doing": doing})
 
     @property
     def ops(self) -> tuple[str, str, float]:
@@ -122,24 +130,37 @@ def load_plainly(folder: Path, identifier: str) -> None:
     spec.loader.exec_module(module)
 
 
-def load(task: Task, module: str) -> str:
-    """Import one variant; the traceback's end when it fails, else nothing."""
+def load(task: Task, module: str) -> tuple[str, dict[str, Any]]:
+    """Import one variant; the traceback's end and its facts when it fails, else nothing."""
     faulthandler.dump_traceback_later(LOAD_LIMIT_S, exit=True)
-    tell(f"importing {task.identifier}")
+    task.tell(f"importing {task.identifier}")
     try:
         if importlib.util.find_spec("kernels") is not None:
             load_with_client(task.folder, task.backend)
         else:
             importlib.import_module(module)  # the extension takes its symbols from the process
             load_plainly(task.folder, task.identifier)
-    except BaseException:  # noqa: BLE001 - a kernel may raise anything, SystemExit included
+    except BaseException as error:  # noqa: BLE001 - a kernel may raise anything, SystemExit included
         import traceback
 
         lines = traceback.format_exc().strip().splitlines()
-        return "\n".join(lines[-SHOWN_LINES:])
+        return "\n".join(lines[-SHOWN_LINES:]), failure_facts(error, task.backend)
     finally:
         faulthandler.cancel_dump_traceback_later()
-    return ""
+    return "", {}
+
+
+def failure_facts(error: BaseException, backend: str) -> dict[str, Any]:
+    """What a failure says of this interpreter and machine."""
+    torch = sys.modules.get("torch")
+    facts: dict[str, Any] = {"torch": str(getattr(torch, "__version__", ""))}
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        facts["missing"] = error.name
+    device = getattr(torch, "xpu" if backend == "xpu" else "cuda", None)
+    asked = isinstance(error, (RuntimeError, AssertionError)) and backend in FLAVOURS
+    if asked and device is not None and not device.is_available():
+        facts["deviceless"] = True
+    return facts
 
 
 def neighbour(name: str) -> Any:
@@ -183,37 +204,39 @@ def examine(task: Task, other: Task | None) -> Answer:
     """Load a Torch kernel and call its ops, beside another version where one is given."""
     calls = op_calls()
     if calls is None:
-        failure = load(task, "torch")
-        return ("failed", failure, {}) if failure else ("loaded", "", {})
-    if other and (failure := load(other, "torch")):
+        failure, about = load(task, "torch")
+        return ("failed", failure, about) if failure else ("loaded", "", {})
+    if other and (failure := load(other, "torch")[0]):
         return "alone", failure, {}
-    before = calls.report(*other.ops, tell) if other else {}
+    before = calls.report(*other.ops, task.tell) if other else {}
     namespaces = namespaces_of(calls.op_names())
     strays = watch_libraries(task.folder, task.identifier, calls.op_names)
-    if failure := load(task, "torch"):
-        return "failed", failure, {}
+    failure, about = load(task, "torch")
+    if failure:
+        return "failed", failure, about
     foreign = namespaces_of(calls.op_names()) - namespaces - {task.identifier}
     facts = {
         "torch": str(importlib.import_module("torch").__version__),
-        "ops": calls.report(*task.ops, tell),
+        "ops": calls.report(*task.ops, task.tell),
         "strays": strays,
         "foreign": sorted(foreign - namespaces_of(strays)),
     }
-    after = calls.report(*other.ops, tell) if other else {}
+    after = calls.report(*other.ops, task.tell) if other else {}
     facts["disturbed"] = sorted(name for name in before if before[name] != after.get(name))
     return "loaded", "", facts
 
 
 def examine_functions(task: Task, module: str) -> Answer:
     """Load a TVM-FFI kernel; for the CPU, call its functions, and its operators in Torch."""
-    if failure := load(task, module):
-        return "failed", failure, {}
+    failure, about = load(task, module)
+    if failure:
+        return "failed", failure, about
     if task.backend != "cpu":
         return "loaded", "", {}
     calls = neighbour("function_calls")
-    found = calls.report(task.folder, task.identifier, task.limit_s, tell)
+    found = calls.report(task.folder, task.identifier, task.limit_s, task.tell)
     operators = op_calls() if "torch" in sys.modules else None
-    more = operators.report(*task.ops, tell) if operators else {}
+    more = operators.report(*task.ops, task.tell) if operators else {}
     return "loaded", "", {"ops": {**found, **more}}
 
 
@@ -222,11 +245,12 @@ def namespaces_of(names: Iterable[str]) -> set[str]:
     return {name.partition("::")[0] for name in names}
 
 
-def answer(task: Task, variant: str, module: str, other: Task | None) -> Answer:
+def answer(task: Task, variant: str, modules: str, other: Task | None) -> Answer:
     """`loaded`, `lacking`, `misfit`, `alone` or `failed`, why, and what was seen.
 
-    `alone` says that the other version could not be loaded.
+    `lacking` says which module is not here, `alone` that the other version could not be loaded.
     """
+    module, *needs = modules.split(",")
     if importlib.util.find_spec(module) is None:
         return "lacking", module, {}
     if reason := misfit_by_files(variant, task.backend):
@@ -234,6 +258,8 @@ def answer(task: Task, variant: str, module: str, other: Task | None) -> Answer:
     client = importlib.util.find_spec("kernels") is not None
     if client and (reason := misfit_by_client(variant, task.backend)):
         return "misfit", reason, {}
+    if absent := [name for name in needs if importlib.util.find_spec(name) is None]:
+        return "lacking", absent[0], {}
     if module == "torch":
         state, reason, facts = examine(task, other)
     else:
@@ -249,25 +275,11 @@ def decided_by() -> list[str]:
     return list(neighbour("surroundings").surroundings(*read))
 
 
-def tell(doing: str) -> None:
-    """Say what begins: it may be the last that is heard of this process."""
-    say({"doing": doing})
-
-
-def say(document: dict[str, Any]) -> None:
-    """One line of JSON, at once."""
-    sys.stdout.write("\n" + json.dumps(document) + "\n")
-    sys.stdout.flush()
-
-
-def main(folder: str, variant: str, backend: str, identifier: str, module: str, *rest: str) -> None:
+def main(say: Say, *arguments: str) -> None:
     """Answer, and say it."""
+    folder, variant, backend, identifier, modules, *rest = arguments
     limit_s = float(rest[0])
-    other = Task(Path(rest[1]), backend, rest[2], limit_s) if rest[1:] else None
-    task = Task(Path(folder), backend, identifier, limit_s)
-    state, reason, facts = answer(task, variant, module, other)
+    other = Task(Path(rest[1]), backend, rest[2], limit_s, say) if rest[1:] else None
+    task = Task(Path(folder), backend, identifier, limit_s, say)
+    state, reason, facts = answer(task, variant, modules, other)
     say({"state": state, "reason": reason, **facts})
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

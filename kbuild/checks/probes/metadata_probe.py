@@ -1,15 +1,15 @@
 """Reads one `metadata.json` with the `kernels` client of the interpreter that runs this.
 
-Usage: `python metadata_probe.py FILE`. Prints one JSON object with `state` and `reason`, and, when
-the client reads it, the `files` that this is due to.
+Argument: `FILE`, see `start.py`. Says one JSON object with `state` and `reason`, and, when the
+client reads it, the `files` that this is due to.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,8 @@ def decided_by() -> list[str]:
     return list(module.surroundings())
 
 
-if __name__ == "__main__":
-    state, reason = answer(sys.argv[1])
+def main(say: Callable[[dict[str, Any]], None], path: str) -> None:
+    """Answer, and say it."""
+    state, reason = answer(path)
     files = {"files": decided_by()} if state == "ok" else {}
-    sys.stdout.write(json.dumps({"state": state, "reason": reason, **files}) + "\n")
+    say({"state": state, "reason": reason, **files})

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from kbuild.checks.readers.scopes import (
     Comprehension,
@@ -32,7 +33,15 @@ def names_of(tree: ast.Module, package: Path, own: str) -> Names:
     """
     binder = _Binder(package, own)
     binder.visit(tree)
-    return Names(binder.scope, binder.calls, binder.bodies, binder.attributes)
+    decorators = frozenset(
+        id(decorator)
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for decorator in node.decorator_list
+    )
+    return Names(
+        binder.scope, binder.calls, binder.bodies, binder.lambdas, binder.attributes, decorators
+    )
 
 
 class _Binder(ast.NodeVisitor):
@@ -45,7 +54,29 @@ class _Binder(ast.NodeVisitor):
         self.functions: list[Defined] = []
         self.calls: list[tuple[ast.Call, Scope]] = []
         self.bodies: dict[int, Scope] = {}
+        self.lambdas: dict[int, Defined] = {}
         self.attributes: list[tuple[ast.Attribute, Scope]] = []
+        self._visitors: dict[type, Callable[[Any], object]] = {}
+
+    def visit(self, node: ast.AST) -> None:
+        """As the base does it, which looks for the method of each node anew."""
+        kind = type(node)
+        if kind not in self._visitors:
+            self._visitors[kind] = getattr(self, f"visit_{kind.__name__}", self.generic_visit)
+        self._visitors[kind](node)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                for item in value:
+                    if isinstance(item, ast.AST):
+                        self.visit(item)
+            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                self.visit(value)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """It holds nothing."""
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -114,11 +145,14 @@ class _Binder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Match(self, node: ast.Match) -> None:
+        self.visit(node.subject)
         for case in node.cases:
             match case.pattern:
                 case ast.MatchAs(pattern=None, name=str(name)):
                     self.scope.bind(name, Value(node.subject, self.scope))
-        self.generic_visit(node)
+                case _:
+                    self.visit(case.pattern)
+            self._visit_all([case.guard, *case.body])
 
     def visit_MatchAs(self, node: ast.MatchAs | ast.MatchStar) -> None:
         if node.name:
@@ -149,12 +183,13 @@ class _Binder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        self.attributes.append((node, self.scope))
+        if node.attr == self.own:
+            self.attributes.append((node, self.scope))
         self.generic_visit(node)
 
     def visit_FunctionDef(self, node: Function) -> None:
         body = Scope(self.scope)
-        function = Defined(node, self.scope, body)
+        body.function = function = Defined(node, self.scope, body)
         self.scope.bind(node.name, function)
         self._visit_all([*node.decorator_list, node.returns])
         self.functions.append(function)
@@ -164,7 +199,10 @@ class _Binder(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
-        self._function(node.args, [node.body], Scope(self.scope))
+        body = Scope(self.scope)
+        body.function = Defined(node, self.scope, body, [node.body])
+        self.lambdas[id(node)] = body.function
+        self._function(node.args, [node.body], body)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         body = Scope(self.scope)

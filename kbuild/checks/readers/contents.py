@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Protocol, TypeAlias, TypeVar
 
-from kbuild.checks.readers.scopes import Binding, Comprehension, Element, Internal, Scope, Value
+from kbuild.checks.readers.scopes import (
+    Answers,
+    AnyOf,
+    Binding,
+    Comprehension,
+    Element,
+    Internal,
+    Scope,
+    Value,
+    expression_key,
+    names_in,
+)
 
 Found = list[tuple[ast.expr, Scope]]
 _Answer = TypeVar("_Answer")
 _Literal: TypeAlias = ast.List | ast.Tuple | ast.Set | ast.Dict | Comprehension
 _Literals: TypeAlias = list[tuple[_Literal, Scope]]
+_Table: TypeAlias = tuple[dict[object, Found], Found]
 _MOST_TEXTS = 64
 _SAME_ORDER = ("list", "tuple", "iter")
 _ANY_ORDER = ("sorted", "set", "frozenset", "reversed")
@@ -44,7 +57,9 @@ class Contents:
 
     def __init__(self, names: Lookup) -> None:
         self.names = names
-        self._open: set[int | Internal] = set()
+        self._answers = Answers()
+        self._tables: dict[int, tuple[_Literals, _Table]] = {}
+        """By the identity of the containers, which are kept alive."""
 
     def elements(self, node: ast.expr, scope: Scope) -> Found | None:
         """What iterating yields, in no order that can be relied on."""
@@ -58,15 +73,33 @@ class Contents:
         containers = self._containers(node.value, scope)
         if containers is None:
             return None
-        entries = [entry for literal, home in containers for entry in self._entries(literal, home)]
-        key = _constant(node.slice)
-        exact = [entry for entry in entries if None in (key, entry[0]) or entry[0] == key]
-        return [(value, home) for _, value, home in exact or entries]
+        (table, every), key = self._table(containers), _constant(node.slice)
+        exact = [*table.get(key, ()), *table[None]] if key is not None else []
+        return exact or every
+
+    def _table(self, containers: _Literals) -> _Table:
+        """What containers hold by its key, under None what may have any; and all of it.
+
+        The latter two are one expression each: many subscripts of a container without such a key
+        are one question.
+        """
+        if id(containers) not in self._tables:
+            table: dict[object, Found] = {}
+            for literal, home in containers:
+                for key, value, where in self._entries(literal, home):
+                    table.setdefault(key, []).append((value, where))
+            every = _one([found for part in table.values() for found in part])
+            table[None] = _one(table.get(None, []))
+            self._tables[id(containers)] = containers, (table, every)
+        return self._tables[id(containers)][1]
 
     def texts(self, node: ast.expr, scope: Scope) -> frozenset[str] | None:
         """Every text that an expression may be."""
         nothing: frozenset[str] = frozenset()
-        return self._guarded(node, nothing, lambda: self._texts(node, scope))
+        if self._answers.is_idle:
+            for name in names_in(node):
+                self.texts(name, scope)
+        return self._guarded(node, scope, nothing, lambda: self._texts(node, scope))
 
     def _texts(self, node: ast.expr, scope: Scope) -> frozenset[str] | None:
         match node:
@@ -85,6 +118,8 @@ class Contents:
     def _resolved(self, node: ast.expr, scope: Scope) -> Found | None:
         """The simpler expressions that one stands for; None when it is as simple as can be."""
         match node:
+            case AnyOf(found=found):
+                return found
             case Element(of=iterated):
                 return self.elements(iterated, scope)
             case ast.Subscript():
@@ -120,7 +155,10 @@ class Contents:
 
     def _containers(self, node: ast.expr, scope: Scope) -> _Literals | None:
         nothing: _Literals = []
-        return self._guarded(node, nothing, lambda: self._literals(node, scope))
+        if self._answers.is_idle:
+            for name in names_in(node):
+                self._containers(name, scope)
+        return self._guarded(node, scope, nothing, lambda: self._literals(node, scope))
 
     def _literals(self, node: ast.expr, scope: Scope) -> _Literals | None:
         match node:
@@ -142,10 +180,9 @@ class Contents:
         for binding in bindings:
             if isinstance(binding, Value) and not binding.instance:
                 values.append(binding)
-            elif isinstance(binding, Internal) and binding not in self._open:
-                self._open.add(binding)
-                inner = self._values(self.names.bindings_of(binding))
-                self._open.discard(binding)
+            elif isinstance(binding, Internal) and not self._answers.leads_back(binding):
+                found = partial(self._values, self.names.bindings_of(binding))
+                inner = self._answers.get(("bound", binding), binding, binding, found)
                 if inner is None:
                     return None
                 values += inner
@@ -197,15 +234,16 @@ class Contents:
         return _of_iteration(name, given, scope)
 
     def _guarded(
-        self, node: ast.expr, cycle: _Answer, ask: Callable[[], _Answer | None]
+        self, node: ast.expr, scope: Scope, cycle: _Answer, ask: Callable[[], _Answer | None]
     ) -> _Answer | None:
-        if id(node) in self._open:
+        one = expression_key(node, scope)
+        if self._answers.leads_back(one):
             return cycle
-        self._open.add(id(node))
-        try:
-            return ask()
-        finally:
-            self._open.discard(id(node))
+        return self._answers.get((one, type(cycle)), one, node, ask)
+
+
+def _one(found: Found) -> Found:
+    return [(AnyOf(found), found[0][1])] if len(found) > 1 else found
 
 
 def _of_iteration(name: str, given: list[ast.expr], scope: Scope) -> _Literals | None:

@@ -2,13 +2,13 @@ r"""C++ as far as a look for registrations needs it: code that is compiled, and 
 
 Comments are gone, lines continued with `\` are one, and branches that no build compiles (`#if 0`,
 `#ifndef` of a macro that every build defines) are left out. Nothing is expanded; branches that
-depend on anything else are all read.
+depend on anything else are all read, and what is in them is marked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _COMMENT_OR_LITERAL = re.compile(
@@ -21,6 +21,10 @@ _COMMENT_OR_LITERAL = re.compile(
 )
 _TOKEN = re.compile(r'[^\W\d]\w*|"(?:\\.|[^"\\])*"|\.?\d[\w.\']*|::|->|\S')
 _DIRECTIVE = re.compile(r"\s*\#\s*(?P<word>\w+)\s*(?P<rest>.*)", re.DOTALL)
+_CONDITION = re.compile(r"\w+|&&|\|\||[!=<>]=|\S")
+_LONGEST = 200
+"""Words of a condition that is read: it is read recursively."""
+_KNOWN = {"0": False, "false": False, "1": True, "true": True}
 _DEFINE = re.compile(r"(?P<name>\w+)(?P<parameters>\([^)]*\))?(?P<body>.*)", re.DOTALL)
 
 
@@ -32,6 +36,8 @@ class Word:
     """As written; of a literal with its quotes."""
     line: int
     """1-based."""
+    maybe: bool = False
+    """In a branch that some builds leave out."""
 
 
 @dataclass(frozen=True)
@@ -53,23 +59,26 @@ class Code:
     macros: tuple[Macro, ...]
 
 
-def read_code(text: str, defined: str) -> Code:
+def read_code(text: str, *defined: str, undefined: Collection[str] = ()) -> Code:
     """Read one file; never fails, whatever the text is.
 
     Args:
         text: the file.
-        defined: a macro that every build defines.
+        defined: macros that every build defines.
+        undefined: macros that no build defines.
     """
-    reader = _Reader(defined)
+    reader = _Reader(dict.fromkeys(undefined, False) | dict.fromkeys(defined, True))
     for line, logical in _logical_lines(_COMMENT_OR_LITERAL.sub(_simplified, text)):
         reader.take(line, logical)
     return Code(tuple(reader.words), tuple(reader.macros))
 
 
-def words_of(text: str, line: int) -> Iterator[Word]:
+def words_of(text: str, line: int, *, maybe: bool = False) -> Iterator[Word]:
     """The tokens of a text that begins in that line."""
+    at = 0
     for match in _TOKEN.finditer(text):
-        yield Word(match[0], line + text.count("\n", 0, match.start()))
+        line += text.count("\n", at, at := match.start())
+        yield Word(match[0], line, maybe)
 
 
 @dataclass
@@ -79,11 +88,14 @@ class _Branch:
     is_read: bool
     rest_is_read: bool
     """Whether its `#else` is."""
+    is_sure: bool
+    """Whether it is known which of the two is."""
 
 
 @dataclass
 class _Reader:
-    defined: str
+    macros_known: Mapping[str, bool]
+    """Whether a macro is defined, for those of which every build says the same."""
     words: list[Word] = field(default_factory=list)
     macros: list[Macro] = field(default_factory=list)
     branches: list[_Branch] = field(default_factory=list)
@@ -91,7 +103,8 @@ class _Reader:
     def take(self, line: int, text: str) -> None:
         directive = _DIRECTIVE.match(text)
         if directive is None:
-            self.words += words_of(text, line) if self._is_read else ()
+            maybe = not all(branch.is_sure for branch in self.branches)
+            self.words += words_of(text, line, maybe=maybe) if self._is_read else ()
         elif directive["word"].startswith(("if", "el", "end")):
             self._branch(directive["word"], directive["rest"])
         elif directive["word"] == "define" and self._is_read:
@@ -106,22 +119,20 @@ class _Reader:
             del self.branches[-1:]
         elif word.startswith("if"):
             truth = self._truth(word, condition)
-            self.branches.append(_Branch(truth is not False, truth is not True))
+            self.branches.append(_Branch(truth is not False, truth is not True, truth is not None))
         elif self.branches:
             branch = self.branches[-1]
             truth = None if word == "else" else self._truth(word.replace("el", "", 1), condition)
             branch.is_read = branch.rest_is_read and truth is not False
+            branch.is_sure &= word == "else" or truth is not None
             branch.rest_is_read = branch.rest_is_read and truth is not True
 
     def _truth(self, word: str, condition: str) -> bool | None:
         """What a condition is in every build; None when that depends."""
-        text = "".join(condition.split())
         if word in ("ifdef", "ifndef"):
-            return (word == "ifdef") if text == self.defined else None
-        known = {"0": False, "false": False, "1": True, "true": True}
-        for form in (f"defined({self.defined})", f"defined{self.defined}"):
-            known |= {form: True, f"!{form}": False}
-        return known.get(text)
+            known = self.macros_known.get(condition.strip())
+            return known if known is None or word == "ifdef" else not known
+        return _Condition(_CONDITION.findall(condition), self.macros_known).truth()
 
     def _define(self, text: str, line: int) -> None:
         match = _DEFINE.match(text)
@@ -130,6 +141,57 @@ class _Reader:
             names = None if given is None else tuple(p.strip() for p in given[1:-1].split(","))
             body = tuple(words_of(match["body"], line))
             self.macros.append(Macro(match["name"], names, body, line))
+
+
+class _Condition:
+    """A condition of `#if`, in which what is not known may be either."""
+
+    def __init__(self, words: Sequence[str], macros_known: Mapping[str, bool]) -> None:
+        self._words = [*words]
+        self._known = macros_known
+
+    def truth(self) -> bool | None:
+        """What it is in every build; None when that depends, or is not understood."""
+        found = self._either() if len(self._words) <= _LONGEST else None
+        return None if self._words else found
+
+    def _either(self) -> bool | None:
+        found = self._both()
+        while self._taken("||"):
+            other = self._both()
+            found = True if True in (found, other) else None if None in (found, other) else False
+        return found
+
+    def _both(self) -> bool | None:
+        found = self._one()
+        while self._taken("&&"):
+            other = self._one()
+            found = False if False in (found, other) else None if None in (found, other) else True
+        return found
+
+    def _one(self) -> bool | None:
+        if self._taken("!"):
+            found = self._one()
+            return None if found is None else not found
+        if self._taken("("):
+            found = self._either()
+            self._taken(")")
+            return found
+        if self._taken("defined"):
+            is_open = self._taken("(")
+            name = self._words.pop(0) if self._words else ""
+            if is_open:
+                self._taken(")")
+            return self._known.get(name)
+        word = self._words.pop(0) if self._words else ""
+        # A macro without a value counts as 0, and one with a value may have any.
+        return False if self._known.get(word) is False else _KNOWN.get(word)
+
+    def _taken(self, word: str) -> bool:
+        if self._words[:1] != [word]:
+            return False
+        del self._words[0]
+        return True
 
 
 def _simplified(match: re.Match[str]) -> str:

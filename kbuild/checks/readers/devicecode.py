@@ -14,8 +14,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from kbuild.checks.readers import fatbin, hip, raw
-from kbuild.checks.readers.elf import UnreadableBinaryError
-from kbuild.checks.readers.image import CompressedError, DeviceCodeError, Image
+from kbuild.checks.readers.elf import UnreadableBinaryError, sound
+from kbuild.checks.readers.image import CompressedError, Image
 
 _SYCL = "__CLANG_OFFLOAD_BUNDLE__sycl-"
 _READERS: Mapping[str, Callable[[mmap, int, int], Iterator[Image]]] = {
@@ -60,18 +60,17 @@ def read_device_code(path: Path) -> DeviceCode:
 def _read(path: Path, _size: int, _mtime: int) -> DeviceCode:
     from kbuild.checks.readers.lean import LeanElf
 
-    try:
-        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            sections = {
-                section.name: (section["sh_offset"], section["sh_offset"] + section["sh_size"])
-                for section in LeanElf(file).iter_sections()
-                if section["sh_type"] != _NO_BITS
-            }
-            return _view(data, sections)
-    except (DeviceCodeError, UnreadableBinaryError):
-        raise
-    except Exception as error:
-        raise UnreadableBinaryError(f"not a sound ELF file: {error}") from error
+    with (
+        sound("ELF"),
+        path.open("rb") as file,
+        mmap(file.fileno(), 0, access=ACCESS_READ) as data,
+    ):
+        sections = {
+            section.name: (section["sh_offset"], section["sh_offset"] + section["sh_size"])
+            for section in LeanElf(file).iter_sections()
+            if section["sh_type"] != _NO_BITS
+        }
+        return _view(data, sections)
 
 
 def _view(data: mmap, sections: dict[str, tuple[int, int]]) -> DeviceCode:

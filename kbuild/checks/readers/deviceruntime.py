@@ -7,7 +7,7 @@ from functools import lru_cache
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from kbuild.checks.readers.elf import UnreadableBinaryError, read_elf
+from kbuild.checks.readers.elf import UnreadableBinaryError, read_elf, sound
 from kbuild.checks.readers.policies import load, matches
 
 _CONSTANTS = ".rodata"
@@ -26,10 +26,10 @@ def static_libraries(path: Path) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _static_libraries(path: Path, _size: int, _mtime: int) -> tuple[str, ...]:
     try:
-        needed = read_elf(path).needed
+        with sound("ELF"):
+            return tuple(_found(path, read_elf(path).needed))
     except UnreadableBinaryError:
         return ()
-    return tuple(_found(path, needed))
 
 
 def _found(path: Path, needed: tuple[str, ...]) -> Iterator[str]:
@@ -37,7 +37,10 @@ def _found(path: Path, needed: tuple[str, ...]) -> Iterator[str]:
 
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         places = [
-            (section["sh_offset"], section["sh_offset"] + section["sh_size"])
+            (
+                min(section["sh_offset"], len(data)),
+                min(section["sh_offset"] + section["sh_size"], len(data)),
+            )
             for section in LeanElf(file).iter_sections()
             if section["sh_type"] == "SHT_STRTAB" or section.name.startswith(_CONSTANTS)
         ]

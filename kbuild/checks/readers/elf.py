@@ -6,13 +6,18 @@ Everything comes from `.dynsym`, `.gnu.version*`, `.dynamic` and the program hea
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kbuild.checks.readers.image import DeviceCodeError
 from kbuild.checks.readers.tables import Symbol, Tables
+from kbuild.errors import DamagedFileError
+from kbuild.untrusted import reading, reason_of
 
 _MAGIC = b"\x7fELF"
 _EXECUTABLE, _WRITABLE = 0x1, 0x2
@@ -47,8 +52,29 @@ _LINKERS_OWN = (
 )  # by GNU ld
 
 
-class UnreadableBinaryError(ValueError):
+class UnreadableBinaryError(DamagedFileError):
     """The file is of no known kind, or its dynamic symbols cannot be seen."""
+
+
+@contextmanager
+def sound(kind: str) -> Iterator[None]:
+    """Turn every failure to understand a library into `UnreadableBinaryError`.
+
+    Raises:
+        UnreadableBinaryError: it is not a sound file of that kind.
+        OSError: it cannot be read.
+    """
+    try:
+        with reading("library", kind):
+            yield
+    except (DeviceCodeError, UnreadableBinaryError):
+        raise
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a seek to where no file can reach
+            raise
+        raise UnreadableBinaryError(f"not a sound {kind} file: it names a wrong place") from error
+    except DamagedFileError as error:
+        raise UnreadableBinaryError(f"not a sound {kind} file: {reason_of(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -107,13 +133,8 @@ def read_elf(path: Path) -> ElfFile:
 def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
     from kbuild.checks.readers.lean import LeanElf
 
-    try:
-        with path.open("rb") as file:
-            return _view(LeanElf(file))
-    except UnreadableBinaryError:
-        raise
-    except Exception as error:
-        raise UnreadableBinaryError(f"not a sound ELF file: {error}") from error
+    with sound("ELF"), path.open("rb") as file:
+        return _view(LeanElf(file))
 
 
 def _view(elf: Any) -> ElfFile:
@@ -143,7 +164,10 @@ def _cpu(elf: Any) -> str:
 
 
 def _dynamic_tags(elf: Any) -> Iterator[Any]:
-    for segment in elf.iter_segments("PT_DYNAMIC"):
+    segments = list(elf.iter_segments("PT_DYNAMIC"))
+    if len(segments) > 1:
+        raise UnreadableBinaryError("it has more than one dynamic section")
+    for segment in segments:
         yield from segment.iter_tags()
 
 

@@ -7,24 +7,29 @@ newer syntax as well, but stops at the first and is vague about its line: it has
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from collections.abc import Iterator
 
 from kbuild.checks.readers.source import parse_source
-from kbuild.checks.readers.statements import is_type_checking
+from kbuild.checks.readers.statements import statements
 
-FLOOR = (3, 9)
+FLOOR = (3, 10)
+"""The oldest that the client and every Torch of the matrix run on."""
 FLOOR_TEXT = ".".join(str(part) for part in FLOOR)
-_FUTURE = "write `from __future__ import annotations` at the top of the file"
 _OLDER = f"kernels promise Python {FLOOR_TEXT}: write it with older syntax"
 # By name: this Python need not have them.
 _NEW_NODES = {
-    "Match": ("`match`", "3.10"),
     "TryStar": ("`except*`", "3.11"),
     "TypeAlias": ("`type`", "3.12"),
     "TemplateStr": ("`t` strings", "3.14"),
 }
 Newer = tuple[int, str, str]
 """Line, what is used, and the remedy."""
+_KNOWN = (3, 13)
+"""The newest Python all of whose syntax is looked for here."""
+_STAR = re.compile(rb"[\[,:](?:\s|#[^\n]*\n|\\\r?\n)*\*")
+"""A star where an element or an annotation begins."""
 
 
 def newer_syntax(source: bytes, tree: ast.Module) -> list[Newer]:
@@ -34,18 +39,27 @@ def newer_syntax(source: bytes, tree: ast.Module) -> list[Newer]:
         source: the file.
         tree: the same, parsed without a limit.
     """
-    found = {*_statements(tree), *_starred(source, tree), *_unions(tree)}
-    return sorted(found or {*_refused(source)})
+    starred = _starred(source, tree) if _STAR.search(source) else ()
+    found = {*_statements(tree), *starred}
+    if not found and sys.version_info[:2] > _KNOWN:
+        found = {*_refused(source)}
+    return sorted(found)
 
 
 def _statements(tree: ast.Module) -> Iterator[Newer]:
-    for node in ast.walk(tree):
+    nodes = ast.walk(tree) if sys.version_info[:2] > _KNOWN else _plain(tree)
+    for node in nodes:
         said = _NEW_NODES.get(type(node).__name__)
         if said is None and getattr(node, "type_params", None):
             said = "type parameters", "3.12"
         if said is not None:
             what, release = said
             yield getattr(node, "lineno", 0), f"{what} came with Python {release}", _OLDER
+
+
+def _plain(tree: ast.Module) -> Iterator[ast.AST]:
+    """The statements alone, which all syntax of known releases is a part of but for PEP 646."""
+    return (node for node, _ in statements(tree, b""))
 
 
 def _refused(source: bytes) -> Iterator[Newer]:
@@ -56,73 +70,17 @@ def _refused(source: bytes) -> Iterator[Newer]:
 
 
 def _starred(source: bytes, tree: ast.Module) -> Iterator[Newer]:
-    """PEP 646, and assignment expressions that need no parentheses any more."""
+    """PEP 646."""
     lines = source.splitlines()
     for node in ast.walk(tree):
         if isinstance(node, ast.arg) and isinstance(node.annotation, ast.Starred):
             yield node.lineno, "`*args: *Ts` came with Python 3.11", _OLDER
-        if isinstance(node, ast.Subscript):
-            index = node.slice
-            starred = isinstance(index, ast.Tuple) and any(
-                isinstance(part, ast.Starred) for part in index.elts
-            )
-            if starred and not _in_parentheses(index, lines):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+            starred = any(isinstance(part, ast.Starred) for part in node.slice.elts)
+            if starred and not _in_parentheses(node.slice, lines):
                 yield node.lineno, "`x[*y]` came with Python 3.11", _OLDER
-        for part in _bare_places(node):
-            if isinstance(part, ast.NamedExpr) and not _in_parentheses(part, lines):
-                what = "`:=` without parentheses in an index or a set came with Python 3.10"
-                yield part.lineno, what, _OLDER
 
 
-def _bare_places(node: ast.AST) -> list[ast.expr]:
-    if isinstance(node, ast.Set):
-        return node.elts
-    if isinstance(node, ast.Subscript):
-        return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    return []
-
-
-def _in_parentheses(node: ast.expr, lines: list[bytes]) -> bool:
-    """A tuple's parentheses are its own; those of another expression stand before it."""
-    before = lines[node.lineno - 1][: node.col_offset].rstrip()
-    own = lines[node.lineno - 1][node.col_offset : node.col_offset + 1]
-    return own == b"(" if isinstance(node, ast.Tuple) else before.endswith(b"(")
-
-
-def _unions(tree: ast.Module) -> Iterator[Newer]:
-    """PEP 604: before 3.10, evaluating `int | None` raises."""
-    if any(_is_future(node) for node in tree.body):
-        return
-    for annotation in _evaluated(tree, local=False):
-        for node in ast.walk(annotation):
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-                what = f"`{ast.unparse(node)}` in an annotation came with Python 3.10"
-                yield node.lineno, what, _FUTURE
-                break
-
-
-def _is_future(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.ImportFrom)
-        and node.module == "__future__"
-        and any(alias.name == "annotations" for alias in node.names)
-    )
-
-
-def _evaluated(node: ast.AST, *, local: bool) -> Iterator[ast.expr]:
-    """Annotations that Python evaluates: those of variables only outside of functions."""
-    function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        given = node.args
-        every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-        yield from (arg.annotation for arg in every if arg and arg.annotation)
-        yield from [node.returns] if node.returns else []
-    elif isinstance(node, ast.AnnAssign) and not local:
-        yield node.annotation
-    inside = function or (local and not isinstance(node, ast.ClassDef))
-    if isinstance(node, ast.If) and is_type_checking(node):
-        children: Iterator[ast.AST] = iter(node.orelse)
-    else:
-        children = ast.iter_child_nodes(node)
-    for child in children:
-        yield from _evaluated(child, local=inside)
+def _in_parentheses(node: ast.Tuple, lines: list[bytes]) -> bool:
+    """A tuple's parentheses are its own."""
+    return lines[node.lineno - 1][node.col_offset : node.col_offset + 1] == b"("

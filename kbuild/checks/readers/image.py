@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from kbuild.errors import DamagedFileError
 
-class DeviceCodeError(ValueError):
+
+class DeviceCodeError(DamagedFileError):
     """The containers of device code are damaged, or of a form that is not known."""
 
 

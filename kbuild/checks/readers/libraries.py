@@ -11,7 +11,7 @@ from kbuild.checks.base import Output
 from kbuild.checks.readers.devicecode import DeviceCode, read_device_code
 from kbuild.checks.readers.elf import ElfFile, UnreadableBinaryError, is_elf, read_elf
 from kbuild.checks.readers.image import DeviceCodeError, table
-from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse
+from kbuild.metadata import Metadata, MetadataError, read_metadata
 
 ABI3_SUFFIX = ".abi3.so"
 
@@ -80,8 +80,8 @@ def device_code(output: Output) -> Iterator[Holder]:
 def metadata_of(output: Output) -> Metadata | None:
     """The output's metadata; None when absent or wrong, which the `metadata` check reports."""
     try:
-        return parse((output.root / METADATA_FILE).read_text("utf-8"))
-    except (OSError, UnicodeError, MetadataError):
+        return read_metadata(output.root)
+    except (OSError, MetadataError):
         return None
 
 

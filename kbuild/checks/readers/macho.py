@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.checks.readers.elf import UnreadableBinaryError
+from kbuild.checks.readers.elf import UnreadableBinaryError, sound
 from kbuild.version import Version
 
 _MAGIC = tuple(
@@ -64,12 +64,10 @@ def read_macho(path: Path) -> tuple[MachSlice, ...]:
 def _read(path: Path, _size: int, _mtime: int) -> tuple[MachSlice, ...]:
     from macholib.MachO import MachO
 
-    try:
+    with sound("Mach-O"):
         file = MachO(str(path), allow_unknown_load_commands=True)
         content = path.read_bytes()
         slices = tuple(_slice(header, content) for header in file.headers)
-    except Exception as error:
-        raise UnreadableBinaryError(f"not a sound Mach-O file: {error}") from error
     if not slices:
         raise UnreadableBinaryError("not a sound Mach-O file: it is for no CPU")
     return slices

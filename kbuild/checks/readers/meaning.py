@@ -13,6 +13,7 @@ from pathlib import Path as FilePath
 from kbuild.checks.readers.bindings import names_of
 from kbuild.checks.readers.contents import Contents, Found
 from kbuild.checks.readers.scopes import (
+    AnyOf,
     Binding,
     Comprehension,
     Defined,
@@ -23,8 +24,11 @@ from kbuild.checks.readers.scopes import (
     Path,
     Scope,
     Value,
+    expression_key,
 )
 from kbuild.checks.readers.source import parse_source
+from kbuild.errors import Severity
+from kbuild.progress import working_on
 
 OPS_MODULE: Path = ("_ops",)
 OPS = "@_ops"
@@ -52,7 +56,13 @@ TORCH_MODULES = (
     "torch._custom_op.impl",
     "torch._higher_order_ops.effects",
 )
+_SAME_FUNCTION = ("functools.partial", "functools.cache", "functools.lru_cache")
+"""Called with a function alone, they give one that does the same."""
+_MOST_ROUNDS = 20
+_MOST_PARTS, _MOST_MEANINGS = 12, 64
+"""Of a dotted name, and of one expression: what has more is not told apart any further."""
 Meanings = frozenset[str]
+_Key = tuple[object, int] | Internal
 NOTHING: Meanings = frozenset()
 
 
@@ -64,28 +74,31 @@ class Package:
         self.own = own
         self.modules: dict[Path, Names] = {}
         self.files: dict[Path, str] = {}
-        self.unread: dict[str, str] = {}
-        """Files that could not be understood, and why."""
-        for file in sorted(root.rglob("*.py")):
+        self.unread: dict[str, tuple[str, Severity]] = {}
+        """Files that could not be understood: why, and how bad that is."""
+        for file in filter(FilePath.is_file, sorted(root.rglob("*.py"))):
             self._read(file)
         self._defined: dict[str, Defined] = {}
+        self._callers: dict[int, list[tuple[ast.Call, Scope]]] | None = None
         self.contents = Contents(self)
+        self._reading = _Reading(self)
 
     def _read(self, file: FilePath) -> None:
         relative = file.relative_to(self.root)
+        working_on(f"reading {relative}")
         parts = relative.with_suffix("").parts
         module = parts[:-1] if parts[-1] == "__init__" else parts
         try:
             self.modules[module] = names_of(parse_source(file.read_bytes()), parts[:-1], self.own)
-        except (SyntaxError, ValueError):
-            self.unread[relative.as_posix()] = "does not parse"
+        except SyntaxError:
+            self.unread[relative.as_posix()] = "does not parse", "error"
         except RecursionError:
-            self.unread[relative.as_posix()] = "is nested too deeply to be read"
+            self.unread[relative.as_posix()] = "is nested too deeply to be read", "warning"
         self.files[module] = relative.as_posix()
 
     def denote(self, node: ast.AST, scope: Scope) -> Meanings:
         """Everything that the expression may be."""
-        return _Reading(self).denote(node, scope)
+        return self._reading.answer(node, scope)
 
     def bindings_of(self, origin: Internal) -> list[Binding]:
         """What a name of a module of the package is bound to; stars are followed."""
@@ -106,13 +119,40 @@ class Package:
         """The scope inside a comprehension of the package."""
         return next(m.bodies[id(node)] for m in self.modules.values() if id(node) in m.bodies)
 
+    def lambda_of(self, node: ast.Lambda) -> Defined | None:
+        """A lambda of the package; None for one that stands in no source."""
+        found = (module.lambdas.get(id(node)) for module in self.modules.values())
+        return next(filter(None, found), None)
+
+    def callers(self, function: Defined) -> list[tuple[ast.Call, Scope]]:
+        """The calls of a function of the package that the source shows.
+
+        A call of a class is one of its `__init__`.
+        """
+        if self._callers is None:
+            self._callers = {}
+            for module in self.modules.values():
+                for call, scope in module.calls:
+                    for defined in self.called(call, scope):
+                        self._callers.setdefault(id(defined.node), []).append((call, scope))
+        return self._callers.get(id(function.node), [])
+
+    def called(self, call: ast.Call, scope: Scope) -> Iterator[Defined]:
+        """The functions of the package that a call may call."""
+        for mark in self.denote(call.func, scope):
+            if self.is_class(mark):
+                found = self.class_scope(mark).names.get("__init__", ())
+                yield from (defined for defined in found if isinstance(defined, Defined))
+            elif (function := self.function(mark)) is not None:
+                yield function
+
     def class_scope(self, mark: str) -> Scope:
         """The body behind a class's mark."""
         return self._defined[mark].body
 
     def is_class(self, mark: str) -> bool:
-        """True for a mark of a class."""
-        return mark.startswith(_CLASS)
+        """True for a mark of a class, not for what hangs on one: its `__dict__`."""
+        return mark.startswith(_CLASS) and mark in self._defined
 
     def function(self, mark: str) -> Defined | None:
         """The function behind a mark; None when it is a mark of something else."""
@@ -139,11 +179,24 @@ def _through(star: External | Internal, name: str) -> External | Internal:
 
 
 class _Reading:
-    """One question; remembers what it is about to answer, so that cycles end."""
+    """The answers for one package.
+
+    Names that are bound in terms of each other are read in rounds: each round asks about every
+    expression once and takes what the round before it found for those that are being asked about,
+    until none finds more. What was found then stays.
+    """
 
     def __init__(self, package: Package) -> None:
         self.package = package
-        self.open: set[tuple[int, int] | Internal] = set()
+        self._known: dict[_Key, Meanings] = {}
+        self._found: dict[_Key, Meanings] = {}
+        """By this question, in this round or an earlier one."""
+        self._asked: set[_Key] = set()
+        """In this round."""
+        self._is_open = False
+        """Whether another round may find more."""
+        self._alive: list[ast.AST] = []
+        """What keys are made of the identities of."""
         self._by_kind: Mapping[type, Callable[..., Iterable[str]]] = {
             ast.Name: self._name,
             ast.Attribute: self._attribute,
@@ -152,17 +205,51 @@ class _Reading:
             ast.BoolOp: lambda n, s: (m for v in n.values for m in self.denote(v, s)),
             ast.NamedExpr: lambda n, s: self.denote(n.value, s),
             ast.Subscript: self._subscript,
+            ast.Lambda: self._lambda,
             Element: lambda n, s: self._any(package.contents.elements(n.of, s)),
+            AnyOf: lambda n, _: self._any(n.found),
         }
 
+    def answer(self, node: ast.AST, scope: Scope) -> Meanings:
+        if self._asked:  # a part of another question
+            return self.denote(node, scope)
+        try:
+            found = NOTHING
+            for _ in range(_MOST_ROUNDS):
+                self._is_open = False
+                self._asked.clear()
+                found = self.denote(node, scope)
+                if not self._is_open:
+                    break
+            self._known |= self._found
+        finally:
+            self._asked.clear()
+            self._found.clear()
+        return found
+
     def denote(self, node: ast.AST, scope: Scope) -> Meanings:
-        key = (id(node), id(scope))
-        if key in self.open:
-            return NOTHING
-        self.open.add(key)
-        found = frozenset(self._by_kind.get(type(node), _nothing)(node, scope))
-        self.open.discard(key)
-        return found or frozenset((UNKNOWN,))
+        ask = self._by_kind.get(type(node))
+        if ask is None:
+            return frozenset((UNKNOWN,))
+
+        def anything() -> Iterable[str]:
+            self._alive.append(node)
+            return frozenset(ask(node, scope)) or (UNKNOWN,)
+
+        return self._once(expression_key(node, scope), anything)
+
+    def _once(self, key: _Key, ask: Callable[[], Iterable[str]]) -> Meanings:
+        if (known := self._known.get(key)) is not None:
+            return known
+        before = self._found.get(key)
+        if key in self._asked:
+            self._is_open = self._is_open or before is None
+            return before or NOTHING
+        self._asked.add(key)
+        found = _bounded(frozenset(ask()) | (before or NOTHING))
+        self._is_open = self._is_open or before not in (None, found)
+        self._found[key] = found
+        return found
 
     def _name(self, node: ast.Name, scope: Scope) -> Iterator[str]:
         bindings = self.package.lookup(node.id, scope)
@@ -188,12 +275,16 @@ class _Reading:
             yield self.package.mark_class(binding)
             for base in binding.node.bases:
                 yield from self.denote(base, binding.scope) & set(LIBRARY_MAKERS)
-        decorators = binding.node.decorator_list
+        decorators = getattr(binding.node, "decorator_list", ())
         made = any(CUSTOM_OP in self.denote(node, binding.scope) for node in decorators)
         if made:
             yield CUSTOM_OP
         elif not isinstance(binding.node, ast.ClassDef):
             yield self.package.mark_function(binding)
+
+    def _lambda(self, node: ast.Lambda, _: Scope) -> Iterator[str]:
+        if (defined := self.package.lambda_of(node)) is not None:
+            yield self.package.mark_function(defined)
 
     def _internal(self, origin: Internal) -> Iterator[str]:
         module = (*origin.module, origin.name) if origin.name else origin.module
@@ -201,13 +292,14 @@ class _Reading:
             yield OPS
         elif origin.module == OPS_MODULE:
             yield f"{OPS}.{origin.name}"
-        elif origin not in self.open:
-            self.open.add(origin)
-            for binding in self.package.bindings_of(origin):
-                yield from self._binding(binding)
-            self.open.discard(origin)
-            if module in self.package.modules or not module:
-                yield _MODULE + ".".join(module)
+        else:
+            yield from self._once(origin, lambda: self._bound(origin, module))
+
+    def _bound(self, origin: Internal, module: Path) -> Iterator[str]:
+        for binding in self.package.bindings_of(origin):
+            yield from self._binding(binding)
+        if module in self.package.modules or not module:
+            yield _MODULE + ".".join(module)
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[str]:
         for base in self.denote(node.value, scope):
@@ -217,11 +309,12 @@ class _Reading:
         if base.startswith(_MODULE):
             dotted = base.removeprefix(_MODULE)
             yield from self._internal(Internal(tuple(dotted.split(".")) if dotted else (), name))
-        elif base.startswith(_CLASS):
+        elif self.package.is_class(base):
             for binding in self.package.class_scope(base).names.get(name, ()):
                 yield from self._binding(binding)
         else:
-            yield f"{base}.{name}"
+            is_unknown = base.startswith((f"{UNKNOWN}.", _CLASS))
+            yield UNKNOWN if is_unknown else f"{base}.{name}"
 
     def _any(self, found: Found | None) -> Iterator[str]:
         for node, scope in found or ():
@@ -242,19 +335,21 @@ class _Reading:
                 yield LIBRARY
             elif function == CUSTOM_OP or is_registrar(function, OP_MAKERS):
                 yield CUSTOM_OP
-            elif function in ("functools.partial", "importlib.import_module", "__import__"):
+            elif function in (*_SAME_FUNCTION, "importlib.import_module", "__import__"):
                 yield from self._passed_on(function, node, scope)
             elif function == "getattr" and len(node.args) > 1:
                 yield from self._getattr(node, scope)
             elif function == "vars" and node.args:
                 yield from (f"{base}.__dict__" for base in self.denote(node.args[0], scope))
+            elif self.package.is_class(function):
+                yield function  # which stands for its instances as well
             elif defined := self.package.function(function):
                 for value in defined.returns:
                     yield from self.denote(value, defined.body)
 
     def _passed_on(self, function: str, node: ast.Call, scope: Scope) -> Iterator[str]:
         first = node.args[0] if node.args else None
-        if function == "functools.partial" and first is not None and len(node.args) == 1:
+        if function in _SAME_FUNCTION and first is not None and len(node.args) == 1:
             yield from self.denote(first, scope)
         elif isinstance(first, ast.Constant) and isinstance(first.value, str):
             yield from self._module_named(first.value, scope.module.package)
@@ -276,12 +371,17 @@ class _Reading:
                 yield from (meaning for name in names for meaning in self._member(base, name))
             elif base.startswith(NAMESPACE):
                 yield base
+            elif base.startswith((_CLASS, _MODULE)):
+                yield UNKNOWN
             else:
                 yield f"{base}.{SOME}"
 
 
-def _nothing(_node: ast.AST, _scope: Scope) -> Meanings:
-    return NOTHING
+def _bounded(found: Meanings) -> Meanings:
+    """Without the names that grow with each round, as `node = node.next` has them."""
+    short = frozenset(one for one in found if one.count(".") < _MOST_PARTS)
+    most = frozenset(sorted(short)[:_MOST_MEANINGS])
+    return most if most == found else most | {UNKNOWN}
 
 
 def is_registrar(meaning: str, names: Iterable[str]) -> bool:

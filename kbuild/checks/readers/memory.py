@@ -1,8 +1,8 @@
 """What probes answered before: what has not changed is not loaded a second time.
 
 An answer is kept when the probe names the files that decided it. It is given again while these look
-as they did and the question is the same: the probe's own program, its arguments, the bytes of what
-it is asked about (not where it lies), the interpreter, the machine, and the variables that change
+as they did and the question is the same: kbuild itself with its probes, the arguments, the bytes of
+what is asked about (not where it lies), the interpreter, the machine, and the variables that change
 what a process loads. Everything else is asked anew.
 """
 
@@ -17,14 +17,15 @@ from pathlib import Path
 
 from kbuild.checks.readers.probing import Answer, ask
 from kbuild.checks.readers.question import Question
+from kbuild.errors import DamagedFileError
 from kbuild.fileset import replace_atomically, sha256
+from kbuild.filestate import look, looks, unchanged
 from kbuild.run import Runner
-from kbuild.sourcetree import Look, look, unchanged
+from kbuild.untrusted import parse_json, read_bytes, reading
 
 ANSWERS, SURROUNDINGS = "answers", "surroundings"
-KEPT: Mapping[str, int] = {ANSWERS: 4000, SURROUNDINGS: 64}
-"""How many files of each kind stay: the newest."""
-_DAMAGED = (OSError, ValueError, KeyError, TypeError, IndexError)
+KEPT: Mapping[str, int] = {ANSWERS: 4000, SURROUNDINGS: 64, "built": 20_000}
+"""How many files of each folder stay: the newest."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Memory:
         """
         if self.folder is None:
             return ask(runner, python, probe, *arguments)
-        question = Question(python, probe, arguments, general)
+        question = Question(python, probe, arguments, general, self.folder)
         known = None if self.fresh else _recall(self.folder, question)
         key = (probe, python, Path(arguments[0]))
         self.recalled[key] = self.recalled.get(key, True) and known is not None
@@ -85,42 +86,44 @@ def _read(folder: Path, name: str | None) -> Answer | None:
     """The answer of that name; None when there is none, it is damaged, or a file has changed."""
     if name is None:
         return None
+    file = folder / ANSWERS / name
     try:
-        seal, _, body = (folder / ANSWERS / name).read_bytes().partition(b"\n")
-        if seal.decode() != sha256(body):
-            return None
-        said = json.loads(body)
-        if not _holds(folder, said["around"]):
-            return None
-        return Answer(said["state"], said["reason"], said["facts"], unread=said["unread"])
-    except _DAMAGED:
+        with reading(file, "an answer"):
+            seal, _, body = read_bytes(file, "an answer").partition(b"\n")
+            if seal.decode() != sha256(body):
+                return None
+            said = parse_json(body, file, "an answer")
+            if not _holds(folder, str(said["around"])):
+                return None
+            state, reason = str(said["state"]), str(said["reason"])
+            return Answer(state, reason, {**said["facts"]}, unread=bool(said["unread"]))
+    except (OSError, DamagedFileError):
         return None
 
 
 def _holds(folder: Path, key: str) -> bool:
-    around = (folder / SURROUNDINGS / key).read_bytes()
-    observed: dict[str, Look] = {
-        path: (then[0], then[1]) if then else None for path, then in json.loads(around).items()
-    }
-    return sha256(around) == key and unchanged(Path("/"), observed)
+    file = folder / SURROUNDINGS / key
+    around = read_bytes(file, "an answer's surroundings")
+    told = parse_json(around, file, "an answer's surroundings")
+    return sha256(around) == key and unchanged(Path("/"), looks(told))
 
 
 def _remember(folder: Path, name: str | None, answer: Answer, *, python: Path, began: int) -> None:
     """Keep the answer, unless a file has changed meanwhile: which state was seen is not known."""
     observed = {path: look(path) for path in (str(python), *answer.files)}
-    is_old = all(then is None or then[1] < began for then in observed.values())
+    is_old = all(then is None or max(then[1:3]) < began for then in observed.values())
     if name is None or not is_old:
         return
     around = json.dumps(observed).encode()
     key = sha256(around)
     said = {"state": answer.state, "reason": answer.reason, "facts": answer.facts}
     body = json.dumps({**said, "unread": answer.unread, "around": key}).encode()
-    _write(folder / SURROUNDINGS, key, around)
-    _write(folder / ANSWERS, name, sha256(body).encode() + b"\n" + body)
+    keep(folder / SURROUNDINGS, key, around)
+    keep(folder / ANSWERS, name, sha256(body).encode() + b"\n" + body)
 
 
-def _write(folder: Path, name: str, data: bytes) -> None:
-    """One file; it makes the oldest go when there are too many."""
+def keep(folder: Path, name: str, data: bytes) -> None:
+    """Write one file of a folder in `KEPT`; it makes the oldest go when there are too many."""
     replace_atomically(folder / name, data)
     dated = sorted((path.stat().st_mtime_ns, path) for path in folder.iterdir())
     for _, path in dated[: -KEPT[folder.name]]:

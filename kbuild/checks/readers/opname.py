@@ -1,18 +1,35 @@
-"""Whether an expression visibly carries the kernel's own op namespace.
+"""Whether an expression carries the kernel's own op namespace, another, or nobody can tell.
 
-It does when it is `add_op_namespace_prefix(...)` imported from the kernel's `_ops`, an op of its
-`ops`, the result of `custom_op`, or text that begins with one of these.
+Its own is that of `add_op_namespace_prefix(...)` imported from the kernel's `_ops`, of an op of its
+`ops`, of the result of `custom_op`, and of text that begins with one of these. Another is that of a
+text that stands in the source, and of Torch's own ops. Helpers of the package are followed: what
+they return for this call's arguments, and what their callers hand to their parameters.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from kbuild.checks.readers.contents import Found
-from kbuild.checks.readers.meaning import CUSTOM_OP, NAMESPACE, OPS, Package
-from kbuild.checks.readers.scopes import Binding, Element, Internal, Scope, Value
+from kbuild.checks.readers.meaning import CUSTOM_OP, NAMESPACE, OPS, SOME, UNKNOWN, Package
+from kbuild.checks.readers.scopes import (
+    Answers,
+    AnyOf,
+    Binding,
+    Defined,
+    Element,
+    Internal,
+    Scope,
+    Value,
+    expression_key,
+    names_in,
+)
 
+Namespace = Literal["own", "other", "unknown"]
 PREFIXERS = frozenset(
     f"{OPS}.{name}"
     for name in (
@@ -26,6 +43,23 @@ _KEEP_START = frozenset(
     ("strip", "rstrip", "split", "rsplit", "partition", "rpartition", "removesuffix", "__str__")
 )
 """Methods of text after which it, or its first part, begins as before."""
+_CONTAINERS = (Element, ast.List, ast.Tuple, ast.Set, ast.ListComp)
+_DEEPEST = 6
+"""Calls of helpers inside each other that are followed."""
+_MOST_STEPS = 5000
+"""Expressions that one question may lead to."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Frame:
+    """A call that is being followed: its arguments are the values of the parameters."""
+
+    function: Defined
+    call: ast.Call
+    scope: Scope
+    """Where the call stands."""
+    outer: _Frame | None
+    depth: int
 
 
 class OpNames:
@@ -33,123 +67,311 @@ class OpNames:
 
     def __init__(self, package: Package) -> None:
         self.package = package
-        self._open: set[int] = set()
+        self._known = Answers()
+        """None stands in for an expression that is made of itself: `name = name + "_out"`, where
+        the other bindings decide."""
+        self._are_bound: dict[int, bool] = {}
+        """By the identity of a call of the package."""
+        self._frames: dict[tuple[int, int, int], _Frame] = {}
+        self._by_kind: Mapping[type, Callable[..., Namespace | None]] = {
+            ast.Constant: self._constant,
+            ast.Name: self._name,
+            ast.Attribute: self._attribute,
+            ast.Call: self._call,
+            ast.Starred: self._starred,
+            ast.Subscript: self._subscript,
+            AnyOf: lambda n, _, frame: _any_of(self._answers(n.found, frame)),
+            **dict.fromkeys((ast.IfExp, ast.BoolOp), self._branches),
+            **dict.fromkeys(_CONTAINERS, self._elements),
+        }
 
-    def is_namespaced(self, node: ast.expr, scope: Scope) -> bool:
-        """True when every value that the source shows for `node` carries the namespace."""
-        if id(node) in self._open:
-            return True  # `name = name + "_out"`: the other bindings decide
-        self._open.add(id(node))
-        answer = self._is_own(node, scope) or self._is_made_of_own(node, scope)
-        self._open.discard(id(node))
-        return answer
+    def namespace_of(self, node: ast.expr, scope: Scope) -> Namespace:
+        """The namespace that every value carries which the source shows for `node`."""
+        self._frames.clear()
+        for name in names_in(node):
+            self._answer(name, scope, None)
+        return self._answer(node, scope, None) or "unknown"
 
-    def _is_own(self, node: ast.expr, scope: Scope) -> bool:
-        meanings = self.package.denote(node, scope)
-        if meanings and all(_is_own(meaning) for meaning in meanings):
-            return True
-        if not isinstance(node, ast.Call):
-            return False
-        called = self.package.denote(node.func, scope)
-        return bool(called) and called <= PREFIXERS
-
-    def _is_made_of_own(self, node: ast.expr, scope: Scope) -> bool:
-        if isinstance(node, ast.Name):
-            return self._all_bound(self.package.lookup(node.id, scope))
-        if isinstance(node, ast.Attribute):
-            return self._attribute(node, scope)
-        if isinstance(node, Element | ast.List | ast.Tuple | ast.Set | ast.ListComp):
-            held = node.of if isinstance(node, Element) else node
-            return self._all(self.package.contents.elements(held, scope))
-        chosen = self._chosen(node, scope)
-        if chosen is not None:
-            return self._all(chosen)
-        return self._all([(part, scope) for part in self._parts_that_decide(node, scope)])
-
-    def _all(self, found: Found | None) -> bool:
-        return bool(found) and all(self.is_namespaced(*one) for one in found or ())
-
-    def _chosen(self, node: ast.expr, scope: Scope) -> Found | None:
-        """What a subscript of a known container may be; None for all else."""
-        if not isinstance(node, ast.Subscript):
+    def _answer(self, node: ast.expr, scope: Scope, frame: _Frame | None) -> Namespace | None:
+        key = (*expression_key(node, scope), id(frame))
+        known = self._known
+        if known.leads_back(key):
             return None
-        return self.package.contents.chosen(node, scope)
+        if known.steps > _MOST_STEPS:
+            known.give_up()
+            return "unknown"
 
-    def _attribute(self, node: ast.Attribute, scope: Scope) -> bool:
+        def found() -> Namespace | None:
+            return self._by_meaning(node, scope) or self._by_form(node, scope, frame)
+
+        return known.get(key, key, node, found, lasts=frame is None)
+
+    def _by_meaning(self, node: ast.expr, scope: Scope) -> Namespace | None:
+        meanings = self.package.denote(node, scope)
+        if meanings and all(map(_is_own, meanings)):
+            return "own"
+        if meanings and all(map(_is_of_another, meanings)):
+            return "other"
+        return None
+
+    def _by_form(self, node: ast.expr, scope: Scope, frame: _Frame | None) -> Namespace | None:
+        ask = self._by_kind.get(type(node))
+        return ask(node, scope, frame) if ask else self._start(_start_of(node), scope, frame)
+
+    def _constant(self, node: ast.Constant, _: Scope, __: _Frame | None) -> Namespace | None:
+        if not isinstance(node.value, str):
+            return "unknown"
+        return "other" if node.value else None
+
+    def _starred(self, node: ast.Starred, scope: Scope, frame: _Frame | None) -> Namespace | None:
+        first = ast.Subscript(node.value, ast.Constant(0), ast.Load())
+        return self._answer(first, scope, frame)
+
+    def _branches(
+        self, node: ast.IfExp | ast.BoolOp, scope: Scope, frame: _Frame | None
+    ) -> Namespace | None:
+        parts = node.values if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
+        return _any_of(self._answer(part, scope, frame) for part in parts)
+
+    def _elements(self, node: ast.expr, scope: Scope, frame: _Frame | None) -> Namespace | None:
+        held = node.of if isinstance(node, Element) else node
+        return _each_of(self._answers(self.package.contents.elements(held, scope), frame))
+
+    def _subscript(
+        self, node: ast.Subscript, scope: Scope, frame: _Frame | None
+    ) -> Namespace | None:
+        found = self.package.contents.chosen(node, scope)
+        if found is None:
+            return self._start(_start_of(node), scope, frame)
+        return _any_of(self._answers(found, frame))
+
+    def _answers(self, found: Found | None, frame: _Frame | None) -> Iterator[Namespace | None]:
+        yield from (self._answer(node, scope, frame) for node, scope in found or ())
+
+    def _start(self, part: ast.expr | None, scope: Scope, frame: _Frame | None) -> Namespace | None:
+        """Of text that begins with that part, and goes on."""
+        match part:
+            case None:
+                return "unknown"
+            case ast.Constant(value=str(text)) if "::" not in text:
+                own = f"_{self.package.own}_"
+                return "unknown" if own.startswith(text) or text.startswith(own) else "other"
+        return self._answer(part, scope, frame)
+
+    def _name(self, node: ast.Name, scope: Scope, frame: _Frame | None) -> Namespace | None:
+        home = next((outer for outer in scope.outward() if node.id in outer.names), None)
+        bindings = self.package.lookup(node.id, scope)
+        parameter = _parameter(home, node.id)
+        if parameter is None:
+            return _any_of(self._bound(binding, frame) for binding in bindings)
+        again = [
+            binding
+            for binding in bindings
+            if isinstance(binding, Value)
+            and not binding.instance
+            and binding.node is not parameter.default
+        ]
+        given = self._given(parameter, frame)
+        return _any_of([given, *(self._bound(binding, frame) for binding in again)])
+
+    def _given(self, parameter: _Parameter, frame: _Frame | None) -> Namespace | None:
+        """What a parameter is: that of the call that is being followed, else those of all calls."""
+        followed = frame
+        while followed is not None and followed.function.node is not parameter.function.node:
+            followed = followed.outer
+        if followed is not None:
+            return self._argument(parameter, followed.call, followed.scope, followed.outer)
+        calls = self.package.callers(parameter.function)
+        return _each_of(self._argument(parameter, call, scope, None) for call, scope in calls)
+
+    def _argument(
+        self, parameter: _Parameter, call: ast.Call, scope: Scope, frame: _Frame | None
+    ) -> Namespace | None:
+        for keyword in call.keywords:
+            if keyword.arg == parameter.name:
+                return self._answer(keyword.value, scope, frame)
+        at = parameter.position(is_bound=self._is_bound_call(call, scope))
+        if at is not None and at < 0:
+            return "unknown"  # the object whose method is called
+        before = call.args[: at + 1] if at is not None else []
+        if any(isinstance(argument, ast.Starred) for argument in before):
+            return "unknown"
+        if at is not None and at < len(call.args):
+            return self._answer(call.args[at], scope, frame)
+        if parameter.default is None or any(keyword.arg is None for keyword in call.keywords):
+            return "unknown"
+        return self._answer(parameter.default, parameter.function.scope, frame)
+
+    def _is_bound_call(self, call: ast.Call, scope: Scope) -> bool:
+        """True when the first parameter of a method is not among the arguments."""
+        if id(call) not in self._are_bound:
+            meanings = self.package.denote(call.func, scope)
+            is_method = isinstance(call.func, ast.Attribute)
+            self._are_bound[id(call)] = is_method or any(map(self.package.is_class, meanings))
+        return self._are_bound[id(call)]
+
+    def _attribute(
+        self, node: ast.Attribute, scope: Scope, frame: _Frame | None
+    ) -> Namespace | None:
         """Of a class of the package: what it is bound to there; else as the object."""
         for base in self.package.denote(node.value, scope):
             if self.package.is_class(base):
-                return self._all_bound(self.package.class_scope(base).names.get(node.attr, []))
-        return self.is_namespaced(node.value, scope)
+                found = self.package.class_scope(base).names.get(node.attr, [])
+                return _any_of(self._bound(binding, frame) for binding in found)
+        return "own" if self._answer(node.value, scope, frame) == "own" else "unknown"
 
-    def _all_bound(self, bindings: list[Binding]) -> bool:
-        return bool(bindings) and all(self._is_bound(binding) for binding in bindings)
+    def _bound(self, binding: Binding, frame: _Frame | None) -> Namespace | None:
+        if isinstance(binding, Value) and not binding.instance:
+            return self._answer(binding.node, binding.scope, frame)
+        if isinstance(binding, Internal):
+            return self._of_module(binding, frame)
+        return "unknown"
 
-    def _is_bound(self, binding: Binding) -> bool:
-        if isinstance(binding, Value):
-            return not binding.instance and self.is_namespaced(binding.node, binding.scope)
-        return isinstance(binding, Internal) and self._all_bound(self.package.bindings_of(binding))
+    def _of_module(self, origin: Internal, frame: _Frame | None) -> Namespace | None:
+        """What a module of the package binds a name to; modules may take it from each other."""
+        key = (origin, id(frame))
+        if self._known.leads_back(key):
+            return None
 
-    def _parts_that_decide(self, node: ast.expr, scope: Scope) -> list[ast.expr]:
-        """The parts that must carry the namespace for the whole to do so; none when it cannot."""
-        match node:
-            case ast.Call():
-                return self._call(node, scope)
-            case ast.NamedExpr(value=part) | ast.FormattedValue(value=part):
-                return [part]
-            case ast.JoinedStr(values=parts):
-                return [part for part in parts if not _is_empty(part)][:1]
-            case ast.Subscript(value=part) if _starts_at_0(node):
-                return [part]
-            case ast.BoolOp(values=parts):
-                return parts
-        return _operands(node)
+        def found() -> Namespace | None:
+            return _any_of(self._bound(other, frame) for other in self.package.bindings_of(origin))
 
-    def _call(self, node: ast.Call, scope: Scope) -> list[ast.expr]:
-        meanings = self.package.denote(node.func, scope)
-        if meanings & {"str", "getattr"}:
-            return node.args[:1]
+        return self._known.get(key, key, frame, found, lasts=frame is None)
+
+    def _call(self, node: ast.Call, scope: Scope, frame: _Frame | None) -> Namespace | None:
         match node.func:
             case ast.Attribute(value=ast.Constant(value=str(text)), attr="format"):
-                return _formatted(text, node)
+                return self._start(_formatted(text, node), scope, frame)
             case ast.Attribute(value=ast.Constant(value=str()), attr="join"):
-                return _first_element(node.args[0]) if node.args else []
-            case ast.Attribute(value=value, attr=method) if method in _KEEP_START:
-                return [value]
-        return []
+                first = _first_element(node.args[0]) if node.args else None
+                return self._start(first, scope, frame)
+        meanings = self.package.denote(node.func, scope)
+        return _any_of(self._called(meaning, node, scope, frame) for meaning in meanings)
+
+    def _called(
+        self, meaning: str, node: ast.Call, scope: Scope, frame: _Frame | None
+    ) -> Namespace | None:
+        if meaning in PREFIXERS:
+            return "own"
+        if (function := self.package.function(meaning)) is not None:
+            return self._returned(function, node, scope, frame)
+        if meaning in ("str", "getattr") and node.args:
+            kept = self._answer(node.args[0], scope, frame)
+            return kept if meaning == "str" or kept == "own" else "unknown"
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _KEEP_START:
+            return self._answer(node.func.value, scope, frame)
+        return "unknown"
+
+    def _returned(
+        self, function: Defined, call: ast.Call, scope: Scope, outer: _Frame | None
+    ) -> Namespace | None:
+        depth = outer.depth + 1 if outer else 1
+        if depth > _DEEPEST or not function.returns:
+            return "unknown"
+        made = _Frame(function, call, scope, outer, depth)
+        frame = self._frames.setdefault((id(function.node), id(call), id(outer)), made)
+        return _any_of(self._answer(value, function.body, frame) for value in function.returns)
 
 
-def _operands(node: ast.expr) -> list[ast.expr]:
+@dataclass(frozen=True)
+class _Parameter:
+    """One parameter of a function of the package."""
+
+    function: Defined
+    name: str
+    place: int | None
+    """Among those that take positional arguments."""
+    default: ast.expr | None
+
+    def position(self, *, is_bound: bool) -> int | None:
+        """Which positional argument it takes, in a call of a method or of a plain function."""
+        decorators = getattr(self.function.node, "decorator_list", ())
+        is_static = any(getattr(node, "id", "") == "staticmethod" for node in decorators)
+        is_method = self.function.scope.is_class and not is_static
+        if self.place is None or not (is_method and is_bound):
+            return self.place
+        return self.place - 1
+
+
+def _parameter(home: Scope | None, name: str) -> _Parameter | None:
+    """The parameter of that name, where it is one of the function whose body the scope is."""
+    function = home.function if home else None
+    if function is None or isinstance(function.node, ast.ClassDef):
+        return None
+    args = function.node.args
+    positional = [*args.posonlyargs, *args.args]
+    defaults: dict[ast.arg, ast.expr] = dict(
+        zip(reversed(positional), reversed(args.defaults), strict=False)
+    )
+    defaults |= {a: d for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d}
+    for place, arg in enumerate(positional):
+        if arg.arg == name:
+            return _Parameter(function, name, place, defaults.get(arg))
+    for arg in args.kwonlyargs:
+        if arg.arg == name:
+            return _Parameter(function, name, None, defaults.get(arg))
+    return None
+
+
+def _any_of(answers: Iterable[Namespace | None]) -> Namespace | None:
+    """Of values of which one is there, and nobody can tell which: what is true of all of them."""
+    common: Namespace | None = None
+    told = False
+    for answer in answers:
+        told = True
+        if answer == "unknown" or (answer and common not in (None, answer)):
+            return "unknown"  # whatever the others are
+        common = answer or common
+    return common if told else "unknown"
+
+
+def _each_of(answers: Iterable[Namespace | None]) -> Namespace | None:
+    """Of values that are all there: another namespace is one too many."""
+    told = list(answers)
+    return "other" if "other" in told else _any_of(told)
+
+
+def _start_of(node: ast.expr) -> ast.expr | None:
+    """The part that a text begins with; None where the source does not show one."""
     match node:
-        case ast.IfExp(body=part, orelse=other):
-            return [part, other]
+        case ast.NamedExpr(value=part) | ast.FormattedValue(value=part):
+            return part
+        case ast.JoinedStr(values=parts):
+            return next((part for part in parts if not _is_empty(part)), None)
+        case ast.Subscript(value=part) if _starts_at_0(node):
+            return part
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return [right if _is_empty(left) else left]
+            return right if _is_empty(left) else left
         case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod(), right=right):
             return _interpolated(text, right)
-    return []
+    return None
 
 
-def _formatted(text: str, call: ast.Call) -> list[ast.expr]:
-    """The argument that `text.format(...)` begins with."""
+def _formatted(text: str, call: ast.Call) -> ast.expr | None:
+    """What `text.format(...)` begins with."""
     field = _FIRST_FIELD.match(text)
     if field is None or field["brace"] is None:
-        return []
+        return _literal_start(text, "{")
     name = field["brace"] or "0"
     if name.isdigit():
-        return call.args[int(name) : int(name) + 1]
-    return [keyword.value for keyword in call.keywords if keyword.arg == name]
+        return call.args[int(name)] if int(name) < len(call.args) else None
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
-def _interpolated(text: str, given: ast.expr) -> list[ast.expr]:
-    """The operand that `text % given` begins with."""
+def _interpolated(text: str, given: ast.expr) -> ast.expr | None:
+    """What `text % given` begins with."""
     field = _FIRST_FIELD.match(text)
     if field is None or field["brace"] is not None:
-        return []
+        return _literal_start(text, "%")
     if field["percent"] is None:
-        return _first_element(given) or [given]
-    subscript = ast.Subscript(given, ast.Constant(field["percent"]), ast.Load())
-    return [subscript]
+        return _first_element(given) or given
+    return ast.Subscript(given, ast.Constant(field["percent"]), ast.Load())
+
+
+def _literal_start(text: str, mark: str) -> ast.expr | None:
+    """What stands before the first field; None where nothing does."""
+    before = text.partition(mark)[0]
+    return ast.Constant(before) if before else None
 
 
 def _is_empty(node: ast.expr) -> bool:
@@ -163,9 +385,16 @@ def _starts_at_0(node: ast.Subscript) -> bool:
     return False
 
 
-def _first_element(node: ast.expr) -> list[ast.expr]:
-    return node.elts[:1] if isinstance(node, ast.Tuple | ast.List) else []
+def _first_element(node: ast.expr) -> ast.expr | None:
+    return node.elts[0] if isinstance(node, ast.Tuple | ast.List) and node.elts else None
 
 
 def _is_own(meaning: str) -> bool:
     return meaning in (CUSTOM_OP, NAMESPACE) or meaning.startswith(f"{NAMESPACE}.")
+
+
+def _is_of_another(meaning: str) -> bool:
+    """True for an op of Torch's namespaces, as `torch.ops.aten.relu`."""
+    namespace = meaning.removeprefix("torch.ops.").partition(".")[0]
+    is_op = meaning.startswith("torch.ops.") and not namespace.startswith("_")
+    return is_op and namespace not in (SOME, "load_library") and UNKNOWN not in meaning

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.checks.readers.elf import UnreadableBinaryError
+from kbuild.checks.readers.elf import sound
 
 _CPUS = {0x8664: "x86_64", 0xAA64: "aarch64", 0x14C: "i686"}
 _DLL = 0x2000  # IMAGE_FILE_DLL
@@ -47,14 +47,11 @@ def read_pe(path: Path) -> PeFile:
 def _read(path: Path, _size: int, _mtime: int) -> PeFile:
     import pefile
 
-    try:
-        with pefile.PE(str(path), fast_load=True) as file:
-            names = [f"IMAGE_DIRECTORY_ENTRY_{name}" for name in _DIRECTORIES]
-            numbers = [pefile.DIRECTORY_ENTRY[name] for name in names]
-            file.parse_data_directories(directories=numbers)
-            return _view(file)
-    except Exception as error:
-        raise UnreadableBinaryError(f"not a sound PE file: {error}") from error
+    with sound("PE"), pefile.PE(str(path), fast_load=True) as file:
+        names = [f"IMAGE_DIRECTORY_ENTRY_{name}" for name in _DIRECTORIES]
+        numbers = [pefile.DIRECTORY_ENTRY[name] for name in names]
+        file.parse_data_directories(directories=numbers)
+        return _view(file)
 
 
 def _view(file: Any) -> PeFile:

@@ -10,20 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kbuild import __version__
-from kbuild.checks.readers.probing import PROGRAMS, environment
+from kbuild.checks.readers.sandbox import passed, program
 from kbuild.fileset import sha256, sha256_of_file
+from kbuild.installation import package_digest
 
-_LOADING = re.compile(
-    r"(?:LD|DYLD|PYTHON|TORCH|PYTORCH|ATEN|C10|KINETO|TRITON|TVM|CUDA|CUDNN|CUBLAS|NCCL|NVIDIA|NV"
-    r"|HIP|HSA|ROCM|ROCR|GPU|AMD|MIOPEN|SYCL|ZE|ONEAPI|UR|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|OPENBLAS"
-    r"|HF|HUGGINGFACE|KERNELS|LOCAL|GLIBC|MALLOC|LC)_?\w*|PATH|HOME|LANG|LANGUAGE|VIRTUAL_ENV"
-)
-"""Variables that the loader, Python, frameworks, device runtimes and the client listen to."""
 _CPUINFO = Path("/proc/cpuinfo")
 _CPU = re.compile(rb"^(?:vendor_id|model name|flags|CPU \w+|Features)\s*:.*$", re.MULTILINE)
 _DEVICES = ("nvidia[0-9]*", "kfd", "dri/*")
@@ -39,6 +32,8 @@ class Question:
     """Paths stand for what they lead to."""
     general: tuple[str, ...] = ()
     """What decides when no byte does: for answers that many kernels share."""
+    cache: Path | None = None
+    """kbuild's cache folder."""
 
     @cached_property
     def general_name(self) -> str | None:
@@ -50,7 +45,7 @@ class Question:
         """The question about exactly these bytes; None when they cannot all be read."""
         try:
             exact = [
-                {"bytes": _contents(part)} if isinstance(part, Path) else part
+                {"bytes": contents(part)} if isinstance(part, Path) else part
                 for part in self.arguments
             ]
         except OSError:
@@ -65,20 +60,13 @@ class Question:
 
     @cached_property
     def _around(self) -> list[Any]:
-        """Values are only ever hashed: variables may hold secrets."""
-        variables = {k: v for k, v in sorted(environment().items()) if _LOADING.fullmatch(k)}
-        asked = [__version__, self.probe, _programs(), str(self.python)]
-        return [*asked, variables, *_machine()]
+        """Of its surroundings, whatever a probe gets."""
+        asked = [package_digest(self.cache), self.probe, str(self.python)]
+        return [*asked, sorted(passed().items()), bool(program()), *_machine()]
 
 
 def _named(asked: list[Any]) -> str:
     return sha256(json.dumps(asked).encode())
-
-
-def _programs() -> str:
-    """Every probe: they use each other."""
-    programs = (one for one in files(PROGRAMS).iterdir() if one.name.endswith(".py"))
-    return sha256(b"\0".join(one.read_bytes() for one in sorted(programs, key=lambda p: p.name)))
 
 
 def _machine() -> Iterator[Any]:
@@ -93,11 +81,12 @@ def _machine() -> Iterator[Any]:
     yield sorted(str(path) for pattern in _DEVICES for path in Path("/dev").glob(pattern))
 
 
-def _contents(root: Path) -> str:
+def contents(root: Path) -> str:
     """Names and bytes of every file, following links to files.
 
     Raises:
-        OSError: one cannot be read, or a folder is a link, which may lead anywhere.
+        OSError: one cannot be read, or a folder is a link, which may lead anywhere, or a name is
+            that of a pipe or device.
     """
     found = hashlib.sha256()
     for path in sorted(_files(root)):
@@ -113,7 +102,10 @@ def _files(root: Path) -> Iterator[Path]:
     for base, folders, names in os.walk(root, onerror=_refuse):
         if any(Path(base, name).is_symlink() for name in folders):
             raise OSError(f"`{base}` holds a link to a folder")
-        yield from (Path(base, name) for name in names)
+        for path in (Path(base, name) for name in names):
+            if not path.is_file():
+                raise OSError(f"`{path}` is no file")
+            yield path
 
 
 def _refuse(error: OSError) -> None:

@@ -31,9 +31,9 @@ _FEATURE = 0x800
 """Of CUDA 12's flags: `a` code."""
 _COMMAND = re.compile(rb"-arch sm_(\d+)(\d)([af]?)[ \0]")
 _AMD_TARGET = re.compile(
-    rb"amd(?:gcn|gpu[0-9.]*)-amd-amdhsa-[a-z]*-(gfx[0-9a-f]+)((?::[a-z]+[+-])*)"
+    rb"amd(?:gcn|gpu[0-9a-f.]*)-amd-amdhsa-[a-z]*-(gfx[0-9a-f]+)((?::[a-z]+[+-])*)"
 )
-"""Older releases of LLVM write `amdgcn`, newer ones `amdgpu9.42`."""
+"""Older releases of LLVM write `amdgcn`, newer ones `amdgpu9.42` or `amdgpu9.0a`."""
 _PATH = re.compile(rb"(?<![\w./-])/(?:[\w.+-]+/){2,}[\w.+-]+\.py\b")
 _PTX_TARGET = re.compile(rb"^\.target\s+sm_(\d+)(\d)([af]?)\b", re.MULTILINE)
 

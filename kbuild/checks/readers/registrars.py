@@ -72,7 +72,11 @@ def named(function: str, call: ast.Call, *, after: int = 0) -> ast.expr | None:
     position = OPENERS.get(function, 0) + after
     if len(call.args) > position:
         return call.args[position]
-    return next((k.value for k in call.keywords if k.arg in NAME_KEYWORDS), None)
+    found = next((k.value for k in call.keywords if k.arg in NAME_KEYWORDS), None)
+    spread = next((k.value for k in call.keywords if k.arg is None), None)
+    if found is None and spread is not None:
+        return ast.Subscript(spread, ast.Constant("name"), ast.Load())
+    return found
 
 
 def only_looks(function: str) -> bool:

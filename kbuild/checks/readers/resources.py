@@ -12,6 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from kbuild.errors import DamagedFileError
+from kbuild.untrusted import reading
+
 _ELF = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<18xH20xQ10xHHH")
 """Machine; offset of the section headers, their size and number, and which has their names."""
@@ -21,6 +24,7 @@ _SYMBOL = struct.Struct("<I20x")
 _CUDA = 190
 _NO_BITS = 8
 _INFO, _SHARED = ".nv.info", ".nv.shared."
+_LONGEST_NAME = 1 << 14
 _RESERVED = ".nv.shared.reserved."
 _ATTRIBUTE = struct.Struct("<BBH")
 """Form, attribute, and the value or the number of its bytes."""
@@ -50,7 +54,7 @@ def resources(code: bytes) -> tuple[Resources, ...]:
     found: list[Resources] = []
     at = code.find(_ELF)
     while at >= 0:
-        with suppress(struct.error, ValueError, IndexError):
+        with suppress(DamagedFileError), reading("the file", "a cubin"):
             found += _of_cubin(memoryview(code)[at:])
         at = code.find(_ELF, at + 1)
     return tuple(found)
@@ -69,6 +73,8 @@ def _of_cubin(elf: memoryview) -> Iterator[Resources]:
     machine, offset, size, count, names = _HEADER.unpack_from(elf)
     if machine != _CUDA:
         return
+    if size < _SECTION.size or offset + size * count > len(elf):
+        raise ValueError("its section headers reach beyond the file's end")
     rows = [_SECTION.unpack_from(elf, offset + size * at) for at in range(count)]
     texts = elf[rows[names][2] : rows[names][2] + rows[names][3]]
     sections = [
@@ -114,4 +120,4 @@ def _numbers(data: memoryview) -> Mapping[int, Mapping[int, int]]:
 
 
 def _text(table: memoryview, at: int) -> str:
-    return bytes(table[at:]).partition(b"\0")[0].decode()
+    return bytes(table[at : at + _LONGEST_NAME]).partition(b"\0")[0].decode()

@@ -10,7 +10,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from kbuild.checks.readers.lean import LeanElf
 
 _HIDDEN_BIT = 0x7FFF
 _RESERVED_VERSIONS = (0, 1)  # VER_NDX_LOCAL, VER_NDX_GLOBAL
@@ -59,9 +62,9 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one file; `elf` is pyelftools' view of it."""
+    """The tables of one file."""
 
-    elf: Any
+    elf: LeanElf
 
     def of_kind(self, kind: str) -> Iterator[Any]:
         """Sections of a type such as `SHT_DYNSYM`; others, as hash tables, are not parsed."""
@@ -73,11 +76,13 @@ class Tables:
         table = next(self.of_kind(kind), None)
         if table is None:
             return
-        strings = self.elf.get_section(table["sh_link"]).data()
+        strings = self._strings(table)
         indices, versions = self._indices(kind), self.versions()
         for number, (offset, info, other, section, address, size) in enumerate(self._raw(table)):
             if not offset:
                 continue
+            if number >= len(indices) > 0:
+                raise ValueError("it has fewer versions than symbols")
             name = strings[offset : strings.index(b"\0", offset)].decode("utf-8", "replace")
             index = indices[number] & _HIDDEN_BIT if indices else 0
             version, library = versions.get(index, _NO_VERSION)
@@ -101,7 +106,7 @@ class Tables:
         table = next(self.of_kind(kind), None)
         if table is None:
             return set()
-        strings = self.elf.get_section(table["sh_link"]).data()
+        strings = self._strings(table)
         at = {place: name for name in names for place in _places(strings, name.encode() + b"\0")}
         return {
             at[offset]
@@ -112,12 +117,16 @@ class Tables:
     def has_prefix(self, prefix: str, kind: str = "SHT_SYMTAB") -> bool:
         """True when a name of the symbol table begins so."""
         table = next(self.of_kind(kind), None)
-        strings = self.elf.get_section(table["sh_link"]).data() if table else b""
+        strings = self._strings(table) if table else b""
         return b"\0" + prefix.encode() in strings
+
+    def _strings(self, table: Any) -> bytes:
+        data: bytes = self.elf.content(self.elf.get_section(table["sh_link"]))
+        return data
 
     def _raw(self, table: Any) -> Iterator[tuple[int, int, int, int, int, int]]:
         """(name, info, other, section, value, size) of each entry."""
-        data, order = table.data(), self._order
+        data, order = self.elf.content(table), self._order
         if self.elf.elfclass == _WIDE:
             yield from struct.iter_unpack(f"{order}IBBHQQ", _whole(data, 24))
             return
@@ -132,7 +141,7 @@ class Tables:
 
     def _indices(self, kind: str) -> tuple[int, ...]:
         section = next(self.of_kind("SHT_GNU_versym"), None) if kind == "SHT_DYNSYM" else None
-        data = b"" if section is None else _whole(section.data(), 2)
+        data = b"" if section is None else _whole(self.elf.content(section), 2)
         return struct.unpack(f"{self._order}{len(data) // 2}H", data)
 
     def versions(self) -> dict[int, tuple[str, str]]:
@@ -145,16 +154,15 @@ class Tables:
         return {
             version["vna_other"] & _HIDDEN_BIT: (version.name, need.name)
             for section in self.of_kind("SHT_GNU_verneed")
-            for need, versions in section.iter_versions()
-            for version in versions
+            for need, version in self.elf.versions(section)
         }
 
     def _definitions(self) -> dict[int, tuple[str, str]]:
-        return {
-            definition["vd_ndx"] & _HIDDEN_BIT: (next(iter(names)).name, "")
-            for section in self.of_kind("SHT_GNU_verdef")
-            for definition, names in section.iter_versions()
-        }
+        found: dict[int, tuple[str, str]] = {}
+        for section in self.of_kind("SHT_GNU_verdef"):
+            for definition, name in self.elf.versions(section):  # its own, then its parents'
+                found.setdefault(definition["vd_ndx"] & _HIDDEN_BIT, (name.name, ""))
+        return found
 
     def relocated(self) -> Iterator[int]:
         """Addresses that the dynamic linker writes to when it loads the file."""
@@ -163,7 +171,7 @@ class Tables:
             layout = f"{self._order}{'Q' if wide else 'I'}{entry - (8 if wide else 4)}x"
             for section in self.of_kind(kind):
                 if section["sh_flags"] & 0x2:  # SHF_ALLOC
-                    data = _whole(section.data(), entry)
+                    data = _whole(self.elf.content(section), entry)
                     yield from (offset for (offset,) in struct.iter_unpack(layout, data))
 
 

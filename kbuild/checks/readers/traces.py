@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kbuild.checks.readers.elf import sound
 from kbuild.checks.readers.policies import load
 from kbuild.checks.readers.tables import Tables
 
@@ -26,7 +27,11 @@ class Trace:
 
 
 def traces(path: Path) -> tuple[Trace, ...]:
-    """Libraries of `data/static.json` that are inside a sound ELF file."""
+    """Libraries of `data/static.json` that are inside an ELF file.
+
+    Raises:
+        UnreadableBinaryError: it is not a sound one.
+    """
     status = path.stat()
     return _traces(path, status.st_size, status.st_mtime_ns)
 
@@ -35,9 +40,13 @@ def traces(path: Path) -> tuple[Trace, ...]:
 def _traces(path: Path, _size: int, _mtime: int) -> tuple[Trace, ...]:
     from kbuild.checks.readers.lean import LeanElf
 
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with (
+        sound("ELF"),
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
         elf = LeanElf(file)
-        loaded = [_extent(segment) for segment in elf.iter_segments("PT_LOAD")]
+        loaded = [_extent(segment, len(content)) for segment in elf.iter_segments("PT_LOAD")]
         return tuple(_found(Tables(elf), content, loaded))
 
 
@@ -59,6 +68,6 @@ def _contains(content: mmap.mmap, text: str, loaded: list[tuple[int, int]]) -> b
     return any(content.find(text.encode(), begin, end) >= 0 for begin, end in loaded)
 
 
-def _extent(segment: Any) -> tuple[int, int]:
+def _extent(segment: Any, size: int) -> tuple[int, int]:
     begin = segment["p_offset"]
-    return begin, begin + segment["p_filesz"]
+    return min(begin, size), min(begin + segment["p_filesz"], size)

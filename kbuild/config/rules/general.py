@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from kbuild.config.document import NAME, Context, Document
 from kbuild.config.issue import Issue, KeyPath
 from kbuild.config.suggest import listed, one_of
+from kbuild.licences import spdx_doubt
 
 REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 """`owner/name` on the Hub."""
@@ -50,11 +51,13 @@ def _depend_versions(document: Document) -> list[KeyPath]:
 
 
 def licence(document: Document, _: Context) -> Iterator[Issue]:
-    """A licence is named."""
+    """A licence is named, as an SPDX expression (others are doubtful)."""
     path = ("general", "license")
     text = document.text(*path)
     if text is not None and not text.strip():
         yield Issue(path, "is empty", 'write the SPDX name, e.g. `license = "Apache-2.0"`')
+    elif text is not None and (doubt := spdx_doubt(text)):
+        yield Issue(path, *doubt, "warning")
 
 
 def backends(document: Document, context: Context) -> Iterator[Issue]:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbuild.config.document import Context, Document
 from kbuild.config.issue import Issue
 from kbuild.config.model import CXX, Refuses
 from kbuild.config.suggest import listed, one_of
+from kbuild.version import Version
+
+if TYPE_CHECKING:
+    from kbuild.languages.schema import Schema
+
+_BOXED = Version.parse("2.10")
+"""The release of Torch whose stable ABI passes strings and lists."""
 
 
 def languages(document: Document, context: Context) -> Iterator[Issue]:
@@ -48,6 +55,43 @@ def fallbacks(document: Document, _: Context) -> Iterator[Issue]:
             if document.get(*path) == "jit":
                 message = "runs the DSL on tensors of Torch, and this project is one for TVM-FFI"
                 yield Issue(path, message, "leave it out, or use `[torch]`")
+
+
+def passed(document: Document, _: Context) -> Iterator[Issue]:
+    """Ops take strings and lists from Torch 2.10 on, and return None to Torch alone."""
+    for_ffi = document.frameworks() == ["tvm-ffi"]
+    floor = document.get("torch", "stable-abi")
+    floors = [one for one in (floor.values() if isinstance(floor, dict) else [floor]) if one]
+    old = [one for one in floors if _is_below(str(one), _BOXED)]
+    for name in document.in_dsls() if for_ffi or old else ():
+        for index, _op in enumerate(document.items("kernel", name, "op")):
+            path = ("kernel", name, "op", index, "schema")
+            schema = _schema(document.text(*path))
+            if schema is None:
+                continue
+            if for_ffi and any(one.type.is_optional for one in schema.returns):
+                message = "a result that may be None cannot be returned through TVM-FFI"
+                yield Issue(path, message, "return an empty tensor, or use `[torch]`")
+            boxed = [a for a in schema.arguments if a.type.is_list or a.type.name == "str"]
+            if old and boxed:
+                message = f"`{boxed[0]}` is not passed by the stable ABI of Torch {old[0]}"
+                yield Issue(path, message, f'write `stable-abi = "{_BOXED}"` or later in `[torch]`')
+
+
+def _is_below(text: str, floor: Version) -> bool:
+    try:
+        return Version.parse(text) < floor
+    except ValueError:
+        return False
+
+
+def _schema(text: str | None) -> Schema | None:
+    from kbuild.languages.schema import SchemaError, parse_schema
+
+    try:
+        return parse_schema(text) if text is not None else None
+    except SchemaError:
+        return None
 
 
 def _toolchain(name: str, document: Document, refuses: Refuses) -> Iterator[Issue]:
@@ -94,4 +138,4 @@ def _unknown_keys(
         yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")
 
 
-RULES = (languages, fallbacks)
+RULES = (languages, fallbacks, passed)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from pathlib import PurePosixPath, PureWindowsPath
 
 from kbuild.config.document import Context, Document
 from kbuild.config.issue import Issue, KeyPath
+from kbuild.config.rules.package import PACKAGE_FOLDERS
 from kbuild.config.suggest import did_you_mean
+from kbuild.pathnames import unbuildable
 from kbuild.sourcetree import SourceTree
 
 _BUILD_FOLDERS = ("build", "result", "node_modules")
@@ -47,6 +48,30 @@ def listed_once(document: Document, _: Context) -> Iterator[Issue]:
             seen.add(normal)
 
 
+def taken_files(document: Document, context: Context) -> Iterator[Issue]:
+    """What lies where whole folders are taken is plain files of the project."""
+    packages = {PACKAGE_FOLDERS[framework] for framework in document.frameworks()}
+    folders = {*packages}
+    foreign = document.in_dsls()
+    if foreign:
+        from kbuild.languages.tablefile import FOLDER
+
+        folders.add(FOLDER)
+    for section in foreign.values():
+        sources = section.get("src")
+        first = sources[0] if isinstance(sources, list) and sources else None
+        # What the kernels import lies beside them.
+        folders |= {posixpath.dirname(first)} if isinstance(first, str) else set()
+    for folder in sorted(folders - {""}):
+        if _badly_written((), folder) is None and context.tree.is_inside(folder):
+            for path, fault in context.tree.faults(folder, skip=_BUILD_FOLDERS):
+                yield Issue((), *fault, file=path)
+            for path in context.tree.linked_folders(folder, skip=_BUILD_FOLDERS):
+                if folder in packages:
+                    words = f"`{path}` is a link to a folder: nothing behind it is packaged"
+                    yield Issue((), words, "put the folder in place of the link", "warning", path)
+
+
 def _missing(place: KeyPath, path: str, tree: SourceTree, *, wants_file: bool) -> Iterator[Issue]:
     issue = _badly_written(place, path)
     if issue is not None:
@@ -68,14 +93,20 @@ def _badly_written(place: KeyPath, path: str) -> Issue | None:
         return Issue(place, f"`{path}` is not a path", inside)
     if "\\" in path:
         return Issue(place, f"`{path}` has backslashes", f"write `{path.replace(chr(92), '/')}`")
-    if PurePosixPath(path).is_absolute() or PureWindowsPath(path).drive or path.startswith("~"):
+    if path.startswith(("/", "~")) or path[1:2] == ":":
         return Issue(place, f"`{path}` is an absolute path", inside)
-    if ".." in PurePosixPath(path).parts:
+    if ".." in path.split("/"):
         return Issue(place, f"`{path}` goes up with `..`", inside)
+    if strange := unbuildable(path, "source"):
+        message = f"`{path}` has {strange}, which CMake or ninja cannot take"
+        return Issue(place, message, "rename it")
     return None
 
 
 def _absent(place: KeyPath, path: str, tree: SourceTree, *, wants_file: bool) -> Issue:
+    fault = tree.fault(path)
+    if fault is not None and not tree.is_dir(path):
+        return Issue(place, *fault)
     if wants_file and tree.is_dir(path):
         return Issue(place, f"`{path}` is a folder", "list the files in it")
     if not wants_file and tree.is_file(path):
@@ -95,4 +126,4 @@ def _similar(path: str, tree: SourceTree, *, wants_file: bool) -> str:
     return did_you_mean(path, sorted(candidates))
 
 
-RULES = (sources_exist, includes_exist, listed_once)
+RULES = (sources_exist, includes_exist, listed_once, taken_files)

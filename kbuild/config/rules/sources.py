@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from kbuild.config.document import Context, Document
 from kbuild.config.issue import Issue
 from kbuild.config.rules.paths import lists
+from kbuild.includes import scanned
 
-_HEAVY = re.compile(rb"^[ \t]*#[ \t]*include[ \t]*[<\"]torch/extension\.h[>\"]", re.MULTILINE)
+_HEAVY = "torch/extension.h"
 _MESSAGE = "`torch/extension.h` pulls in all of Torch and Python, and dominates the compile time"
 _HINT = "include what is used: `torch/library.h`, `ATen/core/Tensor.h`, `ATen/Functions.h`, ..."
 
@@ -24,12 +24,12 @@ def lean_headers(document: Document, context: Context) -> Iterator[Issue]:
     for source, place in sorted(listed.items()):
         try:
             inside = context.tree.is_file(source) and context.tree.is_inside(source)
-            data = context.tree.read_bytes(source) if inside else b""
+            includes = scanned(context.tree, source).includes if inside else ()
         except (OSError, RuntimeError, ValueError):
             continue  # the path rules speak about it
-        if match := _HEAVY.search(data):
-            line = data.count(b"\n", 0, match.start()) + 1
-            yield Issue(place, _MESSAGE, _HINT, "warning", file=source, line=line)
+        heavy = next((include for include in includes if include.name == _HEAVY), None)
+        if heavy is not None:
+            yield Issue(place, _MESSAGE, _HINT, "warning", file=source, line=heavy.line)
 
 
 RULES = (lean_headers,)

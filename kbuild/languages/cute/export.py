@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from kbuild.languages.spec.dtypes import DTYPES
 from kbuild.languages.target import Target
 from kbuild.languages.unit import Unit
 
+_CUDA = re.compile(r"cuda:(\d{2,3})(?::32)?")
+"""As Triton's tools write targets."""
 _FORMAT = 1
 _NAMED = 8
 """Hexadecimal digits that make a prefix unique."""
@@ -38,6 +41,8 @@ class Order:
     toolchain: tuple[str, ...]
     flavour: Flavour
     out_name: str
+    prefix: str | None = None
+    """What the functions' names begin with; made unique from `out_name` when None."""
     language: str = "cute"
 
     @property
@@ -49,8 +54,9 @@ class Order:
         """A unit for each target, with what the worker is asked.
 
         Raises:
-            UsageError: an argument is not written as it must be.
+            UsageError: an argument or the prefix is not written as it must be.
         """
+        self._judge_prefix()
         arguments, constants = read_arguments(self.arguments)
         asked = {
             "function": self.function,
@@ -64,15 +70,26 @@ class Order:
 
     def _request(self, asked: Mapping[str, Any], target: Target) -> dict[str, Any]:
         asked = {**asked, "arch": target.arch}
-        symbol = f"{self.out_name}_{target.arch}_{digest([self.flavour, asked])[:_NAMED]}"
+        symbol = (
+            self.prefix or f"{self.out_name}_{target.arch}_{digest([self.flavour, asked])[:_NAMED]}"
+        )
         return {**asked, "symbol": symbol}
+
+    def _judge_prefix(self) -> None:
+        if self.prefix is None:
+            return
+        if not (self.prefix.isidentifier() and self.prefix.isascii()):
+            raise UsageError(f"`{self.prefix}` cannot begin the name of a C function")
+        if len(self.targets) > 1:
+            words = "one --function-prefix cannot name the functions of several targets"
+            raise UsageError(words, hint="export each target by a command of its own")
 
     def _unit(self, target: Target) -> Unit:
         return Unit(self.language, self.name, self.name, 0, (self.function,), target, ())
 
 
 def able(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[Target, ...]:
-    """The targets, in the order given.
+    """The targets, in the order given; `cuda:90` is `sm_90a` where code is made for that.
 
     Raises:
         UsageError: one is no target, or the compiler does not make code for it.
@@ -85,6 +102,9 @@ def able(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[Target, ...]:
 
 def _able(text: str, toolchain: Sequence[str]) -> Target:
     known = release_of(version_of(toolchain) or "").archs
+    if match := _CUDA.fullmatch(text):
+        made = [f"sm_{match[1]}a", f"sm_{match[1]}"]
+        text = next((arch for arch in made if _capability(arch) in known), made[1])
     try:
         target = Target.parse(text)
     except ValueError:
@@ -93,6 +113,10 @@ def _able(text: str, toolchain: Sequence[str]) -> Target:
         hint = f"it makes code for {', '.join(known)}"
         raise UsageError(f"`{text}` is nothing that {toolchain[0]} compiles for", hint=hint)
     return target
+
+
+def _capability(arch: str) -> str:
+    return str(Target.parse(arch).capability)
 
 
 class Spelled(Cute):

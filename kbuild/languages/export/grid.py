@@ -15,7 +15,9 @@ from kbuild.languages.expression.nodes import (
     Call,
     Choice,
     Compare,
+    Leaf,
     Logic,
+    Match,
     Name,
     Negative,
     Node,
@@ -73,8 +75,8 @@ def _axis(text: str, signature: Signature) -> Expression:
         raise UsageError(message, hint=error.hint) from None
 
 
-def _judge(leaf: Name | Query, known: Sequence[str]) -> None:
-    if isinstance(leaf, Query):
+def _judge(leaf: Leaf, known: Sequence[str]) -> None:
+    if not isinstance(leaf, Name):
         hint = "a C function is handed no tensors; use the arguments"
         raise ExpressionError(f"`{leaf.key}` asks about a tensor or device", leaf.column, hint)
     if leaf.name not in known:
@@ -96,7 +98,7 @@ def to_c(node: Node, names: Mapping[str, str]) -> str:  # noqa: C901, PLR0911
     match node:
         case Number():
             return "INT64_MIN" if node.value == INT64_MIN else f"INT64_C({node.value})"
-        case Name() | Query():
+        case Name() | Query() | Match():
             return f"(int64_t){names[node.key]}"
         case Negative():
             return f"kb_sub(0, {write(node.operand)}, &kb_bad)"

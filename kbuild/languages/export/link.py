@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from kbuild.errors import UsageError
+from kbuild.errors import DamagedFileError, UsageError
 from kbuild.fileset import FileSet
 from kbuild.generate.templates import render
 from kbuild.languages.export.source import ERRORS, MARK, c_type, holds, prototype
 from kbuild.languages.export.variant import Variant, c_name
 from kbuild.languages.target import Target
+from kbuild.untrusted import parse_json, reading, reason_of
+
+_KIND = "a header of `kbuild aot triton`"
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,13 @@ def read_header(path: str, text: str) -> Header:
     """
     line = next((line for line in text.splitlines() if line.startswith(MARK)), None)
     try:
-        if line is None:
-            raise ValueError("it has no line `// kbuild-aot:`")  # noqa: TRY301
-        return Header(path, Variant.from_json(json.loads(line.removeprefix(MARK))))
-    except ValueError as error:
+        with reading(path, _KIND):
+            if line is None:
+                raise ValueError("it has no line `// kbuild-aot:`")
+            return Header(path, Variant.from_json(parse_json(line.removeprefix(MARK), path, _KIND)))
+    except DamagedFileError as error:
         hint = "give the headers that `kbuild aot triton` writes"
-        raise UsageError(f"`{path}` cannot be linked: {error}", hint=hint) from error
+        raise UsageError(f"`{path}` cannot be linked: {reason_of(error)}", hint=hint) from error
 
 
 def link(headers: Sequence[Header], stem: str) -> FileSet:

@@ -8,7 +8,13 @@ A small subset of Python over 64-bit integers: `+ - * // %`, comparisons, `and`,
 
 from kbuild.languages.expression.cxx import arithmetic_header
 from kbuild.languages.expression.errors import EvaluationError, ExpressionError
-from kbuild.languages.expression.expression import Expression, parse, parse_condition
+from kbuild.languages.expression.expression import (
+    Expression,
+    any_of,
+    first_of,
+    parse,
+    parse_condition,
+)
 from kbuild.languages.expression.nodes import Query
 
 __all__ = [
@@ -16,7 +22,9 @@ __all__ = [
     "Expression",
     "ExpressionError",
     "Query",
+    "any_of",
     "arithmetic_header",
+    "first_of",
     "parse",
     "parse_condition",
 ]

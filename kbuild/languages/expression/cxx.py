@@ -12,6 +12,7 @@ from kbuild.languages.expression.nodes import (
     Choice,
     Compare,
     Logic,
+    Match,
     Name,
     Negative,
     Node,
@@ -43,7 +44,7 @@ def to_cxx(node: Node, names: Mapping[str, str], checked: str) -> str:  # noqa: 
     match node:
         case Number():
             return "INT64_MIN" if node.value == INT64_MIN else f"INT64_C({node.value})"
-        case Name() | Query():
+        case Name() | Query() | Match():
             return names[node.key]
         case Negative():
             return f"{checked}.sub(0, {write(node.operand)})"

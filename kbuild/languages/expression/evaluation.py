@@ -14,6 +14,7 @@ from kbuild.languages.expression.nodes import (
     Choice,
     Compare,
     Logic,
+    Match,
     Name,
     Negative,
     Node,
@@ -45,7 +46,7 @@ def evaluate(node: Node, values: Mapping[str, int]) -> int:  # noqa: PLR0911
     match node:
         case Number():
             return node.value
-        case Name() | Query():
+        case Name() | Query() | Match():
             return _checked(int(values[node.key]))
         case Negative():
             return _checked(-evaluate(node.operand, values))

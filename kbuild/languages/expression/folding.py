@@ -13,6 +13,7 @@ from kbuild.languages.expression.nodes import (
     Choice,
     Compare,
     Logic,
+    Match,
     Name,
     Negative,
     Node,
@@ -33,7 +34,7 @@ def fold(node: Node, values: Mapping[str, int] | None = None) -> Node:
         ExpressionError: a part never has a value, as `1 // 0`.
     """
     known = values or {}
-    if isinstance(node, (Name, Query)):
+    if isinstance(node, (Name, Query, Match)):
         if node.key in known:
             return Number(int(known[node.key]), node.column, boolean=is_condition(node))
         return node

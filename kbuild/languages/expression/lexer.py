@@ -5,21 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from kbuild.languages.expression.errors import ExpressionError
 
-Kind = Literal["number", "name", "word", "symbol", "end"]
+Kind = Literal["number", "real", "string", "name", "word", "symbol", "end"]
 
-WORDS = frozenset({"and", "or", "not", "if", "else", "True", "False"})
+WORDS = frozenset({"and", "or", "not", "if", "else", "is", "True", "False", "None"})
 """Names with a meaning of their own."""
 MOST = 300
 """Tokens of the longest expression: what reads it calls itself for each part."""
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r\n]+)"
     r"|(?P<number>0[xX][0-9a-fA-F]+|[0-9][0-9_]*)(?![0-9A-Za-z_.])"
+    r"|(?P<real>(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+))"
+    r"(?![0-9A-Za-z_.])"
+    r"|(?P<string>'[^'\"\\\x00-\x1f\x7f]*'|\"[^'\"\\\x00-\x1f\x7f]*\")"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<symbol>//|==|!=|<=|>=|\*(?!\*)|<(?!<)|>(?!>)|[-+%(),])",
+    r"|(?P<symbol>//|==|!=|<=|>=|\*(?!\*)|<(?!<)|>(?!>)|[-+%(),\[\]])",
     re.ASCII,
 )
 # What people write from other languages, and what it is called here; the longest first.
@@ -37,11 +40,9 @@ _FOREIGN = (
     (":", "write `a if condition else b`"),
     ("=", "write `==`"),
     (".", "sizes are asked for by `size(x, 0)`"),
-    ("[", "sizes are asked for by `size(x, 0)`"),
-    ('"', "expressions have no strings"),
-    ("'", "expressions have no strings"),
+    ('"', "a string ends with the quote that it begins with, and has no other and no `\\`"),
+    ("'", "a string ends with the quote that it begins with, and has no other and no `\\`"),
 )
-_REAL = re.compile(r"[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+[eE][0-9]")
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,13 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def _token(match: re.Match[str]) -> Token:
-    kind: dict[str | None, Kind] = {"number": "number", "name": "name", "symbol": "symbol"}
+    kinds: tuple[Kind, ...] = ("number", "real", "string", "name", "symbol")
     word = match.group() in WORDS
-    return Token("word" if word else kind[match.lastgroup], match.group(), match.start() + 1)
+    kind: Kind = "word" if word else kinds[kinds.index(cast("Kind", match.lastgroup))]
+    return Token(kind, match.group(), match.start() + 1)
 
 
 def _unknown(text: str, at: int) -> ExpressionError:
-    if real := _REAL.match(text, at):
-        hint = "expressions are made of integers"
-        return ExpressionError(f"`{real.group()}` is not an integer", at + 1, hint)
     for symbol, hint in _FOREIGN:
         if text.startswith(symbol, at):
             return ExpressionError(f"`{symbol}` is not an operator here", at + 1, hint)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 Arithmetic = Literal["+", "-", "*", "//", "%"]
@@ -32,11 +32,14 @@ QUERIES: dict[str, int] = {
     "capability": 0,
 }
 """Question about a tensor (or, without arguments, about the device) -> number of arguments.
-`itemsize` is in bytes, `stride` in elements, `has` is 1 when an optional tensor is given,
+`itemsize` is in bytes, `stride` in elements, `has` is 1 when what may be None is given,
 `address` is where a tensor's first element lies, `capability` is 90 for CUDA's 9.0, and 0 for
 GPUs of others."""
-RUNTIME = ("address", "sm_count", "capability")
-"""Questions that only a real tensor on a real device answers, not a fake one."""
+OF_LISTS = ("len", "item")
+"""Questions about an argument that is a list: `len(pad)`, and `pad[0]`."""
+RUNTIME = ("address", "capability")
+"""Questions that no shape may depend on: of a tensor's data, and of which image runs. A fake tensor
+has a device, so what `sm_count` is can be asked of that."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +71,33 @@ class Query:
 
     function: str
     tensor: str = ""
+    """Or an argument of another kind, for `has` and `OF_LISTS`."""
     axis: int | None = None
-    """Negative counts from the last dimension."""
+    """Negative counts from the last dimension, or the last item."""
     column: int = field(default=1, compare=False)
 
     @property
     def key(self) -> str:
         """What it is looked up by: its own text."""
+        if self.function == "item":
+            return f"{self.tensor}[{self.axis}]"
         inner = [self.tensor] if self.tensor else []
         inner += [str(self.axis)] if self.axis is not None else []
         return f"{self.function}({', '.join(inner)})"
+
+
+@dataclass(frozen=True)
+class Match:
+    """`mode == 'fast'`, `eps == 1e-06`: whether an argument that is no integer has this value."""
+
+    name: str
+    value: str | float
+    column: int = field(default=1, compare=False)
+
+    @property
+    def key(self) -> str:
+        """What it is looked up by."""
+        return f"{self.name} == {self.value!r}"
 
 
 @dataclass(frozen=True)
@@ -146,8 +166,12 @@ class Call:
 
 
 Node: TypeAlias = (
-    "Number | Name | Query | Negative | Not | Binary | Compare | Logic | Choice | Call"
+    "Number | Name | Query | Match | Negative | Not | Binary | Compare | Logic | Choice | Call"
 )
+
+
+Leaf: TypeAlias = "Name | Query | Match"
+"""What is looked up by its `key`."""
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -165,9 +189,30 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
 
 
-def leaves(node: Node) -> Iterator[Name | Query]:
+def mapped(node: Node, change: Callable[[Node], Node | None]) -> Node:
+    """The node with every part for which `change` has another one replaced, the largest first."""
+    new = change(node)
+    if new is not None:
+        return new
+    match node:
+        case Negative() | Not():
+            return replace(node, operand=mapped(node.operand, change))
+        case Binary() | Compare() | Logic():
+            left, right = mapped(node.left, change), mapped(node.right, change)
+            return replace(node, left=left, right=right)
+        case Choice():
+            condition, then = mapped(node.condition, change), mapped(node.then, change)
+            return Choice(condition, then, mapped(node.otherwise, change), node.column)
+        case Call():
+            parts = tuple(mapped(part, change) for part in node.arguments)
+            return replace(node, arguments=parts)
+        case _:
+            return node
+
+
+def leaves(node: Node) -> Iterator[Leaf]:
     """Every name and question, from left to right."""
-    if isinstance(node, (Name, Query)):
+    if isinstance(node, (Name, Query, Match)):
         yield node
     for child in children(node):
         yield from leaves(child)
@@ -176,7 +221,7 @@ def leaves(node: Node) -> Iterator[Name | Query]:
 def is_condition(node: Node) -> bool:
     """True when the value can only be 0 or 1."""
     match node:
-        case Compare() | Logic() | Not():
+        case Compare() | Logic() | Not() | Match():
             return True
         case Query():
             return node.function == "has"

@@ -6,6 +6,7 @@ signs, and what stands alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from kbuild.languages.expression.nodes import (
     Choice,
     Compare,
     Logic,
+    Match,
     Name,
     Negative,
     Node,
@@ -94,6 +96,8 @@ class Parser:
     def _comparison(self) -> Node:
         """`a < b < c` is `a < b and b < c`, as in Python."""
         left = self._sum()
+        if isinstance(left, Name) and (found := self._matched(left)) is not None:
+            return found
         whole: Node | None = None
         while token := self._take(*_COMPARISONS):
             right = self._sum()
@@ -102,6 +106,29 @@ class Parser:
             whole = link if whole is None else Logic("and", whole, link, token.column)
             left = right
         return left if whole is None else whole
+
+    def _matched(self, name: Name) -> Node | None:
+        """`name is None`, `name == 'text'`, `name != 1.5`; None where something else follows."""
+        if self._take("is"):
+            negated = self._take("not")
+            self._expect("None")
+            given = Query("has", name.name, column=name.column)
+            return given if negated else Not(given, name.column)
+        operator, *rest = self._tokens[self._at : self._at + 3]
+        negative = bool(rest) and rest[0].text == "-"
+        value = rest[negative] if len(rest) > negative else operator
+        wanted = ("real",) if negative else ("real", "string")
+        if operator.text not in ("==", "!=") or value.kind not in wanted:
+            return None
+        self._at += 2 + negative
+        if value.kind == "string":
+            match = Match(name.name, value.text[1:-1], name.column)
+        else:
+            number = float(value.text)
+            if not math.isfinite(number):
+                raise ExpressionError(f"{value} does not fit into 64 bits", value.column)
+            match = Match(name.name, -number if negative else number, name.column)
+        return match if operator.text == "==" else Not(match, name.column)
 
     def _sum(self) -> Node:
         return self._row(self._product, _arithmetic, "+", "-")
@@ -139,7 +166,18 @@ class Parser:
             return _number(token)
         if token.kind == "name":
             self._at += 1
-            return self._call(token) if self._take("(") else _name(token)
+            if self._take("("):
+                return self._call(token)
+            return self._item(token) if self._take("[") else _name(token)
+        if token.kind == "real":
+            hint = "expressions are made of integers; `eps == 1e-5` asks for a float argument"
+            raise ExpressionError(f"{token} is not an integer", token.column, hint)
+        if token.kind == "string":
+            hint = "a text is compared with an argument: `mode == 'fast'`"
+            raise ExpressionError(f"{token} is not an integer", token.column, hint)
+        if token.text == "None":
+            hint = "ask `name is None` or `name is not None`"
+            raise ExpressionError(f"{token} is not an integer", token.column, hint)
         if word := self._take("True", "False"):
             return Number(int(word.text == "True"), word.column, boolean=True)
         if self._take("("):
@@ -148,7 +186,15 @@ class Parser:
             return inner
         raise self._unexpected("a value")
 
+    def _item(self, name: Token) -> Node:
+        """`pad[0]`, behind the bracket."""
+        axis = _axis(self._choice(), "the place in a list")
+        self._expect("]")
+        return Query("item", _name(name).name, axis, name.column)
+
     def _call(self, function: Token) -> Node:
+        if function.text == "len":
+            return _query(function, self._arguments())
         if function.text not in FUNCTIONS and function.text not in QUERIES:
             known = ", ".join(f"`{name}`" for name in (*FUNCTIONS, *QUERIES))
             hint = f"functions: {known}"
@@ -214,20 +260,21 @@ def _call(function: Token, arguments: tuple[Node, ...]) -> Call:
 
 
 def _query(function: Token, arguments: tuple[Node, ...]) -> Query:
-    wanted = QUERIES[function.text]
+    wanted = QUERIES.get(function.text, 1)
     if len(arguments) != wanted:
         form = ("()", "(tensor)", "(tensor, dimension)")[wanted]
         message = f"{function} is written `{function.text}{form}`"
         raise ExpressionError(message, function.column)
     tensor = arguments[0] if arguments else None
     if tensor is not None and not isinstance(tensor, Name):
-        raise ExpressionError(f"{function} asks about a tensor, by its name", tensor.column)
+        what = "a list" if function.text == "len" else "a tensor"
+        raise ExpressionError(f"{function} asks about {what}, by its name", tensor.column)
     axis = arguments[1] if wanted > 1 else None
     name = tensor.name if tensor is not None else ""
     return Query(function.text, name, _axis(axis), function.column)
 
 
-def _axis(node: Node | None) -> int | None:
+def _axis(node: Node | None, what: str = "a dimension") -> int | None:
     match node:
         case None:
             return None
@@ -236,4 +283,4 @@ def _axis(node: Node | None) -> int | None:
         case Negative(operand=Number(boolean=False) as number):
             return -number.value
         case _:
-            raise ExpressionError("a dimension is written as a number", node.column)
+            raise ExpressionError(f"{what} is written as a number", node.column)

@@ -11,6 +11,7 @@ from kbuild.languages.expression.nodes import (
     Choice,
     Compare,
     Logic,
+    Match,
     Name,
     Negative,
     Node,
@@ -37,7 +38,7 @@ def to_python(node: Node, names: Mapping[str, str]) -> str:  # noqa: PLR0911
     match node:
         case Number():
             return str(node.value) if node.value >= 0 else f"({node.value})"
-        case Name() | Query():
+        case Name() | Query() | Match():
             return names[node.key]
         case Negative():
             return f"(-{write(node.operand)})"

@@ -8,8 +8,9 @@ from kbuild.languages.expression import Expression, Query
 from kbuild.languages.launcher.dtypes import dtype_checks, place_functions
 from kbuild.languages.launcher.hosts import Host
 from kbuild.languages.launcher.shapes import allocations, index_of, shape_checks
-from kbuild.languages.launcher.text import CXX_TYPES, Names, literal
+from kbuild.languages.launcher.text import KINDS, Names, literal, member_of, type_of
 from kbuild.languages.spec import OpSpec
+from kbuild.languages.spec.fills import pattern
 
 
 def call_struct(op: OpSpec, host: Host) -> str:
@@ -38,13 +39,10 @@ def call_struct(op: OpSpec, host: Host) -> str:
 
 def _members(op: OpSpec) -> Iterator[str]:
     for argument in op.schema.arguments:
-        if argument.type.is_tensor:
-            kind = "OptionalTensor" if argument.type.is_optional else "Tensor"
-            yield f"{kind} t_{argument.name};"
-        else:
-            yield f"{CXX_TYPES.get(argument.type.name, 'Int')} a_{argument.name};"
+        yield f"{type_of(argument)} {member_of(argument)};"
     for name in (*op.results, *op.temporaries):
         yield f"Tensor t_{name};"
+    yield from (f"bool r_{name} = true;  // whether it is returned" for name, _ in op.returned)
     yield "const Device* device = nullptr;"
     yield "int set = 0;          // which dtypes"
     yield "int combination = 0;  // which dtypes, and which tensors are None"
@@ -84,7 +82,7 @@ def _check(op: OpSpec) -> Iterator[str]:
         yield from lines
     yield f"device = &device_at(op, t_{owner}.device);"
     yield from dtype_checks(op)
-    yield f"combination = set << {len(op.optional)};"
+    yield f"combination = set << {len(op.may_be_none)};"
     for at, name in enumerate(op.optional):
         yield f"if (t_{name}.handle == nullptr) combination |= {1 << at};"
     yield 'Arithmetic checked{""};'
@@ -96,16 +94,21 @@ def _check(op: OpSpec) -> Iterator[str]:
         yield f"if (t_{name}.handle != nullptr) {check}" if name in op.optional else check
     for rule in op.require:
         yield from _requirement(op, rule)
+    for at, (name, condition) in enumerate(op.returned, len(op.optional)):
+        yield f"checked.what = {literal(f'`{op.name}`: `{condition}`')};"
+        yield f"r_{name} = ({Names(op).cxx(condition)}) != 0;"
+        yield f"if (!r_{name}) combination |= {1 << at};"
 
 
 def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:
     names = Names(op)
     yield f"checked.what = {literal(f'`{op.name}`: `{rule}`')};"
     yield f"if (KBUILD_UNLIKELY(({names.cxx(rule)}) == 0)) {{"
+    loose = {a.name for a in op.schema.arguments if a.type.is_optional}
     told = {
         leaf.key: names.leaf(leaf)
         for leaf in rule.leaves()
-        if not isinstance(leaf, Query) or leaf.tensor not in op.optional
+        if (leaf.tensor if isinstance(leaf, Query) else leaf.name) not in loose
     }
     values = ", ".join(f"{{{literal(key)}, {cxx}}}" for key, cxx in told.items()) or '{"", 0}'
     yield f"  const Named values[] = {{{values}}};"
@@ -118,3 +121,9 @@ def _allocate(op: OpSpec) -> Iterator[str]:
     yield "Int wanted = 0;"
     yield "(void)checked, (void)wanted;"
     yield from allocations(op)
+    for name, value in op.fills:
+        bits = (pattern(value, dtype) for dtype in KINDS)
+        patterns = ", ".join(f"UINT64_C({one or 0:#x})" for one in bits)
+        line = f"::fill(op, {literal(name)}, *device, t_{name}, patterns_{name});"
+        yield f"static const uint64_t patterns_{name}[] = {{{patterns}}};"
+        yield f"if (t_{name}.handle != nullptr) {line}" if name in op.may_be_none else line

@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbuild.languages.launcher.text import literal
+from kbuild.languages.launcher.text import KINDS, literal
 from kbuild.languages.spec import DtypeRule, OpSpec
-from kbuild.languages.spec.dtypes import DTYPES
-
-KINDS = tuple(DTYPES)
-"""The order of the runtime's table."""
-
-
-def base_of(op: OpSpec, tensor: str) -> DtypeRule:
-    """The rule with a list that a tensor follows."""
-    rules = {rule.tensor: rule for rule in op.dtypes}
-    rule = rules[tensor]
-    while rule.like:
-        rule = rules[rule.like]
-    return rule
 
 
 def dtype_checks(op: OpSpec) -> Iterator[str]:
@@ -30,8 +17,13 @@ def dtype_checks(op: OpSpec) -> Iterator[str]:
 
 
 def _group(op: OpSpec, base: DtypeRule) -> Iterator[str]:
-    """The tensors that share a dtype."""
-    inputs = [name for name in op.inputs if base_of(op, name) is base]
+    """The tensors that share a dtype, or an argument that is one."""
+    if base.tensor in op.dtype_arguments:
+        yield from _asked(base)
+        yield f"set = set * {len(base.choices)} + d;"
+        yield "d = 0;"
+        return
+    inputs = [name for name in op.inputs if op.dtype_rule(name) is base]
     always = [name for name in inputs if name not in op.optional]
     inputs = always + [name for name in inputs if name not in always]
     if inputs:
@@ -47,7 +39,7 @@ def _group(op: OpSpec, base: DtypeRule) -> Iterator[str]:
 
 def _member(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterator[str]:
     first = f"base_{base.tensor}"
-    names = [one for one in op.inputs if base_of(op, one) is base]
+    names = [one for one in op.inputs if op.dtype_rule(one) is base]
     owner = next((one for one in names if one not in op.optional), name)
     wrong = f"{literal(name)}, t_{name}, supported_{base.tensor}, {len(base.choices)}"
     own = [
@@ -70,6 +62,17 @@ def _member(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterator[str
         yield f"if (t_{name}.handle != nullptr && {first} == nullptr) {{ {' '.join(own)} }}"
 
 
+def _asked(base: DtypeRule) -> Iterator[str]:
+    """What an argument says that is a dtype."""
+    name = base.tensor
+    if base.none:
+        yield f"if (!a_{name}.given) a_{name}.kind = t_{base.none}.dtype;"
+    yield f"static const char* const supported_{name}[] = {{{_choices(base)}}};"
+    yield f"d = place_of_{name}(a_{name}.kind);"
+    wrong = f"{literal(name)}, a_{name}, supported_{name}, {len(base.choices)}"
+    yield f"if (KBUILD_UNLIKELY(d < 0)) wrong_kind_of_dtype(op, {wrong});"
+
+
 def _choices(base: DtypeRule) -> str:
     return ", ".join(literal(choice) for choice in base.choices)
 
@@ -77,7 +80,8 @@ def _choices(base: DtypeRule) -> str:
 def place_functions(op: OpSpec) -> Iterator[str]:
     """For each list of dtypes a function: a tensor's dtype -> its place in the list."""
     for rule in op.dtypes:
-        if rule.like or not any(base_of(op, name) is rule for name in op.inputs):
+        known = (*op.inputs, *op.dtype_arguments)
+        if rule.like or not any(op.dtype_rule(name) is rule for name in known):
             continue
         cases = " ".join(
             f"case {KINDS.index(choice)}: return {at};" for at, choice in enumerate(rule.choices)
@@ -89,7 +93,9 @@ def place_functions(op: OpSpec) -> Iterator[str]:
 
 def dtype_of(op: OpSpec, tensor: str) -> str:
     """The dtype of a result or temporary, as an index into the runtime's table."""
-    base = base_of(op, tensor)
-    given = [name for name in op.inputs if base_of(op, name) is base]
+    base = op.dtype_rule(tensor)
+    if base.tensor in op.dtype_arguments:
+        return f"a_{base.tensor}.kind"
+    given = [name for name in op.inputs if op.dtype_rule(name) is base]
     always = [name for name in given if name not in op.optional]
     return f"t_{always[0]}.dtype" if always else str(KINDS.index(base.choices[0]))

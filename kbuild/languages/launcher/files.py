@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kbuild.errors import BuildError
 from kbuild.fileset import FileSet, sha256
 from kbuild.generate import templates
 from kbuild.languages.compiled import Compiled
@@ -27,8 +28,12 @@ from kbuild.languages.target import CPU, Target
 
 FOLDER = "aot"
 HOSTS: Mapping[str, Host] = {host.name: host for host in (TorchHost(), TvmFfiHost())}
-_MOST_SLOTS = 64
+_MOST_SLOTS = 128
+"""Arguments of a launch; a byte says which of them a parameter is, see `images.h`."""
+_WORD = 64
 _MOST_DECIDED = 16
+_FEWER = "fix some of them, or make fewer dimensions of its tensors"
+_WIDE_BITS = "unsigned __int128"
 
 
 def launcher(
@@ -58,6 +63,7 @@ def launcher(
     Raises:
         ValueError: an op has no images, they want arguments that nothing gives, or the framework
             cannot offer it.
+        BuildError: a launch has more arguments than there is room for.
     """
     host = HOSTS[framework]
     for op in ops:
@@ -67,7 +73,7 @@ def launcher(
     parts = [_Part(op, index, at, tables) for at, (op, index) in enumerate(_launches(ops))]
     for part in parts:
         part.judge()
-    images = Images()
+    images = Images(bits="uint64_t" if _fits_a_word(parts) else _WIDE_BITS)
     arrays = "".join(part.table(control=control).arrays(images) for part in parts)
     blob, objects = bytes(images.blob), images.objects
     if blob and objects:
@@ -83,11 +89,18 @@ def launcher(
         **_hosted(host, ops, module=module, control=control),
         **_loaded(kernel, images),
         **_runtime(host, _driver(images.archs), objects),
+        fill=_fill(ops, _driver(images.archs)),
+        bits=images.bits,
     )
     files = FileSet({f"{FOLDER}/{kernel}.cpp": source})
     if not objects:
         return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": blob}))
     return files.merge(object_files(FOLDER, kernel, objects))
+
+
+def _fits_a_word(parts: Sequence[_Part]) -> bool:
+    """Whether 64 bits are enough to say something of each argument of a launch."""
+    return all(len(part.variants.slots) <= _WORD for part in parts)
 
 
 def _hosted(
@@ -115,7 +128,7 @@ def _loaded(kernel: str, images: Images) -> dict[str, object]:
     }
 
 
-_COMMON = ("base", "view", "tensors", "images", "choice", "start")
+_COMMON = ("base", "view", "arguments", "tensors", "images", "choice", "start")
 _OF_HOST = ("tensor", "memory")
 _OF_DRIVER = ("driver", "device", "run")
 _OF_OBJECTS = ("driver", "device")
@@ -144,10 +157,18 @@ def _runtime(host: Host, driver: str, objects: Sequence[Compiled]) -> dict[str, 
     return {**headers, "object": _conventions(host, objects), "run": run}
 
 
+def _fill(ops: Sequence[LaunchedOp], driver: str) -> str:
+    """What gives tensors a value before the launches, where an op does that."""
+    if not any(op.spec.fills for op in ops):
+        return ""
+    return "".join(templates.read(f"launcher/{name}.h") for name in (f"{driver}_fill", "fill"))
+
+
 def _conventions(host: Host, objects: Sequence[Compiled]) -> str:
     """What calls objects, and what they call back."""
     kinds = sorted({one.image.convention for one in objects})
-    back = host.header("object") if "tvm-ffi" in kinds else ""
+    launch = templates.read("launcher/object_launch.h")
+    back = host.header("object") + launch if "tvm-ffi" in kinds else ""
     calls = "".join(templates.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
     has_library = any(one.image.loading == "library" for one in objects)
     return back + calls + (templates.read("launcher/object_library.h") if has_library else "")
@@ -185,9 +206,13 @@ class _Part:
         if not variants.all and not variants.is_conditional:
             raise ValueError(f"`{function}` of `{self.op.spec.name}` has no images")
         if len(variants.slots) > _MOST_SLOTS:
-            raise ValueError(f"`{function}` has more than {_MOST_SLOTS} arguments")
+            what = f"{len(variants.slots)} arguments; a launch has at most {_MOST_SLOTS}"
+            raise BuildError(f"`{function}` has {what}", hint=_FEWER)
         if len(variants.decided) > _MOST_DECIDED:
-            raise ValueError(f"`{function}` has more than {_MOST_DECIDED} constants by call")
+            what = f"{len(variants.decided)} constants that each call decides"
+            raise BuildError(
+                f"`{function}` has {what}; a launch has at most {_MOST_DECIDED}", hint=_FEWER
+            )
 
     def table(self, *, control: bool) -> LaunchTable:
         rows = rows_of(self.variants, self.index, self.tables)

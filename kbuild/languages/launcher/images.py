@@ -61,6 +61,8 @@ def assumed_slots(image: Image) -> Iterator[Slot]:
 class Images:
     """Everything that images share, collected while the launches are read."""
 
+    bits: str = "uint64_t"
+    """The C++ type with a bit for each argument of a launch."""
     blob: bytearray = field(default_factory=bytearray)
     archs: list[Target] = field(default_factory=list)
     codes: list[tuple[int, int, int, str]] = field(default_factory=list)
@@ -92,7 +94,7 @@ class Images:
             *(str(n) for n in (image.threads, image.shared, image.scratch, image.scratch_align)),
             "{" + ", ".join(map(str, image.cluster)) + "}",
             *("true" if flag else "false" for flag in (image.pdl, image.cooperative, fast)),
-            *(f"UINT64_C({_bits(names, slots):#x})" for names in (image.divisible, image.ones)),
+            *(_number(_bits(names, slots)) for names in (image.divisible, image.ones)),
             str(self._maps(compiled, slots, bound)),
             str(len(image.tensor_maps)),
         )
@@ -197,6 +199,12 @@ def _bits(names: frozenset[str], slots: Sequence[Slot]) -> int:
     return sum(
         1 << at for at, slot in enumerate(slots) if slot.is_judged and slot.argument in names
     )
+
+
+def _number(bits: int) -> str:
+    high, low = divmod(bits, 1 << 64)
+    word = f"UINT64_C({low:#x})"
+    return f"(Bits(UINT64_C({high:#x})) << 64 | {word})" if high else word
 
 
 def _index(items: list[_Item], item: _Item) -> int:

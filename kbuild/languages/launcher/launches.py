@@ -67,7 +67,7 @@ class LaunchCode:
         yield f"const Int numbers_{self.name}[][{len(names)}] = {{"
         for at in self.variants.candidates:
             values = dict(every[at].constants)
-            yield f"    {{{', '.join(str(int(values[name])) for name in names)}}},"
+            yield f"    {{{', '.join(str(int(values[name] or 0)) for name in names)}}},"
         yield "};"
 
     def _numeric(self) -> list[str]:
@@ -189,7 +189,7 @@ class LaunchCode:
         slots = self.variants.slots
         bound = self.variants.launched.bound
         yield f"Value values[{max(1, len(slots))}];"
-        yield "uint64_t divisible = 0, ones = 0;"
+        yield "Bits divisible = 0, ones = 0;"
         for at, slot in enumerate(slots):
             yield from self._value(at, slot, bound.source(slot.argument))
         images = [one.image for one in self.variants.launched.compiled]
@@ -197,9 +197,9 @@ class LaunchCode:
             if not slot.is_judged:
                 continue
             if any(slot.argument in image.divisible for image in images):
-                yield f"divisible |= uint64_t((values[{at}].i & 15) == 0) << {at};"
+                yield f"divisible |= Bits((values[{at}].i & 15) == 0) << {at};"
             if any(slot.argument in image.ones for image in images):
-                yield f"ones |= uint64_t(values[{at}].i == 1) << {at};"
+                yield f"ones |= Bits(values[{at}].i == 1) << {at};"
 
     def _described(self) -> Iterator[str]:
         """The tensors of descriptors, by the place of their value."""
@@ -217,13 +217,12 @@ class LaunchCode:
         elif source.kind in ("tensor", "descriptor"):
             yield f"{target}.p = call.t_{source.name}.data;"
         elif source.kind == "float":
-            given = f"call.a_{source.name}" if source.literal is None else repr(source.literal)
-            yield from _float(target, slot.form, given)
+            yield from _float(target, slot.form, self._names().floating(source))
         elif source.expression is not None:
             yield from self._evaluated(source.expression, f"{target}.i", f"{slot.argument}: ")
             yield from self._range(target, slot)
         else:
-            yield f"{target}.i = call.a_{source.name};"
+            raise ValueError(f"`{slot.argument}` is `{source}`, which no image takes")
 
     def _range(self, target: str, slot: Slot) -> Iterator[str]:
         """The narrowest type that an image takes it in has to hold the value."""

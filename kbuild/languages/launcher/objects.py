@@ -16,6 +16,9 @@ that a host may have GPUs that it is not for, and a captured call loads nothing:
   then its `cuda_load_to_device` to make it ready for all devices. The launcher replaces both, which
   are weak symbols of the joined object, and calls them by second names that end in `_own`.
 
+Whatever CuTe DSL's objects launch, they launch on the stream of the call, also where their host
+function takes none: its runtime calls the launcher's `kbuild_aot_launch` for it.
+
 Every symbol of an object has `kbuild_aot_` in its name; the linker exports none of these.
 """
 
@@ -34,6 +37,8 @@ _C_INTEGERS = {"i64": "int64_t", "u64": "uint64_t", "i32": "int32_t", "u32": "ui
 }
 _HIDDEN = 'extern "C" __attribute__((visibility("hidden")))'
 _TVM_FFI = "__tvm_ffi_"
+_LAUNCH = "cudaLaunchKernelExC=kbuild_aot_launch"
+"""What CuTe DSL's runtime launches with, and what the launcher puts in its place."""
 _C_FLOATS = {"fp32": ("float", "f32"), "fp64": ("double", "f64")}
 
 
@@ -63,6 +68,8 @@ def object_files(folder: str, kernel: str, objects: Sequence[Compiled]) -> FileS
     files = {f"{folder}/{kernel}/{one.image.entry}.o": one.code for one in objects}
     names = "".join(f"\n    {kernel}/{one.image.entry}.o" for one in objects)
     text = f"# Written by kbuild: the objects of the launcher {kernel}.cpp.\nset(objects{names})\n"
+    if any(one.image.convention == "tvm-ffi" for one in objects):
+        text += f"set(launches --redefine-sym={_LAUNCH})\n"
     replaced = [one.image for one in objects if one.image.loading == "library"]
     if replaced:
         own = (f"{name}_own = {name};\n" for image in replaced for name in _hooks(image))

@@ -113,7 +113,7 @@ def allocations(op: OpSpec) -> Iterator[str]:
     device = next(name for name in op.inputs if name not in op.optional)
     for name in (*op.results, *op.temporaries):
         rule = next(rule for rule in op.shapes if rule.tensor == name)
-        yield "{"
+        yield f"if (r_{name}) {{" if name in op.may_be_none else "{"
         yield "  Shape shape;"
         yield from (f"  {line}" for line in _allocated(op, rule))
         dtype = dtype_of(op, name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kbuild.languages.launcher.images import Images
 from kbuild.languages.launcher.rows import row_tables
 from kbuild.languages.launcher.text import array, literal
 from kbuild.languages.launcher.variants import Variants
+from kbuild.languages.spec.values import DtypeName, Value
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class LaunchTable:
                 f"{name}_constant_names",
                 (literal(constant.name) for constant in self.variants.decided),
             ),
+            *self._words(),
             f"Quick {name}_quick[{max(1, len(self.variants.all))}];\n",
         ]
         if self.rows:
@@ -52,6 +54,16 @@ class LaunchTable:
         if self.control:
             parts.append(f"std::atomic<int> {name}_forced{{-1}};\n")
         return "".join(parts)
+
+    def _words(self) -> Iterator[str]:
+        """For each constant that a call decides by its place: what stands there."""
+        rows = []
+        for at, constant in enumerate(self.variants.decided):
+            rows.append(f"{self.name}_words_{at}" if constant.values else "nullptr")
+            if constant.values:
+                words = (literal(_said(value)) for value in constant.values)
+                yield array("char* const", rows[-1], words)
+        yield array("char* const* const", f"{self.name}_words", rows)
 
     def entry(self) -> str:
         """The launch itself, for the array `launches`."""
@@ -73,6 +85,7 @@ class LaunchTable:
             f"{name}_constants",
             str(len(variants.decided)),
             f"{name}_constant_names",
+            f"{name}_words",
             literal(", ".join(conditions)),
             rows[0] if rows else "nullptr",
             str(len(self.rows)),
@@ -82,3 +95,7 @@ class LaunchTable:
             f"&{name}_forced" if self.control else "nullptr",
         )
         return "{" + ", ".join(fields) + "}"
+
+
+def _said(value: Value) -> str:
+    return value.name if isinstance(value, DtypeName) else repr(value)

@@ -7,11 +7,41 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbuild.languages.expression import Expression, Query
-from kbuild.languages.expression.nodes import INT64_MIN, Name
-from kbuild.languages.spec import OpSpec
+from kbuild.languages.expression.nodes import INT64_MIN, OF_LISTS, Leaf, Match
+from kbuild.languages.schema import Argument
+from kbuild.languages.spec import OpSpec, Source
+from kbuild.languages.spec.dtypes import DTYPES
 
+KINDS = tuple(DTYPES)
+"""The order of the runtime's table."""
 CXX_TYPES = {"float": "double", "bool": "bool"}
 """Of a schema -> of C++; the others are `Int`."""
+_NUMBERS = ("int", "SymInt", "float", "bool")
+_OTHERS = {"str": "Text", "ScalarType": "DtypeArgument"}
+
+
+def is_plain(argument: Argument) -> bool:
+    """Whether it is a number that is always given."""
+    kind = argument.type
+    return kind.name in _NUMBERS and not kind.suffixes
+
+
+def member_of(argument: Argument) -> str:
+    """The member of a call that holds an argument."""
+    return f"{'t' if argument.type.is_tensor else 'a'}_{argument.name}"
+
+
+def type_of(argument: Argument) -> str:
+    """The C++ type of that member."""
+    kind = argument.type
+    if kind.is_tensor:
+        return "OptionalTensor" if kind.is_optional else "Tensor"
+    if kind.name in _OTHERS:
+        return _OTHERS[kind.name]
+    number = CXX_TYPES.get(kind.name, "Int")
+    if kind.is_list:
+        return f"List<{'double' if kind.name == 'float' else 'Int'}>"
+    return f"Maybe<{number}>" if kind.is_optional else number
 
 
 def literal(text: str) -> str:
@@ -67,24 +97,55 @@ class Names:
         """The expression; `checked` has to be in scope."""
         return expression.to_cxx(self.of(expression))
 
-    def leaf(self, leaf: Name | Query) -> str:
+    def leaf(self, leaf: Leaf) -> str:
         """One name or question."""
         if isinstance(leaf, Query):
             return self._question(leaf)
+        if isinstance(leaf, Match):
+            return f"Int({self._matches(leaf)})"
         if any(size.name == leaf.name for size in self.op.sizes):
             return f"{self.call}n_{leaf.name}()"
         if any(name == leaf.name for name, _ in self.op.let):
             return f"{self.call}l_{leaf.name}()"
-        if self.op.schema.argument(leaf.name) is not None:
-            return f"Int({self.call}a_{leaf.name})"
+        argument = self.op.schema.argument(leaf.name)
+        if argument is not None:
+            value = ".value" if argument.type.is_optional else ""
+            return f"Int({self.call}{member_of(argument)}{value})"
         return self.constants[leaf.name]
+
+    def floating(self, source: Source) -> str:
+        """The value of a float: an argument, an item of a list, or a literal."""
+        if not source.name:
+            return repr(source.literal)
+        member = f"{self.call}a_{source.name}"
+        argument = self.op.schema.argument(source.name)
+        if source.item is not None:
+            asked = literal(f"{source.name}[{source.item}]")
+            return f"item_of({literal(self.op.name)}, {asked}, {member}, {source.item})"
+        if argument is not None and argument.type.is_optional:
+            return f"({member}.given ? {member}.value : {source.literal!r})"
+        return member
+
+    def _matches(self, leaf: Match) -> str:
+        argument = self.op.schema.argument(leaf.name)
+        member = f"{self.call}a_{leaf.name}"
+        if argument is not None and argument.type.name == "ScalarType":
+            return f"{member}.kind == {KINDS.index(str(leaf.value))}"
+        if isinstance(leaf.value, str):
+            return f"{member}.is({literal(leaf.value)}, {len(leaf.value.encode())})"
+        if argument is not None and argument.type.is_optional:
+            return f"{member}.given && {member}.value == {leaf.value!r}"
+        return f"{member} == {leaf.value!r}"
 
     def _question(self, query: Query) -> str:
         if not query.tensor:
             member = {"sm_count": "multiprocessors", "capability": "number"}[query.function]
             return f"Int({self.call}device->{member})"
+        argument = self.op.schema.argument(query.tensor)
+        if argument is not None and not argument.type.is_tensor:
+            return self._of_argument(query)
         tensor = self.tensor(query.tensor)
-        optional = query.tensor in self.op.optional
+        optional = query.tensor in self.op.may_be_none
         if query.function == "has":
             return f"Int({tensor}.handle != nullptr)"
         if query.function in _MEMBERS:
@@ -99,3 +160,12 @@ class Names:
             asked = f"{literal(self.op.name)}, {literal(query.key)}, {tensor}, {tensor}.{members}"
             return f"asked({asked}, {axis})"
         return f"{tensor}.{members}[{axis if axis >= 0 else axis + rule.rank}]"
+
+    def _of_argument(self, query: Query) -> str:
+        """A question about an argument that is no tensor."""
+        member = f"{self.call}a_{query.tensor}"
+        if query.function not in OF_LISTS:
+            return f"Int({member}.given)"
+        if query.function == "len":
+            return f"Int({member}.items.size())"
+        return f"item_of({literal(self.op.name)}, {literal(query.key)}, {member}, {query.axis})"

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from kbuild.generate import templates
 from kbuild.languages.launcher.hosts import Host
-from kbuild.languages.launcher.text import CXX_TYPES, literal
+from kbuild.languages.launcher.text import CXX_TYPES, is_plain, literal, member_of
+from kbuild.languages.schema import Argument
 from kbuild.languages.spec import OpSpec
 
 
@@ -31,11 +32,7 @@ class TorchHost(Host):
         """From the stack of a boxed call."""
         yield f"explicit Call_{op.name}(const StableIValue* stack) {{"
         for at, argument in enumerate(op.schema.arguments):
-            if argument.type.is_tensor:
-                yield f"  take(t_{argument.name}, stack[{at}]);"
-            else:
-                kind = CXX_TYPES.get(argument.type.name, "Int")
-                yield f"  a_{argument.name} = value_of<{kind}>(stack[{at}]);"
+            yield f"  {_taken(argument, f'stack[{at}]')}"
         yield "}"
 
     def op(self, op: OpSpec) -> Mapping[str, object]:
@@ -44,7 +41,19 @@ class TorchHost(Host):
             "name": op.name,
             "schema": literal(str(op.schema)),
             "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
-            "results": op.results,
-            "tensors": op.inputs,
+            "results": [(name, name in op.may_be_none) for name in op.results],
+            "owned": [member_of(one) for one in op.schema.arguments if not is_plain(one)],
             "fallback": literal(" ".join(op.toolchain)) if op.fallback == "jit" else "",
         }
+
+
+def _taken(argument: Argument, raw: str) -> str:
+    """Takes an argument from the stack."""
+    member, kind = member_of(argument), argument.type
+    if kind.is_tensor:
+        return f"take({member}, {raw});"
+    if is_plain(argument):
+        return f"{member} = value_of<{CXX_TYPES.get(kind.name, 'Int')}>({raw});"
+    optional = str(kind.is_optional).lower()
+    told = f"_list<{CXX_TYPES.get(kind.name, 'Int')}>" if kind.is_list else ""
+    return f"take{told}(op, {literal(argument.name)}, {member}, {raw}, {optional});"

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterator, Mapping
 
 from kbuild.languages.launcher.hosts import Host
-from kbuild.languages.launcher.text import literal
-from kbuild.languages.schema import Type
+from kbuild.languages.launcher.text import literal, member_of
+from kbuild.languages.schema import Argument, Type
 from kbuild.languages.spec import OpSpec
+from kbuild.languages.spec.fake import needed_by_shapes
 
 _TENSOR = {"type": "ffi.Tensor"}
 _VIEW = {"type": "DLTensor*"}
@@ -28,7 +29,10 @@ class TvmFfiHost(Host):
     includes = ("tvm/ffi/c_api.h", "tvm/ffi/extra/c_env_api.h")
 
     def judge(self, op: OpSpec) -> None:
-        """There is no DSL to fall back on where Torch is not needed."""
+        """There is no DSL to fall back on where Torch is not needed, and every result is one."""
+        if op.returned:
+            name = op.returned[0][0]
+            raise ValueError(f"`{op.name}` returns `{name}` or None, which TVM-FFI cannot do")
         if op.fallback == "jit":
             raise ValueError(f'`{op.name}` has `fallback = "jit"`, which TVM-FFI cannot run')
 
@@ -41,8 +45,7 @@ class TvmFfiHost(Host):
         yield f"Call_{op.name}(const TVMFFIAny* args, int32_t count) {{"
         yield f"  if (KBUILD_UNLIKELY({allowed})) wrong_count({signature});"
         for at, argument in enumerate(arguments):
-            kind = "t" if argument.type.is_tensor else "a"
-            yield f"  take(op, {literal(argument.name)}, {kind}_{argument.name}, args[{at}]);"
+            yield f"  {_taken(argument, f'args[{at}]')}"
         if results:
             yield f"  if (count == {count}) return;"
         for at, name in enumerate(op.results):
@@ -56,8 +59,18 @@ class TvmFfiHost(Host):
             "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
             "results": op.results,
             "many": len(op.results) > 1,
+            "asks_device": "sm_count()" in needed_by_shapes(op),
             "metadata": literal(json.dumps({"type_schema": json.dumps(_signature(op))})),
         }
+
+
+def _taken(argument: Argument, given: str) -> str:
+    """Takes an argument from those of the call."""
+    kind, optional = argument.type, str(argument.type.is_optional).lower()
+    function = "take_list" if kind.is_list else "take"
+    asked = kind.is_list or kind.name in ("str", "ScalarType")
+    more = f", {optional}" if asked else ""
+    return f"{function}(op, {literal(argument.name)}, {member_of(argument)}, {given}{more});"
 
 
 def _signature(op: OpSpec) -> Mapping[str, object]:
@@ -73,7 +86,13 @@ def _signature(op: OpSpec) -> Mapping[str, object]:
     }
 
 
+_TYPES = {"float": "float", "bool": "bool", "str": "ffi.String", "ScalarType": "DataType"}
+
+
 def _kind(kind: Type) -> Mapping[str, object]:
-    if not kind.is_tensor:
-        return {"type": {"float": "float", "bool": "bool"}.get(kind.name, "int")}
-    return {"type": "Optional", "args": [_VIEW]} if kind.is_optional else _VIEW
+    plain: Mapping[str, object] = (
+        _VIEW if kind.is_tensor else {"type": _TYPES.get(kind.name, "int")}
+    )
+    if kind.is_list:
+        plain = {"type": "ffi.Array", "args": [plain]}
+    return {"type": "Optional", "args": [plain]} if kind.is_optional else plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from kbuild.languages.compiled import Compiled
 from kbuild.languages.launcher.images import Slot, assumed_slots, slot_of
 from kbuild.languages.launcher.values import LaunchedLaunch
 from kbuild.languages.spec import Candidate, Constant, OpSpec
-from kbuild.languages.spec.values import Pairs, Scalar
+from kbuild.languages.spec.values import DtypeName, Given, Pairs, Scalar, Value
 from kbuild.languages.unit import Unit
 
 
@@ -76,8 +77,10 @@ class Variants:
     def is_conditional(self) -> bool:
         """Whether there may be builds whose devices never get to it."""
         launch = self.launched.launch
-        return launch.when is not None or all(
-            one.when is not None or one.archs for one in launch.candidates
+        return (
+            bool(self.op.require)
+            or launch.when is not None
+            or all(one.when is not None or one.archs for one in launch.candidates)
         )
 
     @cached_property
@@ -86,9 +89,11 @@ class Variants:
         found: dict[tuple[int, int, tuple[int, ...]], list[Compiled]] = {}
         for compiled in self.launched.compiled:
             for index in self._candidates_of(compiled.unit):
-                constants = self._constants(compiled.unit)
-                for combination in self._combinations(compiled.unit):
-                    found.setdefault((combination, index, constants), []).append(compiled)
+                keys = itertools.product(
+                    self._combinations(compiled.unit), [index], self._constants(compiled.unit)
+                )
+                for key in keys:
+                    found.setdefault(key, []).append(compiled)
         return tuple(
             Variant(*key, tuple(images)) for key, images in sorted(found.items(), key=_key)
         )
@@ -109,17 +114,27 @@ class Variants:
             if is_of(every[index], unit):
                 yield at
 
-    def _constants(self, unit: Unit) -> tuple[int, ...]:
-        values = dict(unit.constants)
-        return tuple(int(values[constant.name]) for constant in self.decided)
+    def _constants(self, unit: Unit) -> Iterator[tuple[int, ...]]:
+        """What calls decide where the unit is meant: several things may come to the same value."""
+        values: dict[str, Value] = dict(unit.constants)
+        values |= {name: DtypeName(dtype) for name, dtype in unit.dtype_constants}
+        choices = (_choices(one, values[one.name]) for one in self.decided)
+        return itertools.product(*choices)
 
     def _combinations(self, unit: Unit) -> Iterator[int]:
         """What a tensor that is None would be does not count."""
-        mask = sum(1 << at for at, name in enumerate(self.op.optional) if name in unit.absent)
+        mask = sum(1 << at for at, name in enumerate(self.op.may_be_none) if name in unit.absent)
         there = {name: dtype for name, dtype in unit.dtypes if name not in unit.absent}
         for index, dtypes in enumerate(self.op.dtype_sets()):
             if there.items() <= dtypes.items():
-                yield (index << len(self.op.optional)) + mask
+                yield (index << len(self.op.may_be_none)) + mask
+
+
+def _choices(constant: Constant, value: Value) -> list[int]:
+    if not constant.values:
+        return [int(value)] if isinstance(value, int) else []
+    pairs = zip(constant.choices, constant.values, strict=True)
+    return [int(choice) for choice, one in pairs if (type(one), one) == (type(value), value)]
 
 
 def _key(item: tuple[tuple[int, int, tuple[int, ...]], list[Compiled]]) -> tuple[object, ...]:
@@ -128,7 +143,7 @@ def _key(item: tuple[tuple[int, int, tuple[int, ...]], list[Compiled]]) -> tuple
 
 def combinations(op: OpSpec) -> int:
     """Kinds of calls: dtypes, and which tensors are None."""
-    return len(op.dtype_sets()) << len(op.optional)
+    return len(op.dtype_sets()) << len(op.may_be_none)
 
 
 def is_of(candidate: Candidate, unit: Unit) -> bool:
@@ -150,11 +165,11 @@ def candidate_of(candidates: Sequence[Candidate], constants: Pairs, options: Pai
     )
 
 
-def _exact(constants: Pairs, options: Pairs) -> str:
+def _exact(constants: Given, options: Pairs) -> str:
     """As text, since True equals 1 but is compiled to something else."""
     return json.dumps([constants, options])
 
 
 def _named(constants: Pairs, options: Pairs) -> str:
-    tables: tuple[Mapping[str, Scalar], ...] = (dict(constants), dict(options))
+    tables: tuple[Mapping[str, Scalar | None], ...] = (dict(constants), dict(options))
     return json.dumps(tables, sort_keys=True)

@@ -11,10 +11,13 @@ from kbuild.languages.ninetoothed.candidates import read_configs
 from kbuild.languages.ninetoothed.facts import Facts, Part
 from kbuild.languages.ninetoothed.mapping import read_sources
 from kbuild.languages.ninetoothed.proposals import proposals_of
-from kbuild.languages.ninetoothed.sizes import grid_of, wide_of
+from kbuild.languages.ninetoothed.sizes import fixed_of, grid_of, wide_of
 from kbuild.languages.spec.keep import with_candidates
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import Launch, OpSpec, Proposal, Source
+
+_LONG = ("int64", "uint32")
+"""Dtypes of numbers that 32 bits do not hold."""
 
 
 def complete(op: OpSpec, kernels: Mapping[str, Facts], place: Place) -> OpSpec | None:
@@ -70,11 +73,13 @@ def _completed(
         own = tuple(map(configs.with_requirements, own))
     tuned = with_candidates(op, launch, own, where)
     grid = grid_of(facts, sources, where)
-    if tuned is None or grid is None:
+    fixed = fixed_of(op, launch, facts, sources, where)
+    if tuned is None or grid is None or fixed is None:
         return None
     ranks = () if launch.when is not None else (*_ranks(op, facts, sources), *configs.require)
-    settled = replace(_settled(tuned, facts, sources), grid=(grid,))
-    return _Completed(settled, tuple(ranks), proposals_of(op, facts, sources))
+    constants = (*fixed, wide_of(facts, sources))
+    settled = replace(_settled(tuned, facts, sources), grid=(grid,), constants=constants)
+    return _Completed(settled, tuple(ranks), proposals_of(op, facts, sources, fixed))
 
 
 def _kernel(op: OpSpec, launch: Launch, kernels: Mapping[str, Facts], place: Place) -> Facts | None:
@@ -95,7 +100,6 @@ def _settled(launch: Launch, facts: Facts, sources: Mapping[str, Source]) -> Lau
         launch,
         functions=(facts.name,),
         args=tuple(_args(facts, sources)),
-        constants=(wide_of(facts, sources),),
         autotune=False,
         divisible=tuple(part.name for part in numbers if part.name not in inner),
         ones=tuple(part.name for part in numbers if part.name in inner),
@@ -107,7 +111,8 @@ def _judge_names(op: OpSpec, facts: Facts, place: Place) -> None:
     """A name means one thing in expressions."""
     taken = {size.name for size in op.sizes} | {name for name, _ in op.let}
     taken |= {argument.name for argument in op.schema.arguments} | {*op.results, *op.temporaries}
-    constants = {facts.wide} | {part.name for part in facts.parts if part.kind == "constant"}
+    kinds = ("constant", "fixed", "power")
+    constants = {facts.wide} | {part.name for part in facts.parts if part.kind in kinds}
     for name in sorted(taken & constants):
         hint = "rename it here, e.g. in capital letters"
         place.error(f"`{name}` is a parameter of the premake function as well", hint)
@@ -118,8 +123,9 @@ def _is_inner(facts: Facts, part: Part) -> bool:
 
 
 def _is_long(facts: Facts, part: Part) -> bool:
-    dtypes = {config.dtypes.get(part.tensor) for config in facts.configs}
-    return part.kind == "scalar" and dtypes == {"int64"}
+    return part.kind == "scalar" and any(
+        config.dtypes.get(part.tensor) in _LONG for config in facts.configs
+    )
 
 
 def _args(facts: Facts, sources: Mapping[str, Source]) -> Iterator[tuple[str, Source]]:
@@ -127,8 +133,11 @@ def _args(facts: Facts, sources: Mapping[str, Source]) -> Iterator[tuple[str, So
         if part.kind in ("size", "stride"):
             asked = parse(f"{part.kind}({sources[part.tensor].name}, {part.axis})")
             yield part.name, Source("int", expression=asked)
-        elif part.kind != "constant":
-            yield part.name, sources[part.tensor]
+        elif part.kind in ("pointer", "scalar"):
+            source = sources[part.tensor]
+            dtypes = {config.dtypes.get(part.tensor) for config in facts.configs}
+            is_double = source.kind == "float" and "float64" in dtypes
+            yield part.name, replace(source, double=True) if is_double else source
 
 
 def _ranks(op: OpSpec, facts: Facts, sources: Mapping[str, Source]) -> Iterator[Expression]:

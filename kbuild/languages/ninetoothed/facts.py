@@ -15,7 +15,8 @@ class Part:
 
     name: str
     """`input_ptr`, `input_size_0`, `alpha`; a constant's own name."""
-    kind: Literal["pointer", "size", "stride", "scalar", "constant"]
+    kind: Literal["pointer", "size", "stride", "scalar", "fixed", "power", "constant"]
+    """`fixed` is a size that the code is made for, `power` its next power of two."""
     tensor: str
     """The application's parameter that it belongs to."""
     axis: int

@@ -12,9 +12,8 @@ from kbuild.languages.spec.values import Launch, OpSpec, Source
 
 _NUMBERS: dict[str | None, str] = {
     None: "",
-    "float32": "float",
-    "int32": "int",
-    "int64": "int",
+    **dict.fromkeys(("float16", "bfloat16", "float32", "float64"), "float"),
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"), "int"),
     "bool": "bool",
 }
 """Dtypes of a number -> what the op's argument has to be; all others are not passed on."""
@@ -64,7 +63,7 @@ def _judge_kind(op: OpSpec, facts: Facts, name: str, source: Source, place: Plac
     elif not rank:
         for dtype in dict.fromkeys(config.dtypes[name] for config in facts.configs):
             _judge_number(name, dtype, source, place)
-    elif source.name in op.optional:
+    elif source.name in op.may_be_none:
         place.error(f"`{source.name}` may be None, which NineToothed kernels do not know")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kbuild.languages.schema.tokens import SchemaError, Tokens, unquoted
 from kbuild.languages.schema.values import Default, Symbol, Type, Value
 
@@ -18,6 +20,8 @@ _SYMBOLS = {
 """Words that are values, by type. Torch takes them only here."""
 _INTEGERS = ("int", "SymInt")
 _INT64 = 2**63
+_MOST_DIGITS = 40
+"""With zeros in front; Python refuses numbers of more than 4300."""
 
 
 def default(tokens: Tokens, type_: Type) -> Default:
@@ -80,10 +84,16 @@ def _symbol(tokens: Tokens, type_: Type) -> Symbol:
 def _number(text: str, type_: Type, column: int) -> int | float:
     whole = text.lstrip("-").isdecimal()
     if type_.name == "float" or (type_.name == "Scalar" and not whole):
-        return float(text)
+        number = float(text)
+        if not math.isfinite(number):
+            raise SchemaError(f"`{_shown(text)}` does not fit into 64 bits", column)
+        return number
     if not whole:
-        raise SchemaError(f"`{text}` is not an integer", column)
-    value = int(text)
-    if not -_INT64 <= value < _INT64:
-        raise SchemaError(f"`{text}` does not fit into 64 bits", column)
-    return value
+        raise SchemaError(f"`{_shown(text)}` is not an integer", column)
+    if len(text) > _MOST_DIGITS or not -_INT64 <= int(text) < _INT64:
+        raise SchemaError(f"`{_shown(text)}` does not fit into 64 bits", column)
+    return int(text)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _MOST_DIGITS else f"{text[:_MOST_DIGITS]}..."

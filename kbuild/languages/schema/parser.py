@@ -8,6 +8,8 @@ from kbuild.languages.schema.values import BASES, Alias, Argument, Return, Schem
 
 __all__ = ["SchemaError", "parse_schema"]
 
+_DIGITS = 3
+"""Of the size of a list: a default is written out that often."""
 _LIKELY = {
     "double": "float",
     "int64_t": "int",
@@ -120,7 +122,9 @@ def _type(tokens: Tokens) -> Type:
 
 
 def _list(tokens: Tokens) -> str:
-    size = tokens.literal("number")
+    column, size = tokens.column, tokens.literal("number")
+    if size and not (size.isdecimal() and len(size) <= _DIGITS and int(size)):
+        raise SchemaError(f"a list of `{size[:20]}` values", column, "e.g. `int[2]`")
     tokens.expect("]")
     return f"[{size}]"
 

@@ -60,6 +60,8 @@ class Bound:
     """The op's names of dimensions, where images may assume things of them."""
     toolchain: tuple[str, ...] = ()
     """The section's pins."""
+    tuned: bool = False
+    """Whether the candidates are the kernel's own."""
 
     def facts(self, tensor: str) -> TensorFacts:
         """What the op says of a tensor."""
@@ -112,7 +114,7 @@ def bind(
     parameters = functions[name]
     plain = [one.name for one in parameters if not one.is_constant]
     constants = [one.name for one in parameters if one.is_constant]
-    _judge_constants(launch, name, parameters, place)
+    _judge_constants(launch, name, parameters, DIALECTS[op.language].options, place)
     _judge_open(op, launch, name, constants, place)
     _judge_own_values(launch, name, constants, place)
     written = dict(launch.args)
@@ -123,11 +125,14 @@ def bind(
     missing = [one for one, source in found.items() if source is None and one not in optional]
     if missing:
         hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
+        if op.schema.argument(missing[0]) is not None:
+            hint += "; the op's argument of that name is no number, or may be None"
         place.at("args").error(f"nothing says what `{name}` gets for {listed(missing)}", hint)
     arguments = tuple((one, source) for one, source in found.items() if source is not None)
     is_shaped = DIALECTS[op.language].shaped
     sizes = tuple(size.name for size in op.sizes) if is_shaped else ()
-    bound = Bound(name, arguments, tuple(constants), _facts(op), sizes, op.toolchain)
+    facts, pins = _facts(op), op.toolchain
+    bound = Bound(name, arguments, tuple(constants), facts, sizes, pins, tuned=launch.autotune)
     _judge_assumptions(launch, bound, is_shaped=is_shaped, place=place)
     return bound if place.errors == errors else None
 
@@ -139,11 +144,13 @@ def default_source(op: OpSpec, launch: Launch, parameter: str) -> Source | None:
         if name in tensors:
             return Source("tensor", name)
     argument = op.schema.argument(parameter)
-    if argument is not None and argument.type.name == "float":
+    kind = argument.type.name if argument is not None and not argument.type.suffixes else ""
+    if kind == "float":
         return Source("float", parameter)
-    if argument is not None:
-        kind = "bool" if argument.type.name == "bool" else "int"
+    if kind in ("int", "SymInt", "bool"):
         return Source("bool" if kind == "bool" else "int", expression=parse(parameter))
+    if argument is not None:
+        return None
     if parameter in {size.name for size in op.sizes} | {name for name, _ in op.let}:
         return Source("int", expression=parse(parameter))
     return _stride(op, launch, tensors, parameter)
@@ -154,7 +161,7 @@ def _stride(op: OpSpec, launch: Launch, tensors: Sequence[str], parameter: str) 
     found = stride_of(op, _pointers(launch, tensors), parameter)
     if found is None:
         return None
-    guard = f" if has({found.tensor}) else 0" if found.tensor in op.optional else ""
+    guard = f" if has({found.tensor}) else 0" if found.tensor in op.may_be_none else ""
     return Source("int", expression=parse(f"{found.key}{guard}"))
 
 
@@ -170,24 +177,40 @@ def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
 
 
 def _judge_constants(
-    launch: Launch, function: str, parameters: Sequence[KernelParameter], place: Place
+    launch: Launch,
+    function: str,
+    parameters: Sequence[KernelParameter],
+    options: Sequence[str],
+    place: Place,
 ) -> None:
+    """Whether each has a value; one that is called as a launch option has the option's."""
     plain = [one.name for one in parameters if not one.is_constant]
     constants = [one.name for one in parameters if one.is_constant]
     needed = [one.name for one in parameters if one.is_constant and not one.has_value]
     own = {constant.name for constant in launch.constants}
     sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
     known = own.union(*sets)
-    missing = [name for name in needed if name not in known]
+    given = [{name for name, _ in candidate.options} for candidate in launch.candidates]
+    shared = set(options).intersection(*given) if given else set()
+    whole = known | {_tuple_of(name) for name in known} | shared
+    missing = [name for name in needed if name not in whole]
     if missing:
         hint = f"write `constants = {{ {missing[0]} = ... }}`, or set it in `configs`"
         place.error(f"`{function}` has constants without a value: {listed(missing)}", hint)
     for name in sorted(known - set(constants)):
+        if _tuple_of(name) in constants:
+            continue
         where = place.at("constants", name) if name in own else place.at("configs")
         if name in plain:
             where.error(f"`{name}` is not a constant of `{function}`", "give it in `args`")
         else:
             where.error(f"`{function}` has no constant `{name}`", one_of(name, constants))
+
+
+def _tuple_of(name: str) -> str:
+    """The constant that `shape.0` is an item of."""
+    outer, _, index = name.rpartition(".")
+    return outer if index.isdecimal() else name
 
 
 def _judge_open(

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kbuild.config.suggest import one_of
+from kbuild.languages.expression import Expression
+from kbuild.languages.expression.nodes import (
+    Choice,
+    Compare,
+    Match,
+    Name,
+    Node,
+    Number,
+    Query,
+    leaves,
+    mapped,
+)
 from kbuild.languages.spec.dtypes import DTYPES
 from kbuild.languages.spec.place import Place
-from kbuild.languages.spec.scope import Scope
-from kbuild.languages.spec.values import Constant, Scalar
+from kbuild.languages.spec.scope import Kind, Scope
+from kbuild.languages.spec.values import Constant, DtypeName, Scalar, Value
 
-_KEYS = ("value", "choices", "string", "dtype")
+_WORDS = ("str", "dtype", "float")
+"""Kinds of arguments that are no integers, and can be compared."""
+
+_KEYS = ("value", "choices", "none", "string", "dtype")
+_HINT = 'e.g. `{ value = "next_pow2(N)", choices = [1024, 2048] }` or `{ string = "gelu" }`'
+_NONE = {"none": True}
+"""None, as a table of choices writes it."""
 
 
 def read_constants(table: Mapping[str, Any], scope: Scope, place: Place) -> tuple[Constant, ...]:
@@ -20,11 +39,39 @@ def read_constants(table: Mapping[str, Any], scope: Scope, place: Place) -> tupl
 
     Args:
         table: constant -> value, expression or table.
-        scope: with the constants of candidates, without these.
+        scope: with the constants of candidates; each of these may use those before it.
         place: the `constants` table.
     """
-    read = (_constant(name, value, scope, place.at(name)) for name, value in table.items())
-    return tuple(constant for constant in read if constant is not None)
+    found: list[Constant] = []
+    for outer, whole in table.items():
+        for name, value, where in _items(outer, whole, place.at(outer)):
+            constant = _ConstantReader(name, found, scope, where).read(value)
+            if constant is not None:
+                found.append(constant)
+                scope = scope.knowing(name, "constant" if is_number(constant) else "word")
+    return tuple(found)
+
+
+def is_number(constant: Constant) -> bool:
+    """Whether expressions may use it."""
+    if constant.expression is not None:
+        return not constant.values
+    return constant.is_fixed and isinstance(constant.value, int)
+
+
+def _items(name: str, value: Any, place: Place) -> Iterator[tuple[str, Any, Place]]:
+    """The constant itself; of a tuple, each item as `name.0`, `name.1`."""
+    if not isinstance(value, (list, tuple)):
+        yield name, value, place
+        return
+    if not value:
+        place.error("is an empty tuple", "leave it out where it has a default")
+    for index, item in enumerate(value):
+        where = place.at(index)
+        if isinstance(item, (list, tuple)) or (isinstance(item, dict) and "choices" in item):
+            where.error("must be a number, a boolean, None or a dtype")
+        else:
+            yield f"{name}.{index}", item, where
 
 
 def is_scalar(value: Any) -> bool:
@@ -34,44 +81,194 @@ def is_scalar(value: Any) -> bool:
     )
 
 
-def _constant(name: str, value: Any, scope: Scope, place: Place) -> Constant | None:
-    if isinstance(value, str):
-        return _expression(name, value, (), scope, place)
-    if not isinstance(value, dict):
+@dataclass(frozen=True)
+class _ConstantReader:
+    """Reads one constant."""
+
+    name: str
+    before: Sequence[Constant]
+    scope: Scope
+    place: Place
+
+    def read(self, value: Any) -> Constant | None:  # noqa: PLR0911
+        if value == "None":
+            return Constant(self.name)
+        if isinstance(value, str):
+            return self._expression(value, ())
+        if not isinstance(value, dict):
+            if not is_scalar(value):
+                self.place.error("must be a finite number")
+            return Constant(self.name, value)
+        unknown = sorted(value.keys() - set(_KEYS))
+        if unknown:
+            self.place.at(unknown[0]).error("unknown key", one_of(unknown[0], _KEYS))
+            return None
+        if "dtype" in value:
+            return self._dtype(value)
+        if isinstance(value.get("string"), str) and len(value) == 1:
+            return Constant(self.name, value["string"])
+        return self._chosen(value)
+
+    def _chosen(self, table: Mapping[str, Any]) -> Constant | None:  # noqa: PLR0911
+        """An expression or an argument, with the values that are compiled for."""
+        text, choices, none = table.get("value"), table.get("choices", []), table.get("none", False)
+        if not isinstance(text, (str, int)) or not isinstance(choices, (list, dict)):
+            self.place.error("is neither an expression with choices nor a string", _HINT)
+            return None
+        if not isinstance(none, bool):
+            self.place.at("none").error("must be a boolean")
+        if none is True and text not in self.scope.optional:
+            words = f"`{text}` is no argument that may be None"
+            self.place.at("none").error(words, "leave `none` out")
+            return None
+        kind = self.scope.kinds.get(text) if isinstance(text, str) else None
+        if isinstance(choices, dict):
+            cases = {key: self._value(key, one) for key, one in choices.items()}
+            return self._coded(str(text), cases, kind, none=none)
+        if kind in _WORDS or none is True:
+            if not _are_of(kind, choices):
+                what = {"str": "strings", "dtype": "dtypes", "float": "numbers"}
+                words = f"must list different {what.get(str(kind), 'integers')}"
+                self.place.at("choices").error(words, f"`{text}` is one of them")
+                return None
+            cases = {str(v): DtypeName(v) if kind == "dtype" else v for v in choices}
+            return self._coded(str(text), cases, kind, none=none)
+        if not _are_choices(choices):
+            self.place.error("is neither an expression with choices nor a string", _HINT)
+            return None
+        return self._expression(text, tuple(choices))
+
+    def _value(self, key: str, value: Any) -> Value:
+        """What a table of choices gives for a key."""
+        if value == _NONE:
+            return None
+        if isinstance(value, dict) and value.keys() == {"dtype"} and value["dtype"] in DTYPES:
+            return DtypeName(value["dtype"])
         if not is_scalar(value):
-            place.error("must be a finite number")
-        return Constant(name, value)
-    unknown = sorted(value.keys() - set(_KEYS))
-    if unknown:
-        place.at(unknown[0]).error("unknown key", one_of(unknown[0], _KEYS))
+            hint = 'e.g. `1`, `"gelu"`, `{ dtype = "float16" }`, `{ none = true }`'
+            self.place.at("choices", key).error("is no value of a constant", hint)
+        return value  # type: ignore[no-any-return]
+
+    def _coded(
+        self, text: str, cases: Mapping[str, Value], kind: Kind | None, *, none: bool
+    ) -> Constant | None:
+        """A constant whose value is looked up by the place of what a call says among `cases`."""
+        subject = Name(text) if kind in _WORDS else None
+        whole = None if subject else self._subject(text, kind, none=none)
+        if subject is None and whole is None:
+            return None
+        tests = [self._test(key, subject or whole, kind, text) for key in cases]
+        if not cases or None in tests:
+            if not cases:
+                self.place.at("choices").error("lists no values", _HINT)
+            return None
+        root: Node = Number(-1)
+        for at, test in reversed([*enumerate(tests)]):
+            root = Choice(test, Number(at), root)  # type: ignore[arg-type]
+        known = [self._known(test, whole) for test in tests]
+        values = [*cases.values()]
+        if none:
+            root = Choice(Query("has", text), root, Number(len(values)))
+            known = [((Query("has", text), 1), *one) for one in known]
+            known.append(((Query("has", text), 0),))
+            values.append(None)
+        choices = tuple(range(len(values)))
+        return Constant(
+            self.name, None, Expression(text, root), choices, tuple(values), tuple(known)
+        )
+
+    def _subject(self, text: str, kind: Kind | None, *, none: bool) -> Node | None:
+        if kind == "floats" or kind in ("tensor", "result", "temporary"):
+            self.place.at("value").error(f"`{text}` is no value that can be chosen by", _HINT)
+            return None
+        scope = self.scope.where_given({text}) if none else self.scope
+        found = scope.expression(text, self.place)
+        return None if found is None else found.root
+
+    def _test(self, key: str, subject: Node | None, kind: Kind | None, text: str) -> Node | None:
+        """The condition that the subject is the value that a key of `choices` says."""
+        place = self.place.at("choices")
+        if kind in ("str", "dtype") and subject is not None:
+            if kind == "dtype" and key not in DTYPES:
+                place.error(f"`{key}` is not a dtype", one_of(key, DTYPES))
+                return None
+            return Match(text, key)
+        try:
+            if kind == "float":
+                return Match(text, float(key))
+            words = {"true": 1, "True": 1, "false": 0, "False": 0}
+            value = words[key] if key in words else int(key)
+        except ValueError:
+            what = "a float" if kind == "float" else "an integer, `true` or `false`"
+            place.error(f"`{key}` is not {what}", f"`{text}` is one")
+            return None
+        return None if subject is None else Compare("==", subject, Number(value))
+
+    def _known(self, test: Node | None, whole: Node | None) -> tuple[tuple[Node, int], ...]:
+        if isinstance(test, Compare) and isinstance(test.right, Number) and whole is not None:
+            return ((whole, test.right.value),)
+        return ((test, 1),) if test is not None else ()
+
+    def _dtype(self, table: Mapping[str, Any]) -> Constant | None:
+        """A dtype, or that of a tensor or an argument."""
+        word, scope = table["dtype"], self.scope
+        known = (*scope.tensors(), *(name for name, one in scope.kinds.items() if one == "dtype"))
+        if len(table) == 1 and word in known:
+            return Constant(self.name, dtype_of=word)
+        if len(table) == 1 and str(word) in DTYPES:
+            return Constant(self.name, dtype=word)
+        hint = one_of(str(word), (*known, *DTYPES)) if len(table) == 1 else "keep it alone"
+        self.place.at("dtype").error(f"`{word}` is neither a tensor nor a dtype", hint)
         return None
-    if "dtype" in value:
-        return _dtype(name, value, scope, place)
-    if isinstance(value.get("string"), str) and len(value) == 1:
-        return Constant(name, value["string"])
-    return _chosen(name, value, scope, place)
 
-
-def _chosen(name: str, value: Mapping[str, Any], scope: Scope, place: Place) -> Constant | None:
-    """An expression with the values that are compiled for."""
-    text, choices = value.get("value"), value.get("choices", [])
-    if not isinstance(text, (str, int)) or not _are_choices(choices):
-        hint = 'e.g. `{ value = "next_pow2(N)", choices = [1024, 2048] }` or `{ string = "gelu" }`'
-        place.error("is neither an expression with choices nor a string", hint)
+    def _expression(self, text: str | int, choices: tuple[Scalar, ...]) -> Constant | None:
+        kind = self.scope.kinds.get(text) if isinstance(text, str) else None
+        if kind in _WORDS:
+            hint = f'write `{self.name} = {{ value = "{text}", choices = [ ... ] }}`'
+            self.place.error(
+                f"`{text}` differs from call to call: which values are compiled for?", hint
+            )
+            return None
+        found = self.scope.expression(text, self.place)
+        if found is None:
+            return None
+        if found.constant is not None:
+            value: Scalar = bool(found.constant) if found.is_condition else found.constant
+            return Constant(self.name, value)
+        if choices or self._follows(found):
+            return Constant(self.name, None, found, choices)
+        if self.scope.is_condition(found):
+            return Constant(self.name, None, found, (False, True))
+        hint = f'write `{self.name} = {{ value = "{text}", choices = [ ... ] }}`'
+        self.place.error(
+            f"`{text}` differs from call to call: which values are compiled for?", hint
+        )
         return None
-    return _expression(name, text, tuple(choices), scope, place)
+
+    def _follows(self, found: Expression) -> bool:
+        """Whether other constants say what its value is, by their names or what they stand for."""
+        scope = self.scope
+        parts = {one.expression.root for one in self.before if one.expression is not None}
+        settled = (dict(each) for one in self.before for each in one.known)
+        parts |= {node for each in settled for node in each}
+
+        def known(node: Node) -> Node | None:
+            if node in parts:
+                return Number(0)
+            if isinstance(node, Name) and node.name in scope.let:
+                return scope.let[node.name].mapped(known).root
+            return None
+
+        kinds = (scope.kinds.get(leaf.key) for leaf in leaves(mapped(found.root, known)))
+        return all(kind == "constant" or (kind is None and scope.is_open) for kind in kinds)
 
 
-def _dtype(name: str, table: Mapping[str, Any], scope: Scope, place: Place) -> Constant | None:
-    """A dtype, or that of a tensor."""
-    word = table["dtype"]
-    if len(table) == 1 and word in scope.tensors():
-        return Constant(name, dtype_of=word)
-    if len(table) == 1 and str(word) in DTYPES:
-        return Constant(name, dtype=word)
-    hint = one_of(str(word), (*scope.tensors(), *DTYPES)) if len(table) == 1 else "keep it alone"
-    place.at("dtype").error(f"`{word}` is neither a tensor nor a dtype", hint)
-    return None
+def _are_of(kind: Kind | None, values: Sequence[Any]) -> bool:
+    """Whether all are different values of that kind of argument, finite ones."""
+    types = {"str": (str,), "dtype": (str,), "float": (int, float)}.get(str(kind), (int,))
+    wrong = (not isinstance(v, types) or not is_scalar(v) for v in values)
+    odd = kind == "float" and any(isinstance(v, bool) for v in values)
+    return not any(wrong) and not odd and len(set(map(str, values))) == len(values)
 
 
 def _are_choices(value: Any) -> bool:
@@ -79,21 +276,3 @@ def _are_choices(value: Any) -> bool:
     if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
         return False
     return len({(type(item), item) for item in value}) == len(value)
-
-
-def _expression(
-    name: str, text: str | int, choices: tuple[Scalar, ...], scope: Scope, place: Place
-) -> Constant | None:
-    found = scope.expression(text, place)
-    if found is None:
-        return None
-    if found.constant is not None:
-        value: Scalar = bool(found.constant) if found.is_condition else found.constant
-        return Constant(name, value)
-    if not choices and scope.is_condition(found):
-        choices = (False, True)
-    if not choices:
-        hint = f'write `{name} = {{ value = "{text}", choices = [ ... ] }}`'
-        place.error(f"`{text}` differs from call to call: which values are compiled for?", hint)
-        return None
-    return Constant(name, None, found, choices)

@@ -48,7 +48,7 @@ DIALECTS = {
             needs_grid=False,
             own_candidates=True,
             also=("triton",),
-            settled=("constants", "configs", "matrix", "grid", "divisible", "ones", "int64"),
+            settled=("configs", "matrix", "grid", "divisible", "ones", "int64"),
         ),
         Dialect("cute", "nvidia-cutlass-dsl", needs_grid=False, shaped=True),
         Dialect("tilelang", "tilelang", needs_grid=False, own_candidates=True, on_cpu=True),

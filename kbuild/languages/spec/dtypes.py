@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from kbuild.config.suggest import listed, one_of
+from kbuild.languages.schema import Schema
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import DtypeRule
 
@@ -51,51 +52,84 @@ _ALIASES = {
 
 def read_dtypes(
     value: Any,
+    schema: Schema,
     inputs: Sequence[str],
-    optional: Collection[str],
     allocated: Sequence[str],
     place: Place,
 ) -> tuple[DtypeRule, ...]:
-    """A rule for each tensor; errors at `place`.
+    """A rule for each tensor, and for each argument that is a dtype; errors at `place`.
 
     Args:
         value: a list or one dtype for all tensors, or a table by tensor.
+        schema: the op's.
         inputs: the tensor arguments that are always there, then those that may be None.
-        optional: the latter.
         allocated: results and temporaries.
         place: the `dtypes` key.
     """
+    optional = {a.name for a in schema.arguments if a.type.is_optional}
+    asked = [a.name for a in schema.arguments if a.type.name == "ScalarType"]
     tensors = (*inputs, *allocated)
-    if not isinstance(value, dict):
-        names = value if isinstance(value, (list, tuple)) else [value]
-        choices = _names(names, place)
-        first = tensors[0] if tensors else ""
-        others = (DtypeRule(tensor, like=first) for tensor in tensors[1:])
-        return (DtypeRule(first, choices=choices), *others) if choices and first else ()
-    always = [tensor for tensor in inputs if tensor not in optional]
-    return _by_tensor(value, always, inputs, tensors, place)
+    if isinstance(value, dict):
+        always = [tensor for tensor in inputs if tensor not in optional]
+        return _by_tensor(value, always, inputs, (tensors, asked, optional), place)
+    if asked:
+        hint = f'write a table: `{asked[0]} = ["float16", "float32"]` among the tensors'
+        place.error(f"does not say which dtypes `{asked[0]}` can be", hint)
+        return ()
+    names = value if isinstance(value, (list, tuple)) else [value]
+    choices = _names(names, place)
+    first = tensors[0] if tensors else ""
+    others = (DtypeRule(tensor, like=first) for tensor in tensors[1:])
+    return (DtypeRule(first, choices=choices), *others) if choices and first else ()
 
 
 def _by_tensor(
     table: dict[str, Any],
     always: Sequence[str],
     inputs: Sequence[str],
-    tensors: Sequence[str],
+    named: tuple[Sequence[str], Sequence[str], Collection[str]],
     place: Place,
 ) -> tuple[DtypeRule, ...]:
-    for name in table.keys() - set(tensors):
-        place.at(name).error(f"`{name}` is not a tensor", one_of(name, tensors))
-    missing = [tensor for tensor in tensors if tensor not in table]
+    tensors, asked, optional = named
+    every = (*tensors, *asked)
+    for name in table.keys() - set(every):
+        place.at(name).error(f"`{name}` is not a tensor", one_of(name, every))
+    missing = [name for name in every if name not in table]
     if missing:
         hint = f'e.g. `{missing[0]} = ["float16", "float32"]`, or the name of another tensor'
         place.error(f"no dtypes for {listed(missing)}", hint)
     written = [tensor for tensor in tensors if tensor in table]
-    read = [_rule(tensor, table[tensor], tensors, place.at(tensor)) for tensor in written]
+    read = [_rule(tensor, table[tensor], every, place.at(tensor)) for tensor in written]
+    read += [
+        _asked(name, table[name], always, place.at(name), may_be_none=name in optional)
+        for name in asked
+        if name in table
+    ]
     rules = {rule.tensor: rule for rule in read if rule is not None}
     for tensor, rule in rules.items():
-        known = inputs if tensor in inputs else always
+        known = (*(inputs if tensor in inputs else always), *asked)
         _judge(tensor, rule, rules, known, place.at(tensor))
     return tuple(rules.values())
+
+
+def _asked(
+    name: str, value: Any, always: Sequence[str], place: Place, *, may_be_none: bool
+) -> DtypeRule | None:
+    """What an argument can be that is a dtype."""
+    table = value if isinstance(value, dict) else {"choices": value}
+    none, choices = table.get("none", ""), table.get("choices")
+    if not isinstance(choices, list) or table.keys() - {"choices", "none"}:
+        hint = 'e.g. `["float16", "float32"]`, or `{ choices = ["float16"], none = "x" }`'
+        place.error("must be a list of dtypes", hint)
+        return None
+    if may_be_none != bool(none) or (none and none not in always):
+        words = f"`{name}` is never None" if none and not may_be_none else ""
+        tensor = always[0] if always else "x"
+        hint = f'`{{ choices = [ ... ], none = "{tensor}" }}`: the tensor whose dtype is meant then'
+        place.error(words or f"what does None mean for `{name}`?", hint if may_be_none else "")
+        return None
+    found = _names(choices, place)
+    return DtypeRule(name, choices=found, none=none) if found else None
 
 
 def _rule(tensor: str, value: Any, tensors: Sequence[str], place: Place) -> DtypeRule | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kbuild.languages.expression import Expression
-from kbuild.languages.expression.nodes import Name, Query
+from kbuild.languages.expression.nodes import Match, Name, Query
 from kbuild.languages.schema import Default, Symbol
 from kbuild.languages.spec.values import OpSpec, ShapeRule
 
@@ -20,6 +20,9 @@ QUERIES = {
     "has": "({tensor} is not None)",
     "size": "{tensor}.size({axis})",
     "stride": "{tensor}.stride({axis})",
+    "sm_count": "__sm_count",
+    "len": "len({tensor})",
+    "item": "{tensor}[{axis}]",
 }
 
 
@@ -34,6 +37,9 @@ class Spelling:
     """Makes an array of `{shape}` and `{dtype}`, of the same library and device as `{tensor}`."""
     dtype: str
     """A dtype by Torch's name of it."""
+    sm_count: tuple[str, ...]
+    """Lines that set `__sm_count` for the device of `{tensor}`; an error of the op `{op}` where it
+    is not known."""
 
 
 TORCH = Spelling(
@@ -41,6 +47,14 @@ TORCH = Spelling(
     "torch._check({condition}, lambda: {message!r})",
     "torch.empty({shape}, dtype={dtype}, device={tensor}.device)",
     "torch.{dtype}",
+    (
+        (
+            "torch._check({tensor}.device.type == 'cuda' and torch.cuda.is_available(), lambda: "
+            "f'{op}: a shape depends on sm_count(), which is not known here of a tensor on '"
+            " f'{{{tensor}.device}}; compile or export it on a machine with the GPU')"
+        ),
+        "__sm_count = torch.cuda.get_device_properties({tensor}.device).multi_processor_count",
+    ),
 )
 ARRAYS = Spelling(
     {
@@ -50,12 +64,15 @@ ARRAYS = Spelling(
         "has": QUERIES["has"],
         "size": "{tensor}.shape[{axis}]",
         "stride": "({tensor}.strides[{axis}] // {tensor}.dtype.itemsize)",
+        **{name: QUERIES[name] for name in ("sm_count", "len", "item")},
     },
     "_check({condition}, {message!r})",
     "_empty({tensor}, {shape}, {dtype})",
     "{dtype!r}",
+    ("__sm_count = _sm_count({tensor})",),
 )
-"""Arrays of NumPy and of those that are like them; `_math`, `_check` and `_empty` are in scope."""
+"""Arrays of NumPy and of those that are like them; `_math`, `_check`, `_empty` and `_sm_count` are
+in scope."""
 REGISTER = "torch.library.register_fake(add_op_namespace_prefix({name!r}))"
 """As `_ops.py` of every variant allows it."""
 
@@ -71,7 +88,14 @@ def fake_source(op: OpSpec, register: str = REGISTER) -> str:
         register: the decorator, with `{name!r}` where the op's name belongs.
     """
     head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({parameters(op)}):\n"
-    body = [*_ranks(op), *sizes_source(op), *_let(op), *_checks(op), _result(op)]
+    body = [
+        *_ranks(op),
+        *sizes_source(op),
+        *device_source(op),
+        *_let(op),
+        *_checks(op),
+        _result(op),
+    ]
     return head + "".join(f"    {line}\n" for line in body)
 
 
@@ -85,24 +109,38 @@ def results_source(op: OpSpec) -> str:
     spelling = ARRAYS
     sizes = sizes_source(op, spelling)
     made = ", ".join(empty_source(op, name, spelling) for name in op.results)
-    body = [*_ranks(op, spelling), *sizes, *_let(op, spelling), f"return ({made},)"]
+    device = device_source(op, spelling)
+    body = [*_ranks(op, spelling), *sizes, *device, *_let(op, spelling), f"return ({made},)"]
     return f"def _{op.name}_results({names}):\n" + "".join(f"    {line}\n" for line in body)
 
 
-def parameters(op: OpSpec) -> str:
-    """The op's parameters with their defaults, as Python writes them."""
+def parameters(op: OpSpec, dtype: str = "torch.{}") -> str:
+    """The op's parameters with their defaults, as Python writes them.
+
+    Args:
+        op: the op.
+        dtype: how a default that is a dtype is written.
+    """
     parts = []
     for argument in op.schema.arguments:
         if argument.keyword_only and "*" not in parts:
             parts.append("*")
-        default = f"={_value(argument.default)}" if argument.default is not None else ""
+        default = (
+            f"={default_source(argument.default, dtype)}" if argument.default is not None else ""
+        )
         parts.append(f"{argument.name}{default}")
     return ", ".join(parts)
 
 
-def _value(default: Default) -> str:
+def quoted(text: str) -> str:
+    """A string in Python, in double quotes where it has none itself."""
+    return repr(text) if '"' in text or "\\" in text else f'"{text}"'
+
+
+def default_source(default: Default, dtype: str = "torch.{}") -> str:
+    """A default in Python; see `parameters`."""
     value = default.value
-    return f"torch.{value}" if isinstance(value, Symbol) else repr(value)
+    return dtype.format(value) if isinstance(value, Symbol) else repr(value)
 
 
 def _ranks(op: OpSpec, spelling: Spelling = TORCH) -> Iterator[str]:
@@ -142,15 +180,29 @@ def _batch_slice(rule: ShapeRule) -> str:
     return f"[{before or ''}:{f'-{behind}' if behind else ''}]"
 
 
+def device_source(op: OpSpec, spelling: Spelling = TORCH) -> Iterator[str]:
+    """Lines that ask the device what shapes depend on."""
+    if "sm_count()" in needed_by_shapes(op):
+        tensor = next(name for name in op.inputs if name not in op.optional)
+        yield from (line.format(tensor=tensor, op=op.name) for line in spelling.sm_count)
+
+
 def _let(op: OpSpec, spelling: Spelling = TORCH) -> Iterator[str]:
     """Only what shapes need: other names may ask for what fake tensors do not have."""
-    dims = (dim for rule in op.shapes for dim in rule.dims if dim is not None)
-    needed = {name for dim in dims for name in dim.names()}
-    for name, expression in reversed(op.let):
-        needed |= expression.names() if name in needed else set()
+    needed = needed_by_shapes(op)
     for name, expression in op.let:
         if name in needed:
             yield f"{_local(name)} = {_python(op, expression, spelling)}"
+
+
+def needed_by_shapes(op: OpSpec) -> set[str]:
+    """Keys of everything that shapes depend on."""
+    dims = (dim for rule in op.shapes for dim in rule.dims if dim is not None)
+    needed = {name for dim in dims for name in dim.names()}
+    needed |= {name for _, condition in op.returned for name in condition.names()}
+    for name, expression in reversed(op.let):
+        needed |= expression.names() if name in needed else set()
+    return needed
 
 
 def _checks(op: OpSpec) -> Iterator[str]:
@@ -189,10 +241,16 @@ def _check(
 
 
 def _result(op: OpSpec) -> str:
-    values = [empty_source(op, name) for name in op.results]
+    values = [_returned(op, name) for name in op.results]
     if not values:
         return "return None"
     return "return " + (values[0] if len(values) == 1 else f"({', '.join(values)})")
+
+
+def _returned(op: OpSpec, name: str) -> str:
+    condition = dict(op.returned).get(name)
+    made = empty_source(op, name)
+    return made if condition is None else f"({made} if {_python(op, condition)} else None)"
 
 
 def empty_source(op: OpSpec, name: str, spelling: Spelling = TORCH) -> str:
@@ -217,7 +275,23 @@ def _dtype(op: OpSpec, name: str, spelling: Spelling) -> str:
         rule = rules[rule.like]
     if rule.tensor in always:
         return f"{rule.tensor}.dtype"
+    if rule.tensor in op.dtype_arguments:
+        return dtype_argument(op, rule.tensor)
     return spelling.dtype.format(dtype=rule.choices[0])
+
+
+def dtype_argument(op: OpSpec, name: str) -> str:
+    """What an argument stands for that is a dtype."""
+    none = op.dtype_rule(name).none
+    return f"({none}.dtype if {name} is None else {name})" if none else name
+
+
+def match_source(op: OpSpec, leaf: Match, spelling: Spelling = TORCH) -> str:
+    """Whether an argument is a string, a float or a dtype."""
+    if leaf.name in op.dtype_arguments:
+        dtype = spelling.dtype.format(dtype=leaf.value)
+        return f"({dtype_argument(op, leaf.name)} == {dtype})"
+    return f"({leaf.key})"
 
 
 def _inputs(op: OpSpec) -> list[ShapeRule]:
@@ -235,7 +309,11 @@ def _python(op: OpSpec, expression: Expression, spelling: Spelling = TORCH) -> s
         if isinstance(leaf, Name):
             names[leaf.key] = _local(leaf.name) if leaf.name in own else leaf.name
         else:
-            names[leaf.key] = _question(leaf, spelling)
+            names[leaf.key] = (
+                match_source(op, leaf, spelling)
+                if isinstance(leaf, Match)
+                else _question(leaf, spelling)
+            )
     text = expression.to_python(names)
     return text if spelling is TORCH else text.replace("torch.sym_", "")
 

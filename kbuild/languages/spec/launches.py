@@ -14,7 +14,7 @@ from kbuild.languages.spec.candidates import (
     read_candidates,
     word_names,
 )
-from kbuild.languages.spec.constants import read_constants
+from kbuild.languages.spec.constants import is_number, read_constants
 from kbuild.languages.spec.dialects import Dialect
 from kbuild.languages.spec.keep import kept, read_keep
 from kbuild.languages.spec.place import Place
@@ -62,9 +62,13 @@ def _launch(
     candidates = read_candidates(keys, dialect, scope, place)
     keep = read_keep(keys.keep, candidates, dialect, scope, place.at("keep"))
     constants = read_constants(keys.constants, scope, place.at("constants"))
-    words = [one.name for one in constants if one.expression is None and not _is_whole(one.value)]
+    words = [one.name for one in constants if not is_number(one)]
     loose = is_open and not dialect.settled
     scope = scope.inside(_new(keys.constants), place.at("constants"), words=words, is_open=loose)
+    for name, value in keys.constants.items():
+        if isinstance(value, (list, tuple)) and not dialect.shaped:
+            where = place.at("constants", name)
+            where.error(f"`{dialect.name}` kernels take no tuple as a constant")
     for name in keys.args.keys() & {*tuned, *keys.constants}:
         place.at("args", name).error(f"`{name}` is a constant as well", "keep one of the two")
     return Launch(
@@ -101,14 +105,14 @@ def _when(keys: OpSection | LaunchSection, scope: Scope, place: Place) -> Expres
     return condition
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int)
-
-
 def _new(constants: Mapping[str, Any]) -> list[str]:
     """Constants with a value of their own; `N = { value = "N", ... }` is the dimension itself."""
     values = {name: v.get("value") if isinstance(v, dict) else v for name, v in constants.items()}
-    return [name for name, value in values.items() if value != name]
+    return [
+        name
+        for name, value in values.items()
+        if value != name and name.isidentifier() and not isinstance(value, (list, tuple))
+    ]
 
 
 def _functions(written: str | None, default: tuple[str, ...], place: Place) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from kbuild.languages.expression import Expression
 from kbuild.languages.schema import Schema
 from kbuild.languages.spec.dialects import Dialect
 from kbuild.languages.spec.dtypes import read_dtypes
+from kbuild.languages.spec.fills import read_fills
 from kbuild.languages.spec.launches import read_launches
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
@@ -43,7 +44,13 @@ def read_op(section: OpSection, owner: Owner, place: Place) -> OpSpec | None:
 
 def _read(section: OpSection, schema: Schema, owner: Owner, place: Place) -> OpSpec:
     inputs = [a for a in schema.arguments if a.type.is_tensor]
-    scope = Scope(optional=[a.name for a in inputs if a.type.is_optional])
+    optional = [a.name for a in schema.arguments if a.type.is_optional]
+    maybe = [
+        name
+        for name, one in zip(result_names(schema), schema.returns, strict=True)
+        if one.type.is_optional
+    ]
+    scope = Scope(optional=[*optional, *maybe])
     enter(schema, scope, place.at("schema"))
     for index, name in enumerate(section.temporaries):
         scope.add(name, "temporary", place.at("temporaries", index))
@@ -54,6 +61,8 @@ def _read(section: OpSection, schema: Schema, owner: Owner, place: Place) -> OpS
     early = scope.before_allocation()
     allocated = (*result_names(schema), *section.temporaries)
     names = sorted((argument.name for argument in inputs), key=lambda name: name in scope.optional)
+    dtypes = read_dtypes(section.dtypes, schema, names, allocated, place.at("dtypes"))
+    contiguous = _contiguous(section.contiguous, names, place.at("contiguous"))
     return OpSpec(
         path=place.path,
         kernel=owner.kernel,
@@ -65,14 +74,16 @@ def _read(section: OpSection, schema: Schema, owner: Owner, place: Place) -> OpS
         temporaries=section.temporaries,
         shapes=rules,
         sizes=sizes,
-        dtypes=read_dtypes(section.dtypes, names, scope.optional, allocated, place.at("dtypes")),
+        dtypes=dtypes,
         let=let,
         require=_conditions(section.require, early, place.at("require")),
-        contiguous=_contiguous(section.contiguous, names, place.at("contiguous")),
+        returned=_returned(section.returned, maybe, early, place.at("returned")),
+        contiguous=contiguous,
         key=_expressions(section.key, early, place.at("key")),
         fallback=section.fallback,
         launches=read_launches(section, schema.name, owner.dialect, scope, place),
         tune=read_tuning(section.tune, schema, sizes, place.at("tune")),
+        fills=read_fills(section.zero, section.fill, schema, allocated, contiguous, dtypes, place),
     )
 
 
@@ -87,6 +98,21 @@ def _let(section: OpSection, scope: Scope, place: Place) -> tuple[tuple[str, Exp
             found.append((name, expression))
             scope.let[name] = expression
     return tuple(found)
+
+
+def _returned(
+    table: Mapping[str, str], maybe: Sequence[str], scope: Scope, place: Place
+) -> tuple[tuple[str, Expression], ...]:
+    """When the results are there that may be None."""
+    for name in table.keys() - set(maybe):
+        hint = f"write `Tensor? {name}` in the schema" if not maybe else one_of(name, maybe)
+        place.at(name).error(f"`{name}` is not a result that may be None", hint)
+    for name in maybe:
+        if name not in table:
+            hint = f'e.g. `returned = {{ {name} = "with_it" }}`, with an argument `bool with_it`'
+            place.error(f"does not say when `{name}` is returned", hint)
+    read = ((name, scope.condition(table[name], place.at(name))) for name in maybe if name in table)
+    return tuple((name, condition) for name, condition in read if condition is not None)
 
 
 def _conditions(texts: Sequence[str], scope: Scope, place: Place) -> tuple[Expression, ...]:

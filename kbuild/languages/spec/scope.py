@@ -14,12 +14,16 @@ from kbuild.languages.expression import (
     parse,
     parse_condition,
 )
+from kbuild.languages.expression.nodes import OF_LISTS, Match
+from kbuild.languages.spec.dtypes import DTYPES
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import ShapeRule
 
 Kind = Literal[
-    "tensor", "result", "temporary", "int", "float", "bool", "size", "let", "constant", "word"
-]
+    "tensor", "result", "temporary", "int", "float", "bool", "str", "dtype", "list", "floats",
+    "size", "let", "constant", "word",
+]  # fmt: skip
+"""`list` is one of integers or booleans, `floats` one of floats."""
 _TITLES: dict[Kind, str] = {
     "tensor": "a tensor",
     "result": "a result",
@@ -27,12 +31,15 @@ _TITLES: dict[Kind, str] = {
     "int": "an argument of the op",
     "float": "an argument of the op",
     "bool": "an argument of the op",
+    **dict.fromkeys(("str", "dtype", "list", "floats"), "an argument of the op"),
     "size": "a dimension",
     "let": "a name of `let`",
     "constant": "a constant",
     "word": "a constant",
 }
 _TENSORS = ("tensor", "result", "temporary")
+_LISTS = ("list", "floats")
+_ARGUMENTS = ("tensor", "int", "float", "bool", "str", "dtype", *_LISTS)
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ class Scope:
 
     kinds: dict[str, Kind] = field(default_factory=dict)
     optional: Collection[str] = ()
-    """Tensors that may be None."""
+    """Arguments that may be None."""
     shapes: dict[str, ShapeRule] = field(default_factory=dict)
     allocated: bool = True
     """Whether results and temporaries exist when the expressions are evaluated."""
@@ -50,7 +57,7 @@ class Scope:
     let: dict[str, Expression] = field(default_factory=dict)
     """What the names of `let` stand for."""
     given: frozenset[str] = frozenset()
-    """Optional tensors that are there for sure."""
+    """Arguments that may be None, and are given for sure."""
 
     def add(self, name: str, kind: Kind, place: Place) -> bool:
         """Enter a name; an error at `place` when it means something else already."""
@@ -74,6 +81,10 @@ class Scope:
         kinds = ("int", "bool", "size", "let", "constant")
         return [name for name, kind in self.kinds.items() if kind in kinds]
 
+    def knowing(self, name: str, kind: Kind) -> Scope:
+        """The scope with one name more; one that means something already keeps its meaning."""
+        return replace(self, kinds={name: kind, **self.kinds})
+
     def before_allocation(self) -> Scope:
         """The same names while only the call's arguments exist."""
         return replace(self, allocated=False)
@@ -84,9 +95,9 @@ class Scope:
             return self
         return self.where_given(condition.given(self.let))
 
-    def where_given(self, tensors: Collection[str]) -> Scope:
-        """The same names in calls that have these tensors."""
-        return replace(self, given=self.given | frozenset(tensors))
+    def where_given(self, names: Collection[str]) -> Scope:
+        """The same names in calls in which these arguments are given."""
+        return replace(self, given=self.given | frozenset(names))
 
     def inside(
         self,
@@ -141,7 +152,13 @@ class Scope:
     def _known(self, found: Expression, place: Place) -> bool:
         fine = True
         for leaf in found.leaves():
-            problem = self._asked(leaf) if isinstance(leaf, Query) else self._used(leaf.name)
+            match leaf:
+                case Query():
+                    problem = self._asked(leaf)
+                case Match():
+                    problem = self._matched(leaf)
+                case _:
+                    problem = self._used(leaf.name)
             if problem is not None:
                 message, hint = problem
                 place.error(f"`{found}`: {message} (column {leaf.column})", hint)
@@ -149,16 +166,30 @@ class Scope:
         return fine and self._guarded(found, place)
 
     def _guarded(self, found: Expression, place: Place) -> bool:
-        """Whether a tensor that may be None is asked only where it is there."""
-        given = self.given | (set(self.tensors()) - set(self.optional))
-        loose = found.unguarded(given, self.let)
-        for query in loose:
-            message = f"`{found}`: `{query.tensor}` may be None (column {query.column})"
-            hint = f"ask first: `{query.key} if has({query.tensor}) else 0`"
-            place.error(message, hint)
+        """Whether what may be None is asked for only where it is given."""
+        loose = found.unguarded(set(self.optional) - self.given, self.let)
+        for leaf in loose:
+            name = leaf.tensor if isinstance(leaf, Query) else leaf.name
+            message = f"`{found}`: `{name}` may be None (column {leaf.column})"
+            is_tensor = self.kinds.get(name) in _TENSORS
+            asked = f"has({name})" if is_tensor else f"{name} is not None"
+            place.error(message, f"ask first: `{leaf.key} if {asked} else 0`")
         return not loose
 
-    def _used(self, name: str) -> tuple[str, str] | None:
+    def _matched(self, leaf: Match) -> tuple[str, str] | None:
+        """What is wrong with comparing an argument with a text or a fraction."""
+        kind = self.kinds.get(leaf.name)
+        wanted = ("str", "dtype") if isinstance(leaf.value, str) else ("float",)
+        if kind not in wanted:
+            words = "a string or a dtype" if isinstance(leaf.value, str) else "a float"
+            known = [name for name, one in self.kinds.items() if one in wanted]
+            hint = did_you_mean(leaf.name, known) or (f"known: {listed(known)}" if known else "")
+            return f"`{leaf.name}` is no argument of the op that is {words}", hint
+        if kind == "dtype" and leaf.value not in DTYPES:
+            return f"`{leaf.value}` is not a dtype", did_you_mean(str(leaf.value), DTYPES)
+        return None
+
+    def _used(self, name: str) -> tuple[str, str] | None:  # noqa: PLR0911
         kind = self.kinds.get(name)
         if kind is None:
             if self.is_open:
@@ -170,6 +201,11 @@ class Scope:
             return f"`{name}` is a tensor", f"`numel({name})`, `size({name}, 0)`, ..."
         if kind == "float":
             return f"`{name}` is a float", "expressions are made of integers"
+        if kind in ("str", "dtype"):
+            what, value = ("a string", "fast") if kind == "str" else ("a dtype", "float16")
+            return f"`{name}` is {what}", f"compare it: `{name} == '{value}'`"
+        if kind in _LISTS:
+            return f"`{name}` is a list", f"`{name}[0]`, `len({name})`"
         if kind == "word":
             return f"`{name}` is not an integer", "expressions are made of integers"
         return None
@@ -177,16 +213,31 @@ class Scope:
     def _asked(self, query: Query) -> tuple[str, str] | None:
         if not query.tensor:
             return None
+        kind = self.kinds.get(query.tensor)
+        if query.function in OF_LISTS:
+            return self._listed(query, kind)
+        there = (*_ARGUMENTS, *(_TENSORS if self.allocated else ()))
+        if query.function == "has" and kind in there:
+            words = f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
+            return None if query.tensor in self.optional else words
         if query.tensor not in self.tensors():
-            kind = self.kinds.get(query.tensor)
             if kind in _TENSORS:
                 return f"`{query.tensor}` is not allocated yet", "ask about the arguments"
             known = self.tensors()
             hint = did_you_mean(query.tensor, known) or f"tensors: {listed(known)}"
             return f"`{query.tensor}` is not a tensor", hint
-        if query.function == "has" and query.tensor not in self.optional:
-            return f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
         return self._axis(query)
+
+    def _listed(self, query: Query, kind: Kind | None) -> tuple[str, str] | None:
+        if kind == "list" or (kind == "floats" and query.function == "len"):
+            return None
+        if kind == "floats":
+            return f"`{query.key}` is a float", "expressions are made of integers"
+        known = [name for name, one in self.kinds.items() if one in _LISTS]
+        if kind in _TENSORS:
+            return f"`{query.tensor}` is a tensor", f"`size({query.tensor}, 0)`"
+        hint = did_you_mean(query.tensor, known) or (f"lists: {listed(known)}" if known else "")
+        return f"`{query.tensor}` is not a list", hint
 
     def _axis(self, query: Query) -> tuple[str, str] | None:
         rule = self.shapes.get(query.tensor)

@@ -9,14 +9,30 @@ from kbuild.languages.schema import Argument, Schema, SchemaError, parse_schema
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Kind, Scope
 
-_KINDS: dict[str, Kind] = {
+_BASES: dict[str, Kind] = {
     "Tensor": "tensor",
-    "Tensor?": "tensor",
     "int": "int",
     "SymInt": "int",
     "float": "float",
     "bool": "bool",
+    "str": "str",
+    "ScalarType": "dtype",
 }
+_ITEMS: dict[str, Kind] = {"int": "list", "SymInt": "list", "bool": "list", "float": "floats"}
+"""Of what lists are passed, and what they are then."""
+_INSTEAD = {
+    "Tensor[]": "a kernel is launched with a fixed number of pointers: write one argument for each "
+    "tensor, `Tensor a, Tensor b`, and pass the list's items from Python",
+    "str[]": "write one `str` argument for each",
+    "Device": "an op runs on the device of its first tensor; a wrapper in Python moves tensors",
+    "Scalar": "say which it is: `float`, `int` or `bool`",
+    "complex": "pass its two parts as floats",
+    "Generator": "pass a seed and an offset as integers",
+}
+_TAKEN = (
+    "an op takes `Tensor`, `int`, `float`, `bool`, `str` and `ScalarType`, each also with `?`, and "
+    "lists of numbers such as `int[]`; wrap it in Python"
+)
 _RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
 RESULT = "out"
 """What a single result without a name is called; several are `out0`, `out1`, ..."""
@@ -53,7 +69,7 @@ def result_names(schema: Schema) -> tuple[str, ...]:
 def enter(schema: Schema, scope: Scope, place: Place) -> None:
     """Put the names of arguments and results into the scope."""
     for argument in schema.arguments:
-        kind = _KINDS.get(_plain(argument))
+        kind = kind_of(argument)
         if kind is not None:
             scope.add(argument.name, kind, place)
     for name in result_names(schema):
@@ -64,8 +80,12 @@ def enter(schema: Schema, scope: Scope, place: Place) -> None:
             scope.add(name, "result", place)
 
 
-def _plain(argument: Argument) -> str:
-    return argument.type.name + "".join(argument.type.suffixes)
+def kind_of(argument: Argument) -> Kind | None:
+    """What an argument is in expressions; None where no op takes such a thing."""
+    suffixes = argument.type.suffixes[: -1 if argument.type.is_optional else None]
+    if not suffixes:
+        return _BASES.get(argument.type.name)
+    return _ITEMS.get(argument.type.name) if len(suffixes) == 1 and suffixes != ("?",) else None
 
 
 def _judge_names(schema: Schema, place: Place) -> None:
@@ -77,9 +97,10 @@ def _judge_names(schema: Schema, place: Place) -> None:
 
 def _judge_types(schema: Schema, place: Place) -> None:
     for argument in schema.arguments:
-        if _plain(argument) not in _KINDS:
-            hint = "an op takes `Tensor`, `Tensor?`, `int`, `float`, `bool`; wrap it in Python"
-            place.error(f"`{argument.name}` is a `{_plain(argument)}`", hint)
+        if kind_of(argument) is None:
+            name = argument.type.name
+            hint = _INSTEAD.get(f"{name}[]" if argument.type.is_list else name, _TAKEN)
+            place.error(f"`{argument.name}` is a `{name}{''.join(argument.type.suffixes)}`", hint)
         alias = argument.type.alias
         if alias is not None and (not alias.write or alias.after is not None):
             place.error(f"`{argument}` shares memory with a result", "return a new tensor")
@@ -87,5 +108,5 @@ def _judge_types(schema: Schema, place: Place) -> None:
         if result.type.alias is not None:
             hint = "Torch's compiler takes such an op only without: `-> ()`"
             place.error(f"the result `{result}` is one of the arguments", hint)
-        elif not result.type.is_tensor or result.type.is_optional:
+        elif not result.type.is_tensor:
             place.error(f"a result is a `{result.type}`", "results are tensors")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -12,8 +13,17 @@ from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
 from kbuild.languages.spec.values import Source
 
+NONE = "None"
+"""What is not there in any call: a tensor, or a constant."""
 _TENSORS = ("tensor", "result", "temporary")
 _KEYS = ("tensor", "block", "padding")
+_NAME = r"(?P<name>[A-Za-z_]\w*)"
+_DEFAULT = re.compile(
+    _NAME + r"\s+if\s+(?P=name)\s+is\s+not\s+None\s+else\s+"
+    r"(?P<literal>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)",
+    re.ASCII,
+)
+_ITEM = re.compile(_NAME + r"\[(?P<at>-?\d{1,9})\]", re.ASCII)
 _MOST_DIMENSIONS = 5
 """Of a tensor that hardware copies by a descriptor."""
 
@@ -37,23 +47,56 @@ def source_of(value: Any, dialect: Dialect, scope: Scope, place: Place) -> Sourc
         return _descriptor(value, scope, place)
     if is_tuple:
         return _tuple(value, dialect, scope, place)
+    if value == NONE:
+        if not dialect.structured and not dialect.shaped:
+            place.error(f"`{dialect.name}` kernels take no None", "write a function without it")
+        return Source("none")
     return _single(value, scope, place)
 
 
-def _single(value: Any, scope: Scope, place: Place) -> Source | None:
+def _single(value: Any, scope: Scope, place: Place) -> Source | None:  # noqa: PLR0911
     if isinstance(value, bool):
         return Source("bool", expression=scope.expression(str(value), place))
     if isinstance(value, float):
         return Source("float", literal=value)
+    if value == "None":
+        return Source("none")
     kind = scope.kinds.get(value) if isinstance(value, str) else None
     if kind in _TENSORS:
         return Source("tensor", value)
-    if kind == "float":
-        return Source("float", value)
+    if isinstance(value, str) and (found := _float(value, kind, scope, place)) is not None:
+        return found if found.kind == "float" else None
+    if kind in ("str", "dtype"):
+        hint = f'a kernel takes it as a constant: `{{ value = "{value}", choices = [ ... ] }}`'
+        place.error(f"`{value}` is no number", hint)
+        return None
     expression = scope.expression(value, place)
     if expression is None:
         return None
     return Source("bool" if scope.is_condition(expression) else "int", expression=expression)
+
+
+def _float(text: str, kind: str | None, scope: Scope, place: Place) -> Source | None:
+    """A float argument, with what it is where it may be None, or an item of a list of floats.
+
+    Returns:
+        None where the text is something else; a source of another kind after an error.
+    """
+    default, item = _DEFAULT.fullmatch(text), _ITEM.fullmatch(text)
+    name = default["name"] if default else item["name"] if item else text
+    wanted = "floats" if item else "float"
+    if scope.kinds.get(name, kind) != wanted:
+        return None
+    may_be_none = name in scope.optional and name not in scope.given
+    if may_be_none and default is None:
+        hint = f"say what it is then: `{name} if {name} is not None else 1.0`" if not item else ""
+        place.error(f"`{name}` may be None", hint or f'launch with `when = "{name} is not None"`')
+        return Source("none")
+    if default and name not in scope.optional:
+        place.error(f"`{name}` is never None", f"write `{name}`")
+        return Source("none")
+    literal = float(default["literal"]) if default else None
+    return Source("float", name, literal=literal, item=int(item["at"]) if item else None)
 
 
 def _tuple(items: Any, dialect: Dialect, scope: Scope, place: Place) -> Source | None:

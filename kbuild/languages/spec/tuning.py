@@ -66,15 +66,18 @@ def read_cases(
 
 
 def kinds_of(schema: Schema, sizes: Sequence[Size]) -> dict[str, str]:
-    """What a case may say: `size`, `int`, `float`, `bool`, or `tensor` for one that may be None.
+    """What a case may say: `size`, a type such as `int[]`, `tensor` for one that may be None.
 
-    What every case has to say ends with `!`.
+    What every case has to say ends with `!`. Dtypes are those of `dtypes`.
     """
     kinds = {size.name: "size" for size in sizes}
     for argument in schema.arguments:
+        if argument.type.name == "ScalarType":
+            continue
         if not argument.type.is_tensor:
             name = argument.type.name
-            kinds[argument.name] = name if name in {"float", "bool"} else "int"
+            kind = name if name in {"float", "bool", "str"} else "int"
+            kinds[argument.name] = f"{kind}[]" if argument.type.is_list else kind
         elif argument.type.is_optional:
             kinds[argument.name] = "tensor"
     needed = {a.name for a in schema.arguments if a.default is None}
@@ -115,9 +118,14 @@ def _values(
             yield name, read
 
 
-def _value(value: Any, kind: str) -> Extent | None:
+def _value(value: Any, kind: str) -> Extent | None:  # noqa: PLR0911
     is_number = isinstance(value, int) and not isinstance(value, bool)
+    if kind.endswith("[]") and isinstance(value, (list, tuple)):
+        items = [_value(one, kind.removesuffix("[]")) for one in value]
+        return tuple(items) if None not in items else None  # type: ignore[arg-type]
     match kind:
+        case "str":
+            return value if isinstance(value, str) else None
         case "bool" | "tensor":
             return value if isinstance(value, bool) else None
         case "float":

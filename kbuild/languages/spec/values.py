@@ -8,12 +8,19 @@ from typing import Literal, TypeAlias
 
 from kbuild.config.issue import KeyPath
 from kbuild.languages.expression import Expression
+from kbuild.languages.expression.nodes import Node
 from kbuild.languages.schema import Schema
 
 Scalar: TypeAlias = "bool | int | float | str"
 """The value of a constant or of a launch option."""
+Value: TypeAlias = "Scalar | DtypeName | None"
+"""What a call may choose for a constant."""
 Pairs: TypeAlias = "tuple[tuple[str, Scalar], ...]"
 """Names with values, in the author's order."""
+Given: TypeAlias = "tuple[tuple[str, Scalar | None], ...]"
+"""The same where a call may have chosen None."""
+FillValue: TypeAlias = "int | float | str"
+"""What a tensor is filled with: a finite number, `inf`, `-inf` or `nan`."""
 
 
 @dataclass(frozen=True)
@@ -50,33 +57,50 @@ class Size:
 
 @dataclass(frozen=True)
 class DtypeRule:
-    """The dtypes of one tensor: those of another tensor, or a list of its own."""
+    """The dtypes of one tensor: those of another tensor, or a list of its own.
+
+    An argument that is a dtype has a rule as well, with a list.
+    """
 
     tensor: str
     like: str = ""
     choices: tuple[str, ...] = ()
     """Torch's names, such as `bfloat16`."""
+    none: str = ""
+    """The tensor whose dtype is meant where the argument is None."""
+
+
+@dataclass(frozen=True)
+class DtypeName:
+    """A dtype as the value of a constant."""
+
+    name: str
+    """Torch's."""
 
 
 @dataclass(frozen=True)
 class Source:
     """Where the value of a kernel argument comes from."""
 
-    kind: Literal["tensor", "int", "float", "bool", "descriptor", "tuple"]
+    kind: Literal["tensor", "int", "float", "bool", "descriptor", "tuple", "none"]
     name: str = ""
-    """The tensor (a descriptor's as well), or the float or boolean argument of the op."""
+    """The tensor (a descriptor's as well), or the float argument of the op."""
     expression: Expression | None = None
     """An integer's."""
     literal: float | None = None
-    """A float that is the same in every call."""
+    """A float that is the same in every call; with a name, what it is where that is None."""
+    item: int | None = None
+    """The place in a list of floats; negative counts from its end."""
     block: tuple[Expression, ...] = ()
     """A descriptor's: how much of each dimension is loaded at once, over constants alone."""
     padding: Literal["zero", "nan"] = "zero"
     """A descriptor's: what is loaded from beyond the tensor's end."""
     items: tuple[Source, ...] = ()
     """A tuple's."""
+    double: bool = False
+    """Whether a float is passed with 64 bits; with 32 otherwise."""
 
-    def block_shape(self, constants: Pairs) -> tuple[int, ...]:
+    def block_shape(self, constants: Given) -> tuple[int, ...]:
         """How many elements a descriptor loads at once, by dimension.
 
         Args:
@@ -95,8 +119,13 @@ class Source:
         if self.kind == "descriptor":
             block = ", ".join(str(dim) for dim in self.block)
             return f"descriptor({self.name}, [{block}], {self.padding})"
+        if self.kind == "none":
+            return "None"
+        name = self.name if self.item is None else f"{self.name}[{self.item}]"
         if self.literal is not None:
-            return repr(self.literal)
+            return f"{name} or {self.literal!r}" if name else repr(self.literal)
+        if name and self.expression is None:
+            return name
         return str(self.expression) if self.expression is not None else self.name
 
 
@@ -106,14 +135,28 @@ class Constant:
 
     name: str
     value: Scalar | None = None
-    """The same in every call; None when `expression` decides."""
+    """The same in every call, when nothing below says another thing; None is a value, too."""
     expression: Expression | None = None
+    """What decides it."""
     choices: tuple[Scalar, ...] = ()
-    """The values of `expression` that images are made for."""
+    """The values of `expression` that images are made for; none where other constants decide it."""
+    values: tuple[Value, ...] = ()
+    """What the constant is for each of `choices`, where it is not the choice itself."""
+    known: tuple[tuple[tuple[Node, int], ...], ...] = ()
+    """Parts of other expressions that each of `choices` settles, with their values."""
     dtype: str = ""
     """Torch's name of the dtype that it is."""
     dtype_of: str = ""
-    """The tensor whose dtype it is."""
+    """The tensor, or the argument, whose dtype it is."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether `value` is its value."""
+        return self.expression is None and not self.dtype and not self.dtype_of
+
+    def value_of(self, choice: Scalar) -> Value:
+        """What it is where `expression` is one of `choices`, or what other constants decide."""
+        return self.values[self.choices.index(choice)] if self.values else choice
 
 
 @dataclass(frozen=True)
@@ -164,8 +207,8 @@ class Launch:
     """What the kernel's own candidates must meet; others are judged when they are read."""
 
 
-Extent: TypeAlias = "bool | int | float | tuple[int, ...]"
-"""A value of a tuning case; several numbers for the dimensions that are written `...`."""
+Extent: TypeAlias = "bool | int | float | str | tuple[int | float, ...]"
+"""A value of a tuning case; several for a list, and for what is written `...`."""
 TuningCase: TypeAlias = "tuple[tuple[str, Extent], ...]"
 
 
@@ -193,6 +236,8 @@ class Tuning:
     atol: float | None = None
     proposals: tuple[Proposal, ...] = ()
     """The kernel's own words, for ordinary sizes."""
+    resets: tuple[tuple[str, FillValue], ...] = ()
+    """Arguments that are written to, with the value that they have before a candidate runs."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +269,11 @@ class OpSpec:
     fallback: Literal["none", "jit"]
     launches: tuple[Launch, ...]
     tune: Tuning = Tuning()
+    returned: tuple[tuple[str, Expression], ...] = ()
+    """Results that may be None, each with the condition under which it is not."""
+    fills: tuple[tuple[str, FillValue], ...] = ()
+    """Tensors that have a value before the first launch: results, temporaries, and arguments that
+    are written to."""
 
     @property
     def name(self) -> str:
@@ -237,9 +287,27 @@ class OpSpec:
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Names of the tensors that may be None."""
+        """Names of the tensor arguments that may be None."""
         tensors = (a for a in self.schema.arguments if a.type.is_tensor)
         return tuple(argument.name for argument in tensors if argument.type.is_optional)
+
+    @property
+    def may_be_none(self) -> tuple[str, ...]:
+        """Names of the arguments and results that may be None."""
+        return (*self.optional, *(name for name, _ in self.returned))
+
+    @property
+    def dtype_arguments(self) -> tuple[str, ...]:
+        """Names of the arguments that are dtypes."""
+        return tuple(a.name for a in self.schema.arguments if a.type.name == "ScalarType")
+
+    def dtype_rule(self, name: str) -> DtypeRule:
+        """The rule of a tensor or an argument, with `like` followed to the list."""
+        rules = {rule.tensor: rule for rule in self.dtypes}
+        rule = rules[name]
+        while rule.like:
+            rule = rules[rule.like]
+        return rule
 
     def shape(self, tensor: str) -> ShapeRule | None:
         """The rule of a tensor, with `like` followed to its end."""

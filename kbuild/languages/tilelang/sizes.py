@@ -40,7 +40,8 @@ def _missing(op: OpSpec, launch: Launch, function: Function) -> Iterator[Constan
     known = {constant.name for constant in launch.constants}
     known |= {name for candidate in candidates for name, _ in candidate.constants}
     for one in function.parameters:
-        if not one.is_constant or one.has_value or one.name in known:
+        is_open = one.has_value and one.name not in function.facts.get("consts", ())
+        if not one.is_constant or is_open or one.name in known:
             continue
         size = _called(op, launch, function.facts.get("dimensions", {}), one.name)
         values = tuple(dict.fromkeys(_values(op, size)))

@@ -17,9 +17,11 @@ sys.path[1:1] = [
 ]
 
 import cutlass  # type: ignore[import-not-found]  # noqa: E402
+import tvm_ffi  # type: ignore[import-not-found]  # noqa: E402, F401 - it copes without Torch alone
 from cutlass import cute  # noqa: E402
 from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-not-found]  # noqa: E402
 
+from kbuild.languages.worker import standin  # noqa: E402
 from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
 from kbuild.languages.worker.cute_functions import Function, functions  # noqa: E402
 from kbuild.languages.worker.cute_host import dynamic_shared, make_portable  # noqa: E402
@@ -41,6 +43,10 @@ class Compiler(ObjectCompiler):
     version = cutlass.__version__
     what = "@cute.jit"
     functions = functions
+
+    def __init__(self) -> None:
+        super().__init__()
+        standin.stand_in()
 
     def made(
         self, function: Function, request: Mapping[str, Any], sources: Sources

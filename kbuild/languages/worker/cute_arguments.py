@@ -78,7 +78,7 @@ class Arguments:
     def _entry(self, leaves: Sequence[Any]) -> Any:
         """The function around the author's."""
         names = {leaf["name"]: _parameter_name(leaf["name"]) for leaf in self._leaves()}
-        scope: dict[str, Any] = {"author": self._function.jit}
+        scope: dict[str, Any] = {"author": self._function.author(self._constants)}
         given = []
         for at, one in enumerate(self._function.parameters):
             if is_stream(one):
@@ -211,4 +211,6 @@ def _dtype(name: str) -> Any:
 
 def _value(value: Any) -> Any:
     """A constant as a CuTe function takes it."""
+    if isinstance(value, list):
+        return tuple(map(_value, value))
     return _dtype(value["dtype"]) if isinstance(value, dict) else value

@@ -11,17 +11,39 @@ from kbuild.languages.worker.protocol import RefusalError
 
 _STREAM = "CUstream"
 _CONSTANT = "Constexpr"
+_CALL = "__call__"
+_SELF = "self"
+"""Before the name of a constructor's parameter that the call has one of, too."""
 
 
 class Function:
-    """A function that launches kernels."""
+    """A function that launches kernels, or a class whose objects are called so."""
 
-    def __init__(self, name: str, jit: Any) -> None:
-        self.name, self.jit = name, jit
-        self.parameters = list(inspect.signature(jit).parameters.values())
-        for one in self.parameters:
-            if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-                raise RefusalError(f"`{name}` takes `*{one.name}`; an op's arguments have names")
+    def __init__(self, name: str, jit: Any, owner: type | None = None) -> None:
+        """Read the signatures.
+
+        Args:
+            name: of the function or class.
+            jit: what is decorated with `@cute.jit`.
+            owner: the class that it is a method of.
+        """
+        self.name, self.jit, self._owner = name, jit, owner
+        self.parameters = _named(name, jit)[owner is not None :]
+        taken = {one.name for one in self.parameters}
+        made = _named(name, owner.__init__)[1:] if _has_constructor(owner) else []  # type: ignore[misc]
+        self.made_with = {
+            f"{_SELF}.{one.name}" if one.name in taken else one.name: one for one in made
+        }
+        """The parameters of the class's constructor, by what `build.toml` calls them."""
+
+    def author(self, constants: Mapping[str, Any]) -> Any:
+        """What is called: the function, or a method of an object that is made of constants."""
+        if self._owner is None:
+            return self.jit
+        given = {
+            one.name: constants[name] for name, one in self.made_with.items() if name in constants
+        }
+        return getattr(self._owner(**given), self.jit.__name__)
 
     def describe(self) -> dict[str, Any]:
         """The function as JSON, without its stream."""
@@ -35,6 +57,10 @@ class Function:
                 }
                 for one in self.parameters
                 if not is_stream(one)
+            ]
+            + [
+                {"name": name, "constant": True, "default": one.default is not one.empty}
+                for name, one in self.made_with.items()
             ],
             "candidates": [],
             "key": [],
@@ -45,11 +71,17 @@ class Function:
 
 def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, Function]:
     """The functions that a module has a name for, by that name."""
-    return {
-        name: Function(name, value)
-        for name, value in vars(module).items()
-        if _is_jit(value) and owns(getattr(value, "__module__", ""))
-    }
+    found: dict[str, Function] = {}
+    for name, value in vars(module).items():
+        if not owns(getattr(value, "__module__", "")):
+            continue
+        if _is_jit(value):
+            found[name] = Function(name, value)
+        elif isinstance(value, type):
+            jit = next((vars(c)[_CALL] for c in value.__mro__ if _CALL in vars(c)), None)
+            if _is_jit(jit):
+                found[name] = Function(name, jit, value)
+    return found
 
 
 def is_constant(parameter: inspect.Parameter) -> bool:
@@ -66,6 +98,18 @@ def is_stream(parameter: inspect.Parameter) -> bool:
 def annotated(parameter: inspect.Parameter, word: str) -> bool:
     """Whether a word is in its annotation."""
     return word in _annotation(parameter)
+
+
+def _named(name: str, function: Any) -> list[inspect.Parameter]:
+    found = list(inspect.signature(function).parameters.values())
+    for one in found:
+        if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+            raise RefusalError(f"`{name}` takes `*{one.name}`; an op's arguments have names")
+    return found
+
+
+def _has_constructor(owner: type | None) -> bool:
+    return owner is not None and inspect.isfunction(owner.__init__)  # type: ignore[misc]
 
 
 def _is_jit(value: Any) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from kbuild.languages.worker.hooks import hooks_of
+from kbuild.languages.worker.protocol import RefusalError
+
+_TUNER = "Autotuner"
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
 OPTIONS = (*_OPTIONS, *_AMD_OPTIONS)
@@ -33,6 +38,22 @@ class Known(dict[str, Any]):
         """Refuse to guess, unlike a dictionary."""
         del default
         return self[name]
+
+
+class Unknown:
+    """Stands for an argument of a call; whoever looks at it is told that it is not known."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _raise(self, *_: Any) -> Any:
+        raise UnknownError(self._name)
+
+    __getattr__ = __getitem__ = __call__ = __iter__ = __len__ = __bool__ = _raise
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _raise
+    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = _raise
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _raise
+    __index__ = __int__ = __float__ = __str__ = __format__ = __hash__ = _raise
 
 
 class TensorStandin:
@@ -67,8 +88,9 @@ class Kernel:
 
     def describe(self) -> dict[str, Any]:
         """The function as JSON."""
-        candidates, notes = self._candidates()
+        candidates, configs, notes = self._candidates()
         notes += self._overridden(candidates)
+        hooks = hooks_of(self.tuners, configs, self.jit.arg_names)
         return {
             "name": self.name,
             "parameters": [_parameter(one) for one in self.jit.params],
@@ -76,6 +98,7 @@ class Kernel:
             "key": [name for tuner in self.tuners for name in tuner.keys],
             "computed": self.computed,
             "notes": notes,
+            **({"facts": {"hooks": hooks}} if hooks else {}),
         }
 
     def _overridden(self, candidates: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -87,18 +110,72 @@ class Kernel:
             if name in said
         ]
 
-    def _candidates(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def _candidates(self) -> tuple[list[dict[str, Any]], list[Any], list[str]]:
+        """The candidates as JSON, what Triton has of each, and what was not taken over."""
         found: list[dict[str, Any]] = []
+        taken: list[Any] = []
         notes: list[str] = []
         for tuner in self.tuners:
-            configs, said = _pruned(tuner)
+            configs, said = self._left(tuner)
             notes += said
             for config in configs:
                 candidate, said = self._candidate(config)
                 notes += [note for note in said if note not in notes]
                 if candidate not in found:
                     found.append(candidate)
-        return found, notes
+                    taken.append(config)
+        return found, taken, notes
+
+    def all_candidates(self) -> list[dict[str, Any]]:
+        """Every candidate, whatever is pruned."""
+        return [self._candidate(one)[0] for tuner in self.tuners for one in tuner.configs]
+
+    def pruned(self, known: Known) -> list[dict[str, Any]]:
+        """The candidates that `early_config_prune` leaves for some constants.
+
+        Args:
+            known: what is known of the calls; all candidates are left where it asks for more.
+        """
+        found = []
+        for tuner in self.tuners:
+            configs, _ = self._asked(tuner, known)
+            found += [self._candidate(one)[0] for one in configs]
+        return found
+
+    def _left(self, tuner: Any) -> tuple[Sequence[Any], list[str]]:
+        """The configs that are left without knowing a call."""
+        notes = []
+        if getattr(tuner, "perf_model", None) is not None:
+            words = f"the `perf_model` of `{_name_of(tuner)}` needs a call"
+            notes.append(f"{words}: all its candidates are kept")
+        owner = next((c for c in type(tuner).__mro__ if "prune_configs" in vars(c)), None)
+        if owner is not None and owner.__name__ != _TUNER:
+            words = f"`{owner.__name__}.prune_configs` of `{_name_of(tuner)}` needs a call"
+            return tuner.configs, [*notes, f"{words}: all its candidates are kept"]
+        configs, why = self._asked(tuner, Known())
+        constants = {one.name for one in self.jit.params if one.is_constexpr}
+        if why and why not in {f"asks for `{name}`" for name in constants}:
+            words = f"`early_config_prune` of `{_name_of(tuner)}` {why}"
+            notes.append(f"{words}: all its candidates are kept")
+        return configs, notes
+
+    def _asked(self, tuner: Any, known: Known) -> tuple[Sequence[Any], str]:
+        """What `early_config_prune` leaves, or everything, and why."""
+        prune = getattr(tuner, "early_config_prune", None)
+        if prune is None:
+            return tuner.configs, ""
+        named = {
+            name: dict.get(known, name) if name in known else Unknown(name)
+            for name in self.jit.arg_names
+        }
+        try:
+            return list(prune([_copied(one) for one in tuner.configs], known, **named)), ""
+        except UnknownError as unknown:
+            return tuner.configs, f"asks for `{unknown.name}`"
+        except RefusalError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the author's code
+            return tuner.configs, f"says {type(error).__name__}: {error}"
 
     def _candidate(self, config: Any) -> tuple[dict[str, Any], list[str]]:
         constants, options, notes = {}, {}, []
@@ -113,8 +190,6 @@ class Kernel:
             value = getattr(config, name, None)
             if value is not None and value != _UNSET.get(name, ()):
                 options[name] = value
-        if config.pre_hook is not None:
-            notes.append(f"`{self.name}` has candidates with a `pre_hook`, which is not run")
         return {"constants": constants, "options": options}, notes
 
 
@@ -128,7 +203,7 @@ def kernels(module: ModuleType, owns: Any) -> dict[str, Kernel]:
 
 
 def _innermost(value: Any) -> Any:
-    while not is_plain(value):
+    while _is_wrapper(value):
         value = value.fn
     return value
 
@@ -139,7 +214,23 @@ def is_plain(value: Any) -> bool:
 
 
 def _is_kernel(value: Any) -> bool:
-    return is_plain(value) or type(value).__name__ in {"Autotuner", "Heuristics"}
+    return is_plain(value) or (_is_wrapper(value) and is_plain(_innermost(value)))
+
+
+def _is_wrapper(value: Any) -> bool:
+    """Whether it is around a kernel: Triton's own, or a class that an author derived from it."""
+    return any(one.__name__ in {_TUNER, "Heuristics"} for one in type(value).__mro__)
+
+
+def _copied(config: Any) -> Any:
+    """What a pruning function may change."""
+    found = copy.copy(config)
+    found.kwargs = dict(config.kwargs)
+    return found
+
+
+def _name_of(tuner: Any) -> str:
+    return getattr(tuner.base_fn, "__name__", "the kernel")
 
 
 def _parameter(parameter: Any) -> dict[str, Any]:
@@ -149,22 +240,3 @@ def _parameter(parameter: Any) -> dict[str, Any]:
         "constant": bool(parameter.is_constexpr),
         "default": default is not inspect.Parameter.empty,
     }
-
-
-def _pruned(tuner: Any) -> tuple[Sequence[Any], list[str]]:
-    """The configs that are left without knowing a call."""
-    name = getattr(tuner.base_fn, "__name__", "the kernel")
-    prune = getattr(tuner, "early_config_prune", None)
-    notes = []
-    if getattr(tuner, "perf_model", None) is not None:
-        notes.append(f"the `perf_model` of `{name}` needs a call: all its candidates are kept")
-    if prune is None:
-        return tuner.configs, notes
-    try:
-        return list(prune(list(tuner.configs), Known())), notes
-    except UnknownError as unknown:
-        why = f"asks for `{unknown.name}`"
-    except Exception as error:  # noqa: BLE001 - the author's code
-        why = f"says {type(error).__name__}: {error}"
-    note = f"`early_config_prune` of `{name}` {why}: all its candidates are kept"
-    return tuner.configs, [*notes, note]

@@ -16,7 +16,7 @@ _PREFIX = "kbuild_aot"
 """Part of every symbol of an object; the linker hides such names."""
 _NAMED = 16
 """Hexadecimal digits that make a symbol unique."""
-_MEANT = ("constants", "symbol", "kernel", "ask", "id", "root", "sources", "output")
+_MEANT = ("constants", "symbol", "kernel", "ask", "id", "root", "sources", "output", "device")
 """What of a request says nothing of a kernel whose text is known."""
 
 
@@ -49,8 +49,9 @@ class ObjectCompiler(ABC):
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
-        found = self._functions(self._shelf.get(request))
-        return {"functions": [function.describe() for function in found.values()]}
+        sources = self._shelf.get(request)
+        functions = [function.describe() for function in self._functions(sources).values()]
+        return {"functions": functions, "asked": sources.asked}
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""

@@ -8,27 +8,56 @@ import linecache
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
+from kbuild.languages.worker.device import TargetDevice, UnknownAnswer, use
 from kbuild.languages.worker.protocol import RefusalError
+
+_SHORT = 2
+"""Parts of a name such as `src.ops`, which is in no package of its own."""
 
 
 class Sources(Loader, MetaPathFinder):
     """One state of a project's sources, below a folder."""
 
     def __init__(self, folder: str, files: Sequence[str]) -> None:
-        self._folder = folder
-        self._files = {module_name(file): file for file in files}
-        self.first = module_name(files[0])
+        self._folder, self._names = folder, tuple(files)
+        names = module_names(files)
+        self._files = {name: file for file, name in names.items()}
+        whole = ((module_name(file), name) for file, name in names.items())
+        self._others = {other: name for other, name in whole if other != name}
+        """Names that begin above the package, as seen from the project's folder."""
+        self.first = names[files[0]]
         self._loaded: dict[str, ModuleType] = {}
+        self._main: ModuleType | None = None
+        self.device = TargetDevice()
+        """What was asked of it holds for this state of the modules."""
+
+    def told_of(self, facts: Mapping[str, Any] | None) -> bool:
+        """Whether the modules are, or would be, the same for a device; it then answers.
+
+        Args:
+            facts: see `TargetDevice`; None when nothing is known of it.
+        """
+        if self.asked and (facts or {}) != self.device.facts:
+            return False
+        self.device.facts = facts or {}
+        return True
+
+    @property
+    def asked(self) -> list[str]:
+        """The questions about the device that the author's code has asked so far."""
+        return self.device.asked
 
     def enter(self) -> None:
         """Make these the sources that are imported; `leave` comes before another's `enter`."""
+        self.device.files = self._files
+        use(self.device)
         os.chdir(self._folder)  # the names of files in images are relative
         linecache.clearcache()
         sys.meta_path.insert(0, self)
@@ -37,12 +66,14 @@ class Sources(Loader, MetaPathFinder):
     def leave(self) -> None:
         """Take the modules out of sight."""
         sys.meta_path.remove(self)
+        use(TargetDevice())
         for name in [name for name in sys.modules if self.owns(name)]:
             self._loaded[name] = sys.modules.pop(name)
 
     def owns(self, name: str) -> bool:
         """Whether a module is one of these, or a package around one."""
-        return any(name == one or one.startswith(f"{name}.") for one in self._files)
+        known = (*self._files, *self._others)
+        return any(name == one or one.startswith(f"{name}.") for one in known)
 
     def main(self) -> ModuleType:
         """The first source, imported.
@@ -50,13 +81,71 @@ class Sources(Loader, MetaPathFinder):
         Raises:
             RefusalError: it cannot be.
         """
+        if self._main is None:
+            self._main = self._imported()
+            self._judge_doubts()
+        return self._main
+
+    def _imported(self) -> ModuleType:
+        device = self.device
+        device.importing, device.refused = True, []
         try:
-            return importlib.import_module(self.first)
+            module = importlib.import_module(self.first)
         except SyntaxError as error:
             file = self.relative(error.filename or "")
             raise RefusalError(str(error.msg), file=file, line=error.lineno or 0) from error
         except Exception as error:
             raise self.refusal(error) from error
+        finally:
+            device.importing = False
+        if device.refused:  # and the author's code went on as if there were no GPU
+            raise device.refused[0]
+        return module
+
+    def _judge_doubts(self) -> None:
+        """Import anew for each answer that devices of the arch could give as well.
+
+        Raises:
+            RefusalError: what comes of it differs.
+        """
+        doubts = self.device.doubts
+        for question, (answers, file, line) in doubts.items():
+            mine = self._facts(answers[self.device.model.get(question, 0)])
+            for at, answer in enumerate(answers):
+                other = Sources(self._folder, self._names)
+                other.device = TargetDevice(self.device.facts)
+                other.device.model = {question: at}
+                self.leave()
+                other.enter()
+                try:
+                    other._imported()
+                    theirs = other._facts(answer)
+                finally:
+                    other.leave()
+                    self.enter()
+                differing = sorted(
+                    name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name)
+                )
+                if differing:
+                    words = f"`{differing[0]}` depends on `{question}`, which differs among the "
+                    raise RefusalError(
+                        f"{words}devices that run code for {self.device.arch}: "
+                        f"{answers[0]!r}, {answer!r}",
+                        file=file,
+                        line=line,
+                        hint="decide it from the capability, or in a function that is not called "
+                        "when the module is imported",
+                    )
+
+    def _facts(self, answer: str) -> dict[str, str]:
+        """What names stand for, as text; the answer to a question by itself counts for nothing."""
+        found = {}
+        for name, module in sorted(sys.modules.items()):
+            if self.owns(name):
+                for key, value in vars(module).items():
+                    if not key.startswith("__"):
+                        found[f"{name}.{key}"] = _described(value, answer)
+        return found
 
     def refusal(self, error: BaseException) -> RefusalError:
         """What went wrong while the author's code ran, at its last line that did."""
@@ -84,6 +173,8 @@ class Sources(Loader, MetaPathFinder):
         del path, target
         if not self.owns(name):
             return None
+        if name in self._others:
+            return ModuleSpec(name, _Same(self._others[name]))
         file = self._files.get(name)
         is_package = file is None or file.endswith("__init__.py")
         spec = ModuleSpec(name, self, origin=file, is_package=is_package)
@@ -105,6 +196,41 @@ class Sources(Loader, MetaPathFinder):
         if any(one.partition(".")[0] == top for one in self._files):
             return "add the file to `src`"
         return f"what `{name}` is needed for cannot be compiled; pin it in `toolchain` if it is"
+
+
+class _Same(Loader):
+    """A module by another of its names."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """See `importlib.abc.Loader`."""
+        del spec
+        return importlib.import_module(self._name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """See `importlib.abc.Loader`."""
+
+
+def module_names(files: Sequence[str]) -> dict[str, str]:
+    """The name that each source is imported by, by file.
+
+    Names begin at the outermost package, a folder whose `__init__.py` is listed, and behind `src/`:
+    `src/my/ops.py` is `my.ops`.
+    """
+    packages = {module_name(file) for file in files if file.endswith("__init__.py")}
+    return {file: _within(module_name(file), packages) for file in files}
+
+
+def _within(name: str, packages: Container[str]) -> str:
+    parts = name.split(".")
+    depths = range(1, len(parts) + 1)
+    outermost = next((at for at in depths if ".".join(parts[:at]) in packages), 0)
+    above = outermost - 1 if outermost else int(parts[0] == "src" and len(parts) > _SHORT)
+    top = parts[max(above, 0)]
+    is_taken = above > 0 and (top in sys.stdlib_module_names or _is_installed(top))
+    return name if is_taken else ".".join(parts[max(above, 0) :])
 
 
 def module_name(file: str) -> str:
@@ -129,30 +255,61 @@ def _is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+_DEEP = 4
+"""Containers in containers that are compared."""
+
+
+def _described(value: Any, answer: str, depth: int = 0) -> str:
+    """A plain value as text, another by what it is called and where it begins."""
+    if type(value) is str and value == answer:
+        return "the answer"
+    if value is None or type(value) in {bool, int, float, str, bytes, UnknownAnswer}:
+        return repr(value)
+    if type(value) in {list, tuple, set, frozenset, dict} and depth < _DEEP:
+        items = [*value.items()] if type(value) is dict else [*value]
+        return f"{type(value).__name__}{[_described(one, answer, depth + 1) for one in items]}"
+    function = getattr(value, "fn", value)
+    code = getattr(getattr(function, "fn", function), "__code__", None)
+    line = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+    told = [_described(vars(one), answer, depth + 1) for one in _configs(value)]
+    return f"{type(value).__name__} {getattr(value, '__name__', '')} {line} {told}"
+
+
+def _configs(value: Any) -> Sequence[Any]:
+    """The candidates of a kernel that has some."""
+    configs = getattr(value, "configs", None) if hasattr(value, "fn") else None
+    return [one for one in configs or () if hasattr(one, "__dict__")]
+
+
 class Shelf:
     """All sources that a worker has seen; one at a time is in sight."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], Sources] = {}
+        self._known: dict[tuple[str, ...], list[Sources]] = {}
         self._current: Sources | None = None
 
     def fresh(self, request: Mapping[str, Any]) -> Sources:
         """The same, imported anew: nothing that an earlier request did to them is left."""
-        if self._current is not None:
-            self._current.leave()
-            self._current = None
+        self._put_away()
         self._known.pop((request["root"], *request["sources"]), None)
         return self.get(request)
 
     def get(self, request: Mapping[str, Any]) -> Sources:
-        """The sources that a request speaks of."""
+        """The sources that a request speaks of, imported for its device where that matters."""
         key = (request["root"], *request["sources"])
-        wanted = self._known.get(key)
-        if wanted is None or wanted is not self._current:
-            if self._current is not None:
-                self._current.leave()
-                self._current = None
-            wanted = self._known.setdefault(key, wanted or Sources(key[0], key[1:]))
+        states, facts = self._known.setdefault(key, []), request.get("device")
+        wanted = next((one for one in states if one.told_of(facts)), None)
+        if wanted is None:
+            wanted = Sources(key[0], key[1:])
+            wanted.told_of(facts)
+            states.append(wanted)
+        if wanted is not self._current:
+            self._put_away()
             wanted.enter()
             self._current = wanted
         return wanted
+
+    def _put_away(self) -> None:
+        if self._current is not None:
+            self._current.leave()
+            self._current = None

@@ -12,6 +12,7 @@ from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
 from triton.compiler import ASTSource  # type: ignore[import-not-found]
 
 from kbuild.languages.worker import parameters
+from kbuild.languages.worker.access import of_ttir
 from kbuild.languages.worker.functions import OPTIONS, Kernel, Known, TensorStandin, UnknownError
 from kbuild.languages.worker.protocol import RefusalError
 
@@ -27,7 +28,7 @@ class Specialised:
     """A function with everything that is known of its calls."""
 
     def __init__(self, kernel: Kernel, request: Mapping[str, Any]) -> None:
-        self._kernel, self._jit = kernel, kernel.jit
+        self._kernel, self._jit, self._request = kernel, kernel.jit, request
         self._target = request["target"]
         self._options = dict(request["options"])
         if "ptx_version" in self._target:
@@ -42,6 +43,21 @@ class Specialised:
             if _argument(name) not in unaligned and name not in self._ones
         ]
         self._constants = self._completed(request["constants"])
+
+    def is_pruned(self) -> bool:
+        """Whether the kernel's own `early_config_prune` drops the candidate for these constants."""
+        if not self._request.get("tuned"):
+            return False
+        known = self._known(self._constants)
+        kept, own = self._kernel.pruned(known), dict(self._request["options"])
+        every = self._kernel.all_candidates()
+        meant = [
+            one
+            for one in every
+            if one["options"] == own
+            and all(self._constants.get(n) == v for n, v in one["constants"].items())
+        ]
+        return bool(meant) and all(one in every for one in kept) and meant[0] not in kept
 
     def compiled(self) -> Any:
         """Run Triton's compiler."""
@@ -84,6 +100,7 @@ class Specialised:
             "pdl": bool(facts.get("launch_pdl")),
             "cooperative": bool(facts.get("launch_cooperative_grid")),
             **self._resources(compiled, said),
+            **of_ttir(compiled.asm["ttir"]),
             "constants": {name: _plain(value) for name, value in self._constants.items()},
             "divisible": self._divisible,
             "ones": self._ones,
@@ -133,8 +150,13 @@ class Specialised:
         return {"registers": numbers[0], "spills": numbers[1]}
 
     def _completed(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """With heuristics and defaults for what nobody said."""
+        """With heuristics and defaults for what nobody said.
+
+        A constant that is called as a launch option has the option's value, as Triton gives it.
+        """
         constants = {name: _value(value) for name, value in given.items()}
+        both = {one.name for one in self._jit.params if one.is_constexpr} - constants.keys()
+        constants |= {name: self._options[name] for name in both & self._options.keys()}
         known = {*constants, *self._types}
         missing = [one for one in self._jit.params if one.name not in known]
         constants |= self._computed({one.name for one in missing}, constants)
@@ -145,12 +167,7 @@ class Specialised:
         return constants
 
     def _computed(self, missing: set[str], constants: Mapping[str, Any]) -> dict[str, Any]:
-        known = Known({**constants, **self._options, **dict.fromkeys(self._ones, 1)})
-        for name, type_ in self._leaves().items():
-            if type_ == "none":
-                known[name] = None
-            elif type_.startswith("*"):
-                known[name] = TensorStandin(name)
+        known = self._known(constants)
         found: dict[str, Any] = {}
         for values in self._kernel.heuristics:
             for name, function in values.items():
@@ -159,6 +176,16 @@ class Specialised:
                 elif name not in self._jit.arg_names and name not in self._options:
                     known[name] = self._options[name] = self._option(name, function, known)
         return found
+
+    def _known(self, constants: Mapping[str, Any]) -> Known:
+        """What is known of a call that the image is for."""
+        known = Known({**constants, **self._options, **dict.fromkeys(self._ones, 1)})
+        for name, type_ in self._leaves().items():
+            if type_ == "none":
+                known[name] = None
+            elif type_.startswith("*"):
+                known[name] = TensorStandin(name)
+        return known
 
     def _option(self, name: str, function: Any, known: Known) -> Any:
         """A launch option that the kernel computes: `num_warps`."""

@@ -1,71 +1,88 @@
 """What stands for Torch and NumPy where they are not installed.
 
-Sources of kernels import them for what is around the kernels: dtypes, annotations, wrappers.
-Names can be looked up and imported, dtypes compared, classes derived from; whatever needs the
-real thing is refused in words.
+Sources of kernels import them for what is around the kernels: dtypes, annotations, wrappers. Every
+name that Torch has is there, and no other: as a class to derive from, a function, a decorator that
+returns what it is given, or a constant. What a device is like is answered by `device`. What other
+calls return is an `UnknownAnswer`, which is handed on and decides nothing.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import math
+import re
 import sys
-from collections.abc import Callable, Sequence
+from abc import ABCMeta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kbuild.languages.worker.protocol import RefusalError
+from kbuild.languages.worker import device as devices
+from kbuild.languages.worker.device import UnknownAnswer
+from kbuild.languages.worker.torch_values import (
+    ALIASES,
+    DTYPES,
+    Accelerator,
+    TorchSize,
+    TorchVersion,
+    dtype,
+    limits,
+)
 
 NAMES = ("torch", "numpy")
-_VERSIONS = {"torch": "2.9.0+none", "numpy": "2.0.0+none", "torch_c_dlpack_ext": "0"}
-DTYPES = {
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "bool": 1, "int8": 1, "int16": 2, "int32": 4,
-    "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "complex64": 8, "complex128": 16,
-}  # fmt: skip
-_ALIASES = {"half": "float16", "float": "float32", "double": "float64", "short": "int16"}
-_ALIASES |= {"int": "int32", "long": "int64"}
-_FLOATS = {  # largest, smallest step from 1, smallest normal
-    "float16": (65504.0, 2.0**-10, 2.0**-14),
-    "bfloat16": ((2 - 2.0**-7) * 2.0**127, 2.0**-7, 2.0**-126),
-    "float32": ((2 - 2.0**-23) * 2.0**127, 2.0**-23, 2.0**-126),
-    "float64": (sys.float_info.max, sys.float_info.epsilon, sys.float_info.min),
-    "float8_e4m3fn": (448.0, 2.0**-3, 2.0**-6),
-    "float8_e5m2": (57344.0, 2.0**-2, 2.0**-14),
-}
+_FILE = Path(__file__).with_name("torch_names.txt")
+_VERSIONS = {"numpy": "2.0.0+none", "torch_c_dlpack_ext": "0"}
+_KINDS = ("classes", "functions", "values")
 # They return what they are given, or a decorator that does.
 _DECORATORS = {
-    "no_grad", "inference_mode", "enable_grad", "compile", "script", "ignore", "unused", "wrap",
-    "custom_op", "triton_op", "register_fake", "register_autograd", "impl", "impl_abstract",
-    "disable", "allow_in_graph", "custom_fwd", "custom_bwd", "once_differentiable", "jit", "njit",
+    "no_grad", "inference_mode", "enable_grad", "set_grad_enabled", "compile", "script", "ignore",
+    "unused", "export", "interface", "wrap", "custom_op", "triton_op", "register_fake", "impl",
+    "register_autograd", "register_kernel", "register_vmap", "register_torch_dispatch",
+    "impl_abstract", "wrap_triton", "capture_triton", "disable", "allow_in_graph",
+    "disallow_in_graph", "forbid_in_graph", "assume_constant_result", "nonstrict_trace",
+    "disable_dynamo", "graph_break", "custom_fwd", "custom_bwd", "once_differentiable", "jit",
+    "njit", "record_function", "autocast",
 }  # fmt: skip
-_ABSENT = {
-    "cuda.is_available": False, "cuda.device_count": 0, "npu.is_available": False,
-    "backends.mps.is_available": False,
+_FIXED = {
+    "xpu.is_available": False, "xpu.device_count": 0, "mps.is_available": False,
+    "backends.mps.is_available": False, "mtia.is_available": False, "jit.is_scripting": False,
+    "jit.is_tracing": False, "compiler.is_compiling": False, "compiler.is_dynamo_compiling": False,
+    "_dynamo.is_compiling": False, "distributed.is_available": True,
+    "distributed.is_initialized": False, "distributed.is_torchelastic_launched": False,
+    "is_grad_enabled": True, "is_inference_mode_enabled": False, "is_autocast_enabled": False,
 }  # fmt: skip
-_NONE = {"version.cuda", "version.hip"}
-
-
-class dtype:  # noqa: N801 - its name in Torch, which Triton looks at
-    """A dtype."""
-
-    __module__ = "torch"
-
-    def __init__(self, name: str) -> None:
-        self.name, self.itemsize = name, DTYPES[name]
-        self.is_floating_point = "float" in name
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
+"""The same wherever a kernel's module is imported -> what it returns."""
+_CONSTANTS = {
+    "pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None,
+}  # fmt: skip
+_DEVICE: dict[str, Callable[[str], Any]] = {
+    "cuda.is_available": lambda asked: bool(devices.current.ask(asked).backend),
+    "cuda.device_count": lambda asked: int(bool(devices.current.ask(asked).backend)),
+    "cuda.current_device": devices.index,
+    "cuda.get_device_capability": lambda asked: devices.current.gpu(asked).capability(),
+    "cuda.get_device_properties": devices.properties,
+    "cuda.get_device_name": devices.name,
+    "cuda.is_bf16_supported": devices.has_bfloat16,
+    "accelerator.is_available": lambda asked: bool(devices.current.ask(asked).backend),
+    "accelerator.device_count": lambda asked: int(bool(devices.current.ask(asked).backend)),
+    "accelerator.current_accelerator": Accelerator.current,
+    "accelerator.current_device_index": devices.index,
+}
+"""Questions about the device, below `torch`."""
 
 
 class Name:
     """Something of the absent module: it can be named, derived from, and used as a decorator."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self.__name__ = path.rpartition(".")[2]
+    def __init__(self, path: str, *, callable_: bool = False) -> None:
+        self._path, self._callable = path, callable_
+        self.__name__ = self.__qualname__ = path.rpartition(".")[2]
+        self.__module__ = path.rpartition(".")[0]
 
     def __repr__(self) -> str:
         return self._path
@@ -73,10 +90,10 @@ class Name:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _attribute(f"{self._path}.{name}")
+        return _name(f"{self._path}.{name}")
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
-        return ()
+        return (_class(self._path),)
 
     def __or__(self, other: object) -> Any:
         return self
@@ -86,35 +103,98 @@ class Name:
     def __getitem__(self, key: object) -> Any:
         return self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002, D102
-        inner = self._path.partition(".")[2]
-        if inner in _ABSENT:
-            return _ABSENT[inner]
-        if self.__name__ in _DECORATORS:
-            return _decorated(args)
-        if self.__name__ in {"finfo", "iinfo"} and args:
-            return _limits(args[0])
-        raise RefusalError(
-            f"`{self._path}()` needs the real {self._path.partition('.')[0]}, "
-            "which is not there when a kernel is compiled",
-            hint="put it into a function that the kernels' module does not call when imported",
-        )
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
+        return _called(self._path, args, kwargs)
+
+    def __bool__(self) -> bool:
+        return True if self._callable else self._decide()
+
+    def _decide(self, *others: Any) -> Any:
+        del others
+        return UnknownAnswer(self._path)._decide()  # noqa: SLF001 - says the same
+
+    __len__ = __iter__ = __contains__ = __lt__ = __le__ = __gt__ = __ge__ = _decide
+    __int__ = __index__ = __float__ = __complex__ = __format__ = _decide
+
+    def _computed(self, *others: Any) -> Any:
+        del others
+        return UnknownAnswer(self._path)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _computed
+    __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __rpow__ = _computed
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        # What is really there is of no class of a module that is not.
+        return bool(instance.__class__ is None)
+
+    def __subclasscheck__(self, subclass: Any) -> bool:
+        return False
 
 
-class _Limits:
-    """`torch.finfo` and `torch.iinfo`."""
+class _Kind(ABCMeta):
+    """Of classes of the absent module, and of the author's that derive from them."""
 
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith(("__", "_abc_")):
+            raise AttributeError(name)
+        return _name(f"{_path_of(cls)}.{name}")
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if "_kbuild_path" in vars(cls):
+            return _called(_path_of(cls), args, kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def __getitem__(cls, key: object) -> Any:
+        return cls
+
+    def __iter__(cls) -> Iterator[Any]:
+        return UnknownAnswer(_path_of(cls))._decide()  # type: ignore[no-any-return]  # noqa: SLF001
+
+    def __repr__(cls) -> str:
+        return f"<class '{_path_of(cls)}'>" if "_kbuild_path" in vars(cls) else super().__repr__()
 
 
-class _Module(ModuleType):
-    """An absent module: it has every name."""
+class _Base:
+    """What instances of the author's classes have from those of the absent module."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG004
+        return object.__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        pass
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _attribute(f"{self.__name__}.{name}")
+        return UnknownAnswer(f"{type(self).__name__}().{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
+        return UnknownAnswer(f"{type(self).__name__}()()")
+
+
+class _Decorator:
+    """What `torch.no_grad()` and the like return."""
+
+    def __call__(self, function: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return _decorated(function) if function is not None else _called("torch", args, kwargs)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class _Module(ModuleType):
+    """An absent module: it has the names that the real one has."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _attribute(self.__name__, name)
 
 
 class Standins(Loader, MetaPathFinder):
@@ -126,7 +206,8 @@ class Standins(Loader, MetaPathFinder):
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
         del path, target
-        if name.partition(".")[0] not in self._names:
+        top, _, rest = name.partition(".")
+        if top not in self._names or (top == "torch" and not _is_module(rest)):
             return None
         return ModuleSpec(name, self, is_package=True)
 
@@ -136,12 +217,16 @@ class Standins(Loader, MetaPathFinder):
 
     def exec_module(self, module: ModuleType) -> None:
         """See `importlib.abc.Loader`."""
-        if "." not in module.__name__:
-            module.__dict__["__version__"] = _VERSIONS[module.__name__]
-            module.__dict__["dtype"] = dtype
+        names = module.__dict__
+        if module.__name__ == "torch":
+            names["__version__"] = _version()
+            names["dtype"], names["device"], names["Size"] = dtype, Accelerator, TorchSize
             known = {name: dtype(name) for name in DTYPES}
-            names = {**{name: name for name in DTYPES}, **_ALIASES}
-            module.__dict__.update({name: known[full] for name, full in names.items()})
+            full = {**{name: name for name in DTYPES}, **ALIASES}
+            names.update({name: known[real] for name, real in full.items()}, **_CONSTANTS)
+        elif module.__name__ in _VERSIONS:
+            names["__version__"] = _VERSIONS[module.__name__]
+            names.update(_CONSTANTS)
 
 
 def stand_in() -> None:
@@ -150,33 +235,118 @@ def stand_in() -> None:
     sys.meta_path.append(Standins(absent))
 
 
-def _attribute(path: str) -> Any:
-    return None if path.partition(".")[2] in _NONE else Name(path)
+@cache
+def _listed() -> Mapping[str, tuple[str, ...]]:
+    """The sections of `torch_names.txt`: `torch.cuda classes` -> names."""
+    found: dict[str, list[str]] = {}
+    section = ""
+    for line in _FILE.read_text("utf-8").splitlines():
+        if not line.startswith((" ", "#")):
+            section = line
+            found[section] = []
+        elif line.startswith(" "):
+            found[section] += line.split()
+    return {name: tuple(words) for name, words in found.items()}
 
 
-def _decorated(args: tuple[Any, ...]) -> Any:
-    """The function itself, or what returns it; it takes registrations as well."""
-    if args and callable(args[0]) and not isinstance(args[0], (str, Name)):
-        function: Callable[..., Any] = args[0]
-        for name in ("register_fake", "register_autograd", "register_kernel"):
-            if not hasattr(function, name):
-                try:
-                    setattr(function, name, Name(f"torch.library.{name}"))
-                except AttributeError:  # a class with slots, a builtin
-                    break
-        return function
-    return lambda function: _decorated((function,))
+def _version() -> TorchVersion:
+    (line,) = (name for name in _listed() if name.startswith("version "))
+    return TorchVersion(f"{line.partition(' ')[2]}+none")
 
 
-def _limits(kind: Any) -> _Limits:
-    name = getattr(kind, "name", str(kind))
-    if name in _FLOATS:
-        largest, eps, tiny = _FLOATS[name]
-        bits = DTYPES[name] * 8
-        return _Limits(max=largest, min=-largest, eps=eps, tiny=tiny, bits=bits)
-    bits = DTYPES.get(name, 0) * 8
-    if not bits or "int" not in name:
-        raise RefusalError(f"the limits of `{kind}` are not known without the real module")
-    if name.startswith("u"):
-        return _Limits(max=2**bits - 1, min=0, bits=bits)
-    return _Limits(max=2 ** (bits - 1) - 1, min=-(2 ** (bits - 1)), bits=bits)
+@cache
+def _modules() -> frozenset[str]:
+    """Every module below `torch`."""
+    found, path, name = set(), list[str](), ""
+    for word in re.findall(r"[\w]+|[()]", " ".join(_listed()["modules"])):
+        if word == "(":
+            path.append(name)
+        elif word == ")":
+            path.pop()
+        else:
+            name = word
+            found.add(".".join((*path, name)))
+    return frozenset(found)
+
+
+def _is_module(rest: str) -> bool:
+    """Whether there is such a module below `torch`."""
+    return not rest or rest in _modules()
+
+
+@cache
+def _kinds(module: str) -> Mapping[str, str]:
+    """The names of a module -> what they are; empty where they are not listed."""
+    groups = {kind: _listed().get(f"{module} {kind}", ()) for kind in _KINDS}
+    return {name: kind for kind, names in groups.items() for name in names}
+
+
+def _attribute(module: str, name: str) -> Any:
+    path = f"{module}.{name}"
+    if path in {"torch.version.cuda", "torch.version.hip"}:
+        return devices.release(name)
+    if path == "torch.version.xpu":
+        return None
+    if path == "torch.version.__version__":
+        return _version()
+    top, _, rest = path.partition(".")
+    if top == "torch" and _is_module(rest):
+        return importlib.import_module(path)
+    kinds = _kinds(module)
+    if kinds and name not in kinds:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    if kinds.get(name) == "classes":
+        return _class(path)
+    return _name(path, callable_=kinds.get(name) == "functions")
+
+
+@cache
+def _name(path: str, *, callable_: bool = False) -> Name:
+    return Name(path, callable_=callable_)
+
+
+@cache
+def _class(path: str) -> type:
+    module, _, name = path.rpartition(".")
+    for suffix, base in (("Warning", Warning), ("Error", RuntimeError), ("Exception", Exception)):
+        if name.endswith(suffix):
+            return type(name, (base,), {"__module__": module})
+    return _Kind(name, (_Base,), {"__module__": module, "_kbuild_path": path})
+
+
+def _path_of(cls: type) -> str:
+    """What a class is called, or that of the absent module which it derives from."""
+    paths = (vars(one).get("_kbuild_path") for one in cls.__mro__)
+    return next((path for path in paths if path), "")
+
+
+def _called(path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    inner, name = path.partition(".")[2], path.rpartition(".")[2]
+    if path.startswith("torch."):
+        if inner in _DEVICE:
+            return _DEVICE[inner](path)
+        if inner in _FIXED:
+            return _FIXED[inner]
+        if inner == "get_default_dtype":
+            return importlib.import_module("torch").float32
+    if name in {"finfo", "iinfo"}:
+        return limits(args[0] if args else importlib.import_module("torch").float32)
+    if name in _DECORATORS:
+        function = next((one for one in args if _is_function(one)), kwargs.get("fn"))
+        return _Decorator() if function is None else _decorated(function)
+    return UnknownAnswer(f"{path}()")
+
+
+def _is_function(value: Any) -> bool:
+    return type(value) not in {str, Name, UnknownAnswer} and callable(value)
+
+
+def _decorated(function: Any) -> Any:
+    """The function itself; it takes registrations as well."""
+    for name in ("register_fake", "register_autograd", "register_kernel", "register_vmap"):
+        if not hasattr(function, name):
+            try:
+                setattr(function, name, Name(f"torch.library.{name}"))
+            except AttributeError:  # a class with slots, a builtin
+                break
+    return function

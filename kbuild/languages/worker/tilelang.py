@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kbuild.languages.worker import device as devices
 from kbuild.languages.worker import standin
 
 
@@ -31,10 +33,11 @@ if importlib.util.find_spec("torch") is None:
 
 import tilelang  # type: ignore[import-not-found]  # noqa: E402
 
+from kbuild.languages.worker.access import of_source  # noqa: E402
 from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import Sources  # noqa: E402
-from kbuild.languages.worker.tilelang_emit import CPU, emitted  # noqa: E402
+from kbuild.languages.worker.tilelang_emit import CPU, Emitted, emitted, target_of  # noqa: E402
 from kbuild.languages.worker.tilelang_functions import Function, functions  # noqa: E402
 from kbuild.languages.worker.tilelang_object import compiled  # noqa: E402
 from kbuild.languages.worker.tilelang_parameters import Parameters  # noqa: E402
@@ -50,6 +53,98 @@ _HINTS = {
     "parameter of the kernel and, in build.toml, a temporary of the op",
 }
 """Part of what the DSL says -> what to do."""
+
+
+class _Gpu:
+    """`tvm.cuda(0)`, of which `tilelang.carver` asks what a device is like."""
+
+    def __init__(self, backend: str, index: int = 0) -> None:
+        self._backend, self.index = backend, index
+
+    @property
+    def exist(self) -> bool:
+        return devices.current.ask(f"tvm.{self._backend}().exist").backend == self._backend
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        facts = devices.current.gpu(f"tvm.{self._backend}().{name}").facts
+        known = {
+            "warp_size": facts["warp"],
+            "max_shared_memory_per_block": facts["properties"].get(
+                "shared_memory_per_block", facts["shared"]
+            ),
+            "max_threads_per_block": facts["properties"].get("max_threads_per_block"),
+            "compute_version": ".".join(map(str, facts["capability"])),
+        }
+        if known.get(name) is not None:
+            return known[name]
+        return devices.varies(f"tvm.{self._backend}().{name}")
+
+
+tilelang.tvm.runtime.cuda = tilelang.tvm.cuda = lambda index=0: _Gpu("cuda", index)
+tilelang.tvm.runtime.rocm = tilelang.tvm.rocm = lambda index=0: _Gpu("hip", index)
+
+
+def _auto_target() -> Any:
+    """What `determine_target("auto")` finds: what is compiled for."""
+    device = devices.current.ask('determine_target("auto")')
+    if not device.facts:
+        raise ValueError("no target is known before a source is imported")
+    cuda = f"sm_{device.arch.replace('.', '')}"
+    return target_of(cuda if device.backend == "cuda" else device.arch)
+
+
+importlib.import_module("tilelang.backend.target").__dict__["auto_detect_target"] = _auto_target
+for _arch in ("cuda", "cdna"):  # they want to know how large the cache is, and so nobody else need
+    _module = importlib.import_module(f"tilelang.carver.arch.{_arch}")
+    _module.__dict__["_get_l2_cache_size_bytes"] = lambda *_: devices.varies("l2_cache_size_bytes")
+
+
+_IMPORTED = "the source uses a kernel that it has compiled while it is imported"
+
+
+class _NotHere:
+    """What compiling comes to while a source is imported: nothing is compiled for that."""
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise RefusalError(_IMPORTED, hint="put that behind a main guard")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "jit_impl":  # asked of whatever a module has
+            raise AttributeError(name)
+        raise RefusalError(f"{_IMPORTED}: `{name}`", hint="put that behind a main guard")
+
+
+def _compile(*_: Any, **__: Any) -> Any:
+    return _NotHere()
+
+
+def _compile_all(self_or_functions: Any, configs: Any = None, *_: Any, **__: Any) -> Any:
+    several = self_or_functions if configs is None else configs
+    return [_NotHere() for _ in several]
+
+
+def _no_workspace(*_: Any, **__: Any) -> Any:
+    raise RefusalError(
+        "`T.alloc_global` is memory that TileLang's own run time allocates",
+        hint="make it a tensor of the kernel's parameters and, in build.toml, one of the op's "
+        "`temporaries`",
+    )
+
+
+def _without_compiling() -> None:
+    """Sources may compile kernels while they are imported; theirs need a GPU, and are not used."""
+    jit: Any = importlib.import_module("tilelang.jit")  # `tilelang.jit` is the decorator
+    tuner: Any = importlib.import_module("tilelang.autotuner.tuner")
+    tilelang.compile = jit.compile = _compile
+    tilelang.par_compile = jit.par_compile = _compile_all
+    jit.JITImpl.compile = jit.JITImpl.__call__ = tuner.AutoTuneImpl.__call__ = _compile
+    jit.JITImpl.par_compile = _compile_all
+    tilelang.language.alloc_global = _no_workspace
+
+
+_without_compiling()
 
 
 class Compiler(ObjectCompiler):
@@ -71,7 +166,7 @@ class Compiler(ObjectCompiler):
         self, function: Function, request: Mapping[str, Any], sources: Sources
     ) -> Mapping[str, Any]:
         """See `ObjectCompiler.made`."""
-        made = _hinted(lambda: _explained(sources, lambda: emitted(function, request)))
+        made = _emitted(function, request, sources)
         parameters = Parameters(function, made, request)
         text = completed(made.text, _NAMELESS, made.kernels, parameters.entry())
         symbol, is_wanted = self.named(request, f"{text}\n{made.flags}")
@@ -87,7 +182,23 @@ class Compiler(ObjectCompiler):
             "threads": made.threads,
             "pdl": any(kernel.pdl for kernel in made.kernels),
             "divisible": parameters.aligned(),
+            **of_source(made.text, [one["name"] for one in parameters.image()]),
         }
+
+
+def _emitted(function: Function, request: Mapping[str, Any], sources: Sources) -> Emitted:
+    """The source; where it fails, with a word on what nothing fixes."""
+    try:
+        return _hinted(lambda: _explained(sources, lambda: emitted(function, request)))
+    except RefusalError as refusal:
+        free = sorted(function.open - request["constants"].keys())
+        if free and not refusal.hint:
+            words = ", ".join(f"`{name}`" for name in free)
+            refusal.hint = (
+                f"{words}: no constant of build.toml, so each call decides; where the kernel needs "
+                f"a number, write `constants = {{ {free[0]} = ... }}`"
+            )
+        raise
 
 
 def _hinted(make: Callable[[], T]) -> T:
@@ -104,8 +215,8 @@ def _explained(sources: Sources, make: Callable[[], T]) -> T:
     """What `make` gives; the author's own line where it fails."""
     try:
         return make()
-    except RefusalError:
-        raise
+    except RefusalError as error:
+        raise sources.refusal(error) from error
     except Exception as error:
         refusal = sources.refusal(error)
         first, *rest = [line for line in refusal.message.splitlines() if line.strip()] or [""]

@@ -46,7 +46,7 @@ def emitted(function: Function, request: Mapping[str, Any]) -> Emitted:
         RefusalError: it cannot be written.
     """
     arch = request["arch"]
-    target = determine_target(_target(arch), return_object=True)
+    target = determine_target(target_of(arch), return_object=True)
     program = _program(function, request, target)
     configs = _configs(function, program)
     with tilelang.tvm.transform.PassContext(opt_level=3, config=configs), target:
@@ -75,7 +75,7 @@ def runtime_of(arch: str) -> str:
     return "" if arch == CPU else "hip" if arch.startswith("gfx") else "cuda"
 
 
-def _target(arch: str) -> str | dict[str, str]:
+def target_of(arch: str) -> str | dict[str, str]:
     """The arch in the DSL's words."""
     runtime = runtime_of(arch)
     return {"kind": runtime, "mcpu" if runtime == "hip" else "arch": arch} if runtime else "c"
@@ -90,6 +90,7 @@ def _program(function: Function, request: Mapping[str, Any], target: Any) -> Any
         if not hasattr(function.jit, "get_tir"):
             return function.jit(**_opened(function, given))
         if function.is_eager:
+            given = _opened(function, given)
             _call_by_own_names(function.jit, given)
             return function.jit.get_tir(**given)
         return function.jit.get_tir(**_opened(function, given))
@@ -115,6 +116,8 @@ def _value(function: Function, name: str, value: Any) -> Any:
     """A constant as the author's function takes it; candidates give dtypes by their names."""
     parameter = function.parameters.get(name)
     default = parameter.default if parameter is not None else None
+    if isinstance(value, str) and (meant := function.named(name, value)) is not None:
+        return meant
     if isinstance(value, dict):
         return value["dtype"] if type(default) is str else tl.dtype(value["dtype"])
     return tl.dtype(value) if isinstance(value, str) and isinstance(default, tl.dtype) else value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from ast import FunctionDef
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -54,6 +54,17 @@ class Function:
         """What a call hands over, in order: tensors, numbers, results."""
         return (*self._given, *self.results)
 
+    def taken(self, fixed: Container[str]) -> tuple[str, ...]:
+        """What the kernel takes, in order: `arguments`, and dimensions that nothing fixes.
+
+        Args:
+            fixed: names of the constants that have a value.
+        """
+        if not self.is_eager:
+            return self.arguments
+        free = {name for name in self.open if name not in fixed}
+        return (*(one for one in self.parameters if one in {*self._given, *free}), *self.results)
+
     @property
     def _given(self) -> tuple[str, ...]:
         if isinstance(self.inner, FunctionDef):
@@ -86,14 +97,14 @@ class Function:
             for name, one in self.parameters.items()
             if name not in taken and one.kind not in _LISTS
         }
-        return {**found, **dict.fromkeys(consts(self.tree), False)} if self.is_eager else found
+        return {**found, **consts(self.tree)} if self.is_eager else found
 
     @property
     def open(self) -> frozenset[str]:
-        """Parameters of a factory that may stay dynamic: they are dimensions of its tensors."""
-        if not isinstance(self.inner, FunctionDef):
+        """Parameters that may stay dynamic: they are dimensions of its tensors."""
+        if self.is_program:
             return frozenset()
-        used = sizes(self.inner)
+        used = sizes(self.tree, self.plain)
         free = (one for one in self.parameters.values() if one.default is one.empty)
         return frozenset(one.name for one in free if one.name in used)
 
@@ -118,8 +129,19 @@ class Function:
             "key": key_of(self.tuner, whole, tensors),
             "computed": [],
             "notes": notes,
-            "facts": {"dimensions": {name: list(dims) for name, dims in tensors.items()}},
+            "facts": {
+                "dimensions": {name: list(dims) for name, dims in tensors.items()},
+                "consts": sorted(consts(self.tree)) if self.is_eager else [],
+            },
         }
+
+    def named(self, parameter: str, word: str) -> Any:
+        """The macro or function of the source that a constant names; None where it is a text."""
+        known = self.parameters.get(parameter)
+        if known is None or isinstance(known.default, str) or known.annotation in (str, "str"):
+            return None
+        value = self.plain.__globals__.get(word)
+        return value if callable(value) and not isinstance(value, type) else None
 
     def judge(self) -> None:
         """Raise a `RefusalError` for what cannot be asked for."""

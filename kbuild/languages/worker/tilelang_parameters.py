@@ -83,7 +83,7 @@ class Parameters:
         self, program: Any
     ) -> tuple[dict[str, tuple[str, Any]], dict[str, tuple[str, Any]]]:
         """Tensors by their names in the code, and numbers by theirs, which macros may change."""
-        wanted = self._function.arguments
+        wanted = self._function.taken(self._request["constants"])
         if len(program.params) != len(wanted):
             raise RefusalError(
                 f"`{self._function.name}` has {len(program.params)} parameters when it is "
@@ -93,6 +93,8 @@ class Parameters:
         tensors, scalars = {}, {}
         for name, parameter in zip(wanted, program.params, strict=True):
             buffer = program.buffer_map.get(parameter, None)
+            if buffer is None and name not in self._function.arguments:
+                continue  # a dimension of some tensor, which says what it is
             if buffer is None:
                 scalars[parameter.name] = (name, parameter)
             else:

@@ -6,7 +6,9 @@ TileLang 0.1.15 writes a file that is meant to be a library of its own. What is 
 - the text of an error belongs to its thread;
 - each device is initialised, once;
 - programmatic dependent launch is asked for only by kernels that wait for it;
-- the outcome of a launch is looked at, and an empty grid is no launch.
+- the outcome of a launch is looked at, and an empty grid is no launch;
+- how many blocks there are is computed with 64 bits. TileLang writes `(int)(n + 255) / 256` for
+  the quotient of an `n` with 64 bits as an `int`, which is one block where `n` is 2^32 + 1.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ _LAUNCH = re.compile(
     re.DOTALL,
 )
 _GRID = re.compile(r"config\.gridDim = (dim3\([^;]*\));")
+_CAST = re.compile(r"\((?:u?int(?:8|16|32|64)?_t|(?:unsigned )?(?:int|long|long long)|size_t)\)")
+_OPERAND = re.compile(r"(?<![\w.])(?:[A-Za-z_]\w*(?!\w|\s*\()|\d+(?![\w.]))")
 _LAST_ERROR = re.compile(r'\tTILELANG_CHECK_LAST_ERROR\("\w+"\);\n')
 """It would blame a kernel for what another did before; launches are looked at themselves."""
 _HIP_LAUNCH = re.compile(
@@ -113,7 +117,8 @@ def _replaced(text: str, old: str, new: str) -> str:
 
 def _launches(text: str, pdl: set[str]) -> str:
     # Nothing of a call with an empty grid is done: descriptors of empty tensors cannot be made.
-    grids = _GRID.findall(text)
+    text = _GRID.sub(lambda match: f"config.gridDim = {_wide(match[1])};", text)
+    grids = re.findall(r"config\.gridDim = (kbuild_grid\([^;]*\));", text)
     text = _LAST_ERROR.sub("", text)
     text = _COOPERATIVE.sub(r"KBUILD_LAUNCHED(\1);", text)
     text = _LAUNCH.sub(lambda match: _launch(match, pdl), text)
@@ -129,9 +134,21 @@ def _launches(text: str, pdl: set[str]) -> str:
 def _hip_launches(text: str) -> str:
     if text.count("<<<") != len(_HIP_LAUNCH.findall(text)):
         raise RefusalError("TileLang wrote a launch that kbuild does not know")
-    return _HIP_LAUNCH.sub(
-        r"\1if (!kbuild_is_empty(\3)) KBUILD_LAUNCHED((\2, hipGetLastError()));", text
+    return _HIP_LAUNCH.sub(_hip_launch, text)
+
+
+def _hip_launch(match: re.Match[str]) -> str:
+    grid = _wide(match[3])
+    launched = match[2].replace(match[3], grid, 1)
+    return (
+        f"{match[1]}if (!kbuild_is_empty({grid})) KBUILD_LAUNCHED(({launched}, hipGetLastError()));"
     )
+
+
+def _wide(grid: str) -> str:
+    """The C++ of a grid, `dim3(...)`, whose numbers have 64 bits all the way."""
+    numbers = _OPERAND.sub(r"(int64_t)\g<0>", _CAST.sub("", grid.removeprefix("dim3")))
+    return f"kbuild_grid{numbers}"
 
 
 def _launch(match: re.Match[str], pdl: set[str]) -> str:
@@ -149,6 +166,7 @@ def _renames(symbol: str) -> str:
 
 
 _HEAD = """\
+#include <stdint.h>
 #if defined(__HIPCC__)
 #include <hip/hip_runtime.h>
 #include <stdio.h>
@@ -173,7 +191,6 @@ _HEAD = """\
       return -1;                                                               \\
     }                                                                          \\
   } while (0)
-static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 0 || grid.z == 0; }
 #elif defined(__CUDACC__)
 #define KBUILD_LAUNCHED(launch)                                            \\
   do {                                                                     \\
@@ -194,7 +211,16 @@ static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 
       return -1;                                                           \\
     }                                                                      \\
   } while (0)
+#endif
+#if defined(__HIPCC__) || defined(__CUDACC__)
 static inline bool kbuild_is_empty(dim3 grid) { return grid.x == 0 || grid.y == 0 || grid.z == 0; }
+/* What no grid can have becomes what the launch refuses, and not what 32 bits are left of it. */
+static inline unsigned kbuild_blocks(int64_t count) {
+  return count < 0 || count > INT32_MAX ? UINT32_MAX : (unsigned)count;
+}
+static inline dim3 kbuild_grid(int64_t x, int64_t y = 1, int64_t z = 1) {
+  return dim3(kbuild_blocks(x), kbuild_blocks(y), kbuild_blocks(z));
+}
 #endif
 """
 

@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -42,11 +42,17 @@ def inner_of(tree: ast.AST, function: FunctionType) -> ast.FunctionDef | None:
         function: knows what its names mean.
     """
     found = _program(tree)
-    for called in _calls_returned(tree) if found is None else ():
-        other = function.__globals__.get(called)
-        if isinstance(other, FunctionType):
-            found = found or _program(tree_of(other, called, strict=False))
+    for _, other in _called(tree, function) if found is None else ():
+        found = found or _program(tree_of(other, other.__name__, strict=False))
     return found
+
+
+def _called(tree: ast.AST, function: FunctionType) -> Iterator[tuple[ast.Call, FunctionType]]:
+    """The functions whose results it returns, with the calls of them."""
+    for call in _calls_returned(tree):
+        other = function.__globals__.get(_last(call))
+        if isinstance(other, FunctionType):
+            yield call, other
 
 
 def _program(tree: ast.AST) -> ast.FunctionDef | None:
@@ -63,13 +69,80 @@ def names(function: ast.FunctionDef) -> tuple[str, ...]:
     return tuple(one.arg for one in (*function.args.args, *function.args.kwonlyargs))
 
 
-def sizes(function: ast.FunctionDef) -> frozenset[str]:
-    """Names in the annotations of its parameters, and in the shapes that it gives pointers."""
-    found = [one.annotation for one in function.args.args if one.annotation is not None]
-    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
-    found += [one.args[1] for one in calls if _last(one) in _SHAPED and one.args[1:]]
-    nodes = (node for one in found for node in ast.walk(one))
-    return frozenset(node.id for node in nodes if isinstance(node, ast.Name))
+def sizes(tree: ast.AST, function: FunctionType) -> frozenset[str]:
+    """Names that are a dimension or a stride of a tensor, in whatever lists they are handed over.
+
+    Args:
+        tree: of a function that takes tensors, or makes a `T.prim_func` that does.
+        function: knows what its names mean.
+    """
+    if _program(tree) is None:
+        passed = [
+            frozenset(_passed(call, other, sizes(tree_of(other, other.__name__), other)))
+            for call, other in _called(tree, function)
+        ]
+        if passed:
+            return frozenset[str]().union(*passed)
+    given = _assigned(tree)
+    whole = [part for _, annotation in _typed(tree) for part in _parts(annotation)]
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    whole += [one.args[1] for one in calls if _last(one) in _SHAPED and one.args[1:]]
+    return frozenset(name for part in whole for name in _listed(part, given, set()))
+
+
+def _passed(call: ast.Call, other: FunctionType, wanted: frozenset[str]) -> Iterator[str]:
+    """Names that a call hands over for those parameters."""
+    parameters = list(inspect.signature(other).parameters)
+    pairs = [*zip(parameters, call.args, strict=False)]
+    pairs += [(one.arg, one.value) for one in call.keywords if one.arg is not None]
+    for name, value in pairs:
+        if name in wanted and isinstance(value, ast.Name):
+            yield value.id
+
+
+def _assigned(tree: ast.AST) -> Mapping[str, list[ast.expr]]:
+    """Name -> everything that it stands for somewhere in the function."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for name, value in (each for one in node.targets for each in _paired(one, node.value)):
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    lists = (ast.Tuple, ast.List)
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, lists) and isinstance(value, lists):
+        for one, other in zip(target.elts, value.elts, strict=False):
+            yield from _paired(one, other)
+
+
+def _listed(node: ast.AST, given: Mapping[str, list[ast.expr]], seen: set[str]) -> Iterator[str]:
+    """The names that a shape has as its items; those in expressions are none."""
+    if isinstance(node, ast.Name):
+        if node.id not in given:
+            yield node.id
+        elif node.id not in seen:
+            for value in given[node.id]:
+                yield from _listed(value, given, seen | {node.id})
+    for item in _items(node):
+        yield from _listed(item, given, seen)
+
+
+def _items(node: ast.AST) -> list[ast.expr]:
+    """What a list is made of, however it is written."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return node.elts
+    if isinstance(node, ast.Starred):
+        return [node.value]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        both = [node.left, node.right]
+        return both if any(isinstance(one, (ast.Tuple, ast.List)) for one in both) else []
+    return []
 
 
 def dimensions(tree: ast.AST) -> Mapping[str, tuple[str, ...]]:
@@ -90,13 +163,26 @@ def fractions(tree: ast.AST) -> frozenset[str]:
     )
 
 
-def consts(tree: ast.AST) -> Iterator[str]:
-    """The names of `T.const("M, N")`."""
-    for node in ast.walk(tree):
+def consts(tree: ast.AST) -> Mapping[str, bool]:
+    """The names of `T.const("M, N")` -> whether there are kernels without it."""
+    always = set(_consts(node for node in _unconditional(tree)))
+    return {name: name not in always for name in _consts(ast.walk(tree))}
+
+
+def _consts(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Call) and _last(node) == _CONST and node.args:
             first = node.args[0]
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 yield from re.split(r"[\s,]+", first.value.strip())
+
+
+def _unconditional(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that are in no branch."""
+    yield tree
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, (ast.If, ast.IfExp)):
+            yield from _unconditional(node)
 
 
 def returned(tree: ast.AST) -> tuple[str, ...]:
@@ -124,14 +210,26 @@ def _typed(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 def _shape(annotation: ast.AST) -> list[ast.expr] | None:
     """The dimensions of `T.Tensor[[M, N], dtype]` and `T.Tensor((M, N), dtype)`."""
-    if isinstance(annotation, ast.Call) and _last(annotation) in _TENSORS and annotation.args:
-        first = annotation.args[0]
-    elif isinstance(annotation, ast.Subscript) and _last(annotation.value) in _TENSORS:
-        whole = annotation.slice
-        first = whole.elts[0] if isinstance(whole, ast.Tuple) and whole.elts else whole
-    else:
+    first, *_ = [*_parts(annotation), None]
+    if first is None:
         return None
     return first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
+
+
+def _parts(annotation: ast.AST) -> list[ast.expr]:
+    """The shape that a tensor's annotation gives, and the strides where it has some."""
+    if isinstance(annotation, ast.Call) and _last(annotation) in _TENSORS:
+        found = annotation.args
+    elif isinstance(annotation, ast.Subscript) and _last(annotation.value) in _TENSORS:
+        whole = annotation.slice
+        found = whole.elts if isinstance(whole, ast.Tuple) and whole.elts else [whole]
+    else:
+        return []
+    return found[: 2 if "Strided" in _last_of(annotation) else 1]
+
+
+def _last_of(annotation: ast.AST) -> str:
+    return _last(annotation.value if isinstance(annotation, ast.Subscript) else annotation)
 
 
 def _results(tree: ast.AST) -> Iterator[ast.expr]:
@@ -140,10 +238,13 @@ def _results(tree: ast.AST) -> Iterator[ast.expr]:
             yield node.value
 
 
-def _calls_returned(tree: ast.AST) -> Iterator[str]:
-    for value in _results(tree):
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
-            yield value.func.id
+def _calls_returned(tree: ast.AST) -> Iterator[ast.Call]:
+    given = _assigned(tree)
+    for result in _results(tree):
+        values = given.get(result.id, []) if isinstance(result, ast.Name) else [result]
+        for value in values:
+            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+                yield value
 
 
 def _last(node: ast.AST) -> str:

@@ -6,28 +6,10 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kbuild.languages.worker.functions import Unknown, UnknownError
+
 _PASSES = "pass_configs"
 _DTYPE = "dtype"
-
-
-class UnknownError(Exception):
-    """A function of the author's asks for what only a call knows."""
-
-
-class Unknown:
-    """Stands for an argument of a call; whoever looks at it is told that it is not known."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def _raise(self, *_: Any) -> Any:
-        raise UnknownError(self._name)
-
-    __getattr__ = __getitem__ = __call__ = __iter__ = __len__ = __bool__ = _raise
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _raise
-    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = _raise
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _raise
-    __index__ = __int__ = __float__ = __str__ = __format__ = __hash__ = _raise
 
 
 def candidates_of(

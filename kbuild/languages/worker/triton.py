@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 import triton  # type: ignore[import-not-found]
 from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
 
+from kbuild.languages.worker import device as devices
 from kbuild.languages.worker import standin
 from kbuild.languages.worker.explain import explained
 from kbuild.languages.worker.functions import Kernel, kernels
@@ -30,14 +32,16 @@ class Compiler:
     def __init__(self) -> None:
         standin.stand_in()
         _forget_key()
-        triton.runtime.driver.set_active(_NoDevice())
+        triton.runtime.driver.set_active(_Driver())
+        triton.runtime.JITFunction.run = _refuse_launch
         self._shelf = Shelf()
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
         sources = self._shelf.get(request)
         found = self._kernels(sources)
-        return {"functions": [kernel.describe() for kernel in found.values()]}
+        functions = [kernel.describe() for kernel in found.values()]
+        return {"functions": functions, "asked": sources.asked}
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
@@ -49,6 +53,9 @@ class Compiler:
         try:
             with contextlib.redirect_stdout(said):
                 specialised = Specialised(kernel, request)
+                if specialised.is_pruned():
+                    Path(request["output"]).write_bytes(b"")
+                    return {"pruned": True}
                 compiled = specialised.compiled()
         except RefusalError:
             raise
@@ -69,24 +76,59 @@ class Compiler:
         return explained(error, kernel, sources)
 
 
-class _NoDevice:
-    """Stands for a driver where something asks for one."""
+class _Driver:
+    """Triton's driver as far as what it says holds for every device of the arch."""
+
+    def __init__(self) -> None:
+        self.utils = _Utils()
+
+    @staticmethod
+    def is_active() -> bool:
+        return bool(devices.current.ask("driver.active.is_active()").backend)
 
     def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        del device
-        return 0
+        return devices.index("driver.active.get_current_device()")
 
     def get_current_target(self) -> Any:
-        return GPUTarget("cuda", 80, 32)
+        facts = devices.current.gpu("driver.active.get_current_target()").facts
+        major, minor = facts["capability"]
+        arch = facts["arch"] if facts["backend"] == "hip" else major * 10 + minor
+        return GPUTarget(facts["backend"], arch, facts["warp"])
+
+    def get_device_interface(self) -> Any:
+        devices.current.gpu("driver.active.get_device_interface()")
+        return importlib.import_module("torch").cuda
+
+    def get_active_torch_device(self) -> Any:
+        devices.current.gpu("driver.active.get_active_torch_device()")
+        return importlib.import_module("torch").device("cuda", 0)
 
     def __getattr__(self, name: str) -> Any:
-        raise RefusalError(
-            f"the source asks the GPU's driver for `{name}`, and there is no GPU at build",
-            hint="write the value into build.toml instead",
-        )
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return devices.UnknownAnswer(f"driver.active.{name}")
+
+
+class _Utils:
+    """What it has to say of a device."""
+
+    def get_device_properties(self, device: Any = 0) -> Any:
+        del device
+        return devices.table()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return devices.UnknownAnswer(f"driver.active.utils.{name}")
+
+
+def _refuse_launch(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """In place of what launches a kernel: it is imported where there is no GPU."""
+    del args, kwargs
+    devices.current.refuse(
+        f"`{function.__name__}` is launched, and there is no GPU at build",
+        hint="launch it in a function that is not called when the kernels' module is imported",
+    )
 
 
 def _forget_key() -> None:

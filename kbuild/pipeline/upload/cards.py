@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from kbuild.card import CARD, CardError, card_files
@@ -29,6 +30,7 @@ def card_of(
     *,
     faults: Mapping[str, str] | None = None,
     dirty: Sequence[str] = (),
+    overruled: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[Shown, tuple[Reason, ...]]:
     """The card with what has to be said of some variants, and why it may not be published.
 
@@ -38,9 +40,13 @@ def card_of(
         target: where it is shown.
         faults: variants that break a promise, with words.
         dirty: variants whose source is in no commit.
+        overruled: reasons by check that was overruled, by variant.
     """
+    notice = partial(
+        with_notice, dirty=dirty, noncompliant=tuple(faults or {}), overruled=overruled
+    )
     try:
-        return _shown(build, project, target, faults or {}, dirty), ()
+        return _shown(build, project, target, faults or {}, notice), ()
     except KbuildError as error:
         return {}, (Reason("card", error.message, error.hint),)
     except OSError as error:
@@ -52,11 +58,11 @@ def _shown(
     project: Project | None,
     target: Target,
     faults: Mapping[str, str],
-    dirty: Sequence[str],
+    notice: Callable[[str], str],
 ) -> Shown:
     template = _template(build, project)
     if project is None or template is None:
-        return _as_it_is(build, faults, dirty)
+        return _as_it_is(build, notice)
     publication = Publication(target.repo.id, target.branch, faults)
     card = filled(project, build, template=template, publication=publication)
     charts = {name: svg.encode() for name, svg in card.charts.items()}
@@ -80,7 +86,7 @@ def _template(build: Path, project: Project | None) -> str | None:
     return read_card(own) if own.is_file() else None
 
 
-def _as_it_is(build: Path, faults: Mapping[str, str], dirty: Sequence[str]) -> Shown:
+def _as_it_is(build: Path, notice: Callable[[str], str]) -> Shown:
     files = card_files(build)
     if not files:
         return {}
@@ -89,5 +95,4 @@ def _as_it_is(build: Path, faults: Mapping[str, str], dirty: Sequence[str]) -> S
     if lines:
         words = f"{CARD}: something is still to be done (line {', '.join(lines)})"
         raise CardError(words, hint=_HINT)
-    told = with_notice(text, dirty=dirty, noncompliant=tuple(faults))
-    return {README: told.encode(), **{path.name: path.read_bytes() for path in files[1:]}}
+    return {README: notice(text).encode(), **{path.name: path.read_bytes() for path in files[1:]}}

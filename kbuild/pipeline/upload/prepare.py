@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbuild.config.suggest import printable
 from kbuild.hub.candidate import Candidate, candidate_of, objections, unaccepted
 from kbuild.hub.difference import Difference, difference
 from kbuild.hub.layout import Layout, lay_out
@@ -62,7 +63,11 @@ def prepare(
     refuse(_REFUSED, reasons)
     layout = lay_out([c.folder for c in candidates], project.root if project else None, card)
     told = difference(target, standing, layout, interface.changes)
-    warnings = [*of_versions(standing, target, version), *untraceable(candidates)]
+    warnings = [
+        *of_versions(standing, target, version),
+        *untraceable(candidates),
+        *overruled(candidates),
+    ]
     if not card:
         warnings.append("there is no card: the repository's page will say nothing of the kernel")
     return Prepared(target, layout, told, tuple(warnings))
@@ -96,7 +101,9 @@ def card_for(
     """The card of what was looked at, and why it may not be published."""
     faults = {c.name: c.findings[0].what for c in candidates if not c.compliant}
     dirty = [c.name for c in candidates if c.dirty]
-    return card_of(folders[0].parent, project, target, faults=faults, dirty=dirty)
+    told = {c.name: c.overruled for c in candidates if c.overruled}
+    build = folders[0].parent
+    return card_of(build, project, target, faults=faults, dirty=dirty, overruled=told)
 
 
 def of_other_versions(project: Project | None, candidates: Sequence[Candidate]) -> Iterator[Reason]:
@@ -117,3 +124,11 @@ def untraceable(candidates: Sequence[Candidate]) -> Iterator[str]:
             yield f"{candidate.name}: nothing says which commit it was built from"
         elif made.builder.git and made.builder.git.dirty:
             yield f"{candidate.name}: built by a kbuild whose own source was changed"
+
+
+def overruled(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """The checks that found errors which the author overruled, in words."""
+    for candidate in candidates:
+        for check, reason in candidate.overruled.items():
+            words = f"the errors of `{check}` are overruled: {reason}"
+            yield f"{candidate.name}: {printable(words)}"

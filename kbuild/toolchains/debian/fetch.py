@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kbuild.errors import ToolchainError
-from kbuild.fileset import sha256
+from kbuild.fileset import sha256_of_file
 from kbuild.run import Runner
 from kbuild.toolchains.debian.packages import Package, Shelf
 
@@ -79,7 +79,7 @@ def _wanted(packages: Sequence[Package], mirror: str) -> list[str]:
 
 def _is_there(package: Package, folder: Path) -> bool:
     file = folder / package.file
-    return file.is_file() and sha256(file.read_bytes()) == package.sha256
+    return file.is_file() and sha256_of_file(file) == package.sha256
 
 
 def _failure(shelf: Shelf, lost: Sequence[Package], mirror: str, output: str) -> ToolchainError:

@@ -10,12 +10,15 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 
+from kbuild.installation import code_digest
 from kbuild.store import Recipe
 from kbuild.toolchains.debian.layout import Layout
 from kbuild.toolchains.debian.packages import Package, Shelf
 
 _DATA = resources.files("kbuild.toolchains.debian_hip") / "data"
+_CODE = ("entry.py", "stub.py")
 _FILES = (
     "packages.json", "symbols.txt", "layout.toml", "hip-config.cmake", "hip-lang-config.cmake",
 )  # fmt: skip
@@ -47,7 +50,8 @@ class Pins:
     @property
     def recipe(self) -> Recipe:
         """The store entry."""
-        return Recipe("debian-hip", self.hip, {"data": self.digest})
+        code = code_digest(*(Path(__file__).with_name(name) for name in _CODE))
+        return Recipe("debian-hip", self.hip, {"data": self.digest, "kbuild": code})
 
 
 @cache

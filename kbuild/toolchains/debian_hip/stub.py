@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
+from kbuild.scratch import within
 
 
 def make_stub(folder: Path, soname: str, symbols: str, cxx: Path, runner: Runner) -> None:
@@ -28,7 +29,7 @@ def make_stub(folder: Path, soname: str, symbols: str, cxx: Path, runner: Runner
     script.write_text(version_script(pairs))
     flags = (f"-Wl,-soname,{soname}", f"-Wl,--version-script={script.name}", "-Wl,--build-id=none")
     command = (str(cxx), "-shared", "-nostdlib", *flags, "-o", soname, source.name)
-    done = runner.run(command, cwd=folder)
+    done = runner.run(command, cwd=folder, env=within(folder))
     if not done.ok:
         raise ToolchainError(f"{cxx} could not make {soname}:\n{done.output.strip()}")
     source.unlink()

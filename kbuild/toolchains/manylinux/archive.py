@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from kbuild.errors import ToolchainError
+from kbuild.untrusted import reading
 
 _MAGIC = b"!<arch>\n"
 _HEADER = 60
@@ -39,11 +40,13 @@ def newer_members(archive: bytes, provided: Collection[str]) -> Iterator[Member]
 
     Raises:
         ToolchainError: the archive is of a kind that cannot be taken apart.
+        DamagedFileError: it, or an object in it, is damaged.
     """
-    for name, data in _members(archive):
-        member = without(name, data, provided)
-        if any(not symbol.startswith(_MADE_BY_THE_COMPILER) for symbol in member.defines):
-            yield member
+    with reading("libstdc++.a", "the compiler's library"):
+        for name, data in _members(archive):
+            member = without(name, data, provided)
+            if any(not symbol.startswith(_MADE_BY_THE_COMPILER) for symbol in member.defines):
+                yield member
 
 
 def without(name: str, data: bytes, provided: Collection[str]) -> Member:
@@ -86,6 +89,8 @@ def _members(archive: bytes) -> Iterator[tuple[str, bytes]]:
     while offset + _HEADER <= len(archive):
         header = archive[offset : offset + _HEADER]
         name, size = header[:16].rstrip(), int(header[48:58])
+        if size < 0:
+            raise ValueError("a member has no size")
         data = archive[offset + _HEADER : offset + _HEADER + size]
         offset += _HEADER + size + size % 2
         if name == b"//":

@@ -18,6 +18,7 @@ from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
+from kbuild.scratch import within
 from kbuild.store import Recipe, store_of
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.manylinux.archive import Member, newer_members, without, write_archive
@@ -142,7 +143,7 @@ class _Maker:
         """First in the archive: what they define is not taken from libstdc++."""
         sources = _compat_sources()
         command = (str(self.compiler.program), *_FLAGS, *map(str, sources))
-        done = self.runner.run(command, cwd=scratch)
+        done = self.runner.run(command, cwd=scratch, env=within(scratch))
         if not done.ok:
             raise ToolchainError(f"the compatibility library fails to compile: {done.output}")
         objects = [scratch / f"{source.stem}.o" for source in sources]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
+from kbuild.scratch import within
 from kbuild.toolchains.manylinux.symbols import LIBRARIES, Interface, Symbol
 
 NONSHARED = "libc_nonshared.a"
@@ -98,7 +99,8 @@ class StubWriter:
         source.write_text(assembly(symbols))
         script.write_text(version_script(symbols))
         flags = ("-shared", "-nostdlib", f"-Wl,-soname,{soname},--version-script,{script}")
-        done = self.runner.run((str(self.cxx), *flags, "-o", str(folder / soname), str(source)))
+        command = (str(self.cxx), *flags, "-o", str(folder / soname), str(source))
+        done = self.runner.run(command, env=within(scratch))
         if not done.ok:
             raise ToolchainError(f"the link stub of {soname} cannot be made: {done.output[-500:]}")
 

@@ -1,11 +1,13 @@
 """Headers out of a git repository, at the tag of the release, which must stay the commit it was.
 
-Nothing of the repository is run: no hooks, no submodules. A server that does not answer is given
-up after `PATIENCE` seconds.
+Nothing of the repository is run: no hooks, no submodules. Nor is anything of a repository that
+kbuild happens to run in: git works in a folder of kbuild's, and looks for none above it. A server
+that does not answer is given up after `PATIENCE` seconds.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -21,7 +23,8 @@ from kbuild.toolchains.sources.pins import Pin
 PATIENCE = 20
 """Seconds that a server may take to say what a tag is."""
 _STALLED = ("-c", "http.lowSpeedLimit=1000", "-c", f"http.lowSpeedTime={PATIENCE}")
-_AS_COMMITTED = ("-c", "core.autocrlf=false", "-c", "advice.detachedHead=false")
+_AS_COMMITTED = ("-c", "core.autocrlf=false", "-c", "advice.detachedHead=false",
+                 "-c", f"core.hooksPath={os.devnull}")  # fmt: skip
 
 
 def from_git(
@@ -72,16 +75,19 @@ class Git:
         Raises:
             ToolchainError: in git's own words.
         """
-        found = self._run("ls-remote", repository, f"refs/tags/{tag}", patience=PATIENCE)
+        found = self._run(target, "ls-remote", repository, f"refs/tags/{tag}", patience=PATIENCE)
         if not found.output.strip():
             raise ToolchainError(f"the repository has no tag {tag}")
         options = ("--quiet", "--depth", "1", "--no-recurse-submodules", "--template=")
-        self._run("clone", *options, "--branch", tag, "--", repository, str(target))
-        return self._run("-C", str(target), "rev-parse", "HEAD").output.strip()
+        self._run(target, "clone", *options, "--branch", tag, "--", repository, str(target))
+        return self._run(target, "-C", str(target), "rev-parse", "HEAD").output.strip()
 
-    def _run(self, *arguments: str, patience: int | None = None) -> Done:
+    def _run(self, target: Path, *arguments: str, patience: int | None = None) -> Done:
         limit = ("timeout", str(patience)) if patience and shutil.which("timeout") else ()
-        done = self.runner.run((*limit, "git", *_STALLED, *_AS_COMMITTED, *arguments), env=self.env)
+        command = (*limit, "git", *_STALLED, *_AS_COMMITTED, *arguments)
+        beside = target.parent.resolve()
+        env = {**self.env, "GIT_CEILING_DIRECTORIES": str(beside.parent)}
+        done = self.runner.run(command, cwd=beside, env=env)
         if not done.ok:
             raise ToolchainError(_last_words(done, patience))
         return done

@@ -13,6 +13,7 @@ from pathlib import Path
 from kbuild.errors import ToolchainError
 from kbuild.fileset import replace_atomically, sha256
 from kbuild.store import Store
+from kbuild.untrusted import read_json, reading
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Commits:
         known = self._kept(file) or self._installed(repository, tag)
         if known in (None, commit):
             seen = {"repository": repository, "tag": tag, "commit": commit}
-            replace_atomically(file, (json.dumps(seen, indent=1) + "\n").encode())
+            replace_atomically(file, (json.dumps(seen, indent=1) + "\n").encode(), durable=True)
             return
         raise ToolchainError(
             f"tag {tag} of {repository} is commit {commit[:12]}, but was {known[:12]} when it was "
@@ -44,8 +45,10 @@ class Commits:
         return self.folder / f"{sha256(f'{repository} {tag}'.encode())[:12]}.json"
 
     def _kept(self, file: Path) -> str | None:
+        kind, hint = "the record of a tag", "delete it if the tag may be taken as it is now"
         try:
-            return str(json.loads(file.read_text())["commit"])
+            with reading(file, kind, hint=hint):
+                return str(read_json(file, kind, hint=hint)["commit"])
         except FileNotFoundError:
             return None
 

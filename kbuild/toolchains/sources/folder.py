@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def folder_of_environment(pin: Pin, environ: Mapping[str, str]) -> HeaderSource 
         return f"no variable names a folder with {pin.library.title}"
     if not environ.get(name):
         return f"${name} is not set"
-    folder = Path(environ[name]).expanduser().absolute()
+    folder = Path(os.path.expanduser(environ[name])).absolute()  # noqa: PTH111 - never fails
     wrong = fault(pin, folder)
     return _source(pin, folder) if wrong is None else f"${name}: `{folder}` {wrong}"
 

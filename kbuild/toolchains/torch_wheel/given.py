@@ -147,7 +147,7 @@ class TorchWheel:
 
 
 def open_wheel(path: Path, cache: Path, runner: Runner) -> TorchWheel:
-    """Look into a wheel; its digest is remembered while its size and time stay.
+    """Look into a wheel; its digest is remembered while it stays as it is.
 
     Args:
         path: the file.

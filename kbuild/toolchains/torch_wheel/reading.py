@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from kbuild.errors import ToolchainError
+from kbuild.scratch import scratch_folder
 from kbuild.toolchains import probe
 from kbuild.toolchains.wheels.archive import Wheel
 from kbuild.toolchains.wheels.lock import LockedWheel
@@ -63,27 +63,20 @@ def _refuse_others(wheel: Wheel) -> None:
 
 
 def _flavour(wheel: Wheel, name: str) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="kbuild-") as scratch:
+    with scratch_folder("wheel") as scratch:
         for member in (VERSION_FILE, _CMAKE_FILE):
             if member in wheel.names:
-                copy = Path(scratch, member)
+                copy = scratch / member
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(wheel.read(member))
-        values = _assignments(Path(scratch, VERSION_FILE), name)
-        cxx11 = probe.cxx11_abi(str(Path(scratch, "torch")))
+        values = probe.assignments(str(scratch / VERSION_FILE))
+        cxx11 = probe.cxx11_abi(str(scratch / "torch"))
     fields = {key: str(values[key]) if values.get(key) else None for key in ("cuda", "hip", "xpu")}
     version = str(values.get("__version__") or "")
     if not re.match(r"\d+\.\d+", version):
         raise ToolchainError(f"{name}: {VERSION_FILE} names no version of Torch")
     _refuse_contradiction(name, version, fields)
     return {"version": version, **fields, "cxx11_abi": cxx11}
-
-
-def _assignments(path: Path, name: str) -> dict[str, Any]:
-    try:
-        return probe.assignments(str(path))
-    except (SyntaxError, ValueError) as error:
-        raise ToolchainError(f"{name}: {VERSION_FILE} cannot be read: {error}") from None
 
 
 def _refuse_contradiction(name: str, version: str, fields: dict[str, str | None]) -> None:

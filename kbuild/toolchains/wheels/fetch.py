@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256_of_file
+from kbuild.scratch import scratch_folder
 from kbuild.toolchains.wheels.archive import Place, Wheel
 from kbuild.toolchains.wheels.index import MEND, Index
 from kbuild.toolchains.wheels.lock import LockedWheel
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 _TRIES = 3
+_LARGEST = 16 << 30
+"""Bytes of the largest wheel, where nobody says how large it is."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,11 @@ class Fetcher:
     @contextmanager
     def peek(self, locked: LockedWheel, link: Link) -> Iterator[Wheel]:
         """A wheel to look into; nothing is checked but the members' CRC-32."""
-        with tempfile.TemporaryDirectory(prefix="kbuild-") as scratch:
+        with scratch_folder("wheel") as scratch:
             if link.is_file:
                 wheel = Wheel(locked, link.file_path)
             else:
-                copy = Path(scratch, "ranges")
+                copy = scratch / "ranges"
                 url = link.url_without_fragment
                 wheel = Wheel(locked, RemoteFile(self.index.client, url, locked.size, copy))
             try:
@@ -100,26 +103,26 @@ class Fetcher:
     def _whole(
         self, locked: LockedWheel, link: Link, copy: Path, folder: Path, place: Place
     ) -> Fetched:
-        _refuse_other(locked, self._download(link, copy))
+        _refuse_other(locked, self._download(link, copy, locked.size))
         _unpack(Wheel(locked, copy), folder, place)
         size = copy.stat().st_size
         return Fetched(locked.filename, locked.sha256, locked.size, size, "whole")
 
-    def _download(self, link: Link, target: Path) -> str:
-        """Fetch a whole file; returns its SHA-256."""
+    def _download(self, link: Link, target: Path, size: int) -> str:
+        """Fetch a whole file of `size` bytes, 0 when unknown; returns its SHA-256."""
         from httpx2 import HTTPError
 
         for attempt in range(1, _TRIES + 1):
             try:
-                return self._stream(link, target)
+                return self._stream(link, target, size or _LARGEST)
             except HTTPError as error:
                 if attempt == _TRIES:
                     what = f"{link.filename} cannot be fetched: {error}"
                     raise ToolchainError(what, hint=MEND) from None
         raise AssertionError  # the last attempt returns or raises
 
-    def _stream(self, link: Link, target: Path) -> str:
-        found = hashlib.sha256()
+    def _stream(self, link: Link, target: Path, most: int) -> str:
+        found, size = hashlib.sha256(), 0
         headers = {"Accept-Encoding": "identity"}
         url = link.url_without_fragment
         with (
@@ -128,6 +131,12 @@ class Fetcher:
         ):
             response.raise_for_status()
             for block in response.iter_raw():
+                size += len(block)
+                if size > most:
+                    raise ToolchainError(
+                        f"{link.filename} is larger than the {most} bytes that it should have",
+                        hint="this index serves another file under that name",
+                    )
                 found.update(block)
                 file.write(block)
         return found.hexdigest()

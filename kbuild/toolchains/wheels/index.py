@@ -34,7 +34,7 @@ class Index:
 
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
-        self._known: dict[str, tuple[Package, ...]] = {}
+        self._known: dict[tuple[str, bool], tuple[Package, ...]] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -62,17 +62,33 @@ class Index:
         client.auth = MultiDomainBasicAuth(prompting=False, index_urls=urls)
         return client
 
-    def files(self, project: str) -> tuple[Package, ...]:
+    def files(self, project: str, *, only_here: bool = False) -> tuple[Package, ...]:
         """Every wheel of a project, newest version first, whatever platform it is for.
+
+        Args:
+            project: its name.
+            only_here: leave out what is not on this machine, and ask no server.
 
         Raises:
             ToolchainError: the index cannot be reached.
         """
+        key = (project, only_here)
         with self._lock:  # pages are asked for at the same time, of one client
-            finder, known = self._finder, self._known.get(project)
+            finder = self._finder_here if only_here else self._finder
+            known = self._known.get(key)
         if known is None:
-            known = self._known[project] = _ask(finder, project)
+            known = self._known[key] = _ask(finder, project) if finder.sources else ()
         return known
+
+    def has_any(self, wheels: Sequence[LockedWheel]) -> bool:
+        """True when one of the wheels is there.
+
+        Raises:
+            ToolchainError: the index cannot be reached.
+        """
+        names = {wheel.filename for wheel in wheels}
+        files = self.files(wheels[0].project) if wheels else ()
+        return any(package.link.filename in names for package in files)
 
     def locate(self, wheels: Sequence[LockedWheel]) -> tuple[LockedWheel, Link]:
         """The first of the wheels that there is; files on this machine go first.
@@ -108,6 +124,14 @@ class Index:
             finder.add_find_links(place)
         return finder
 
+    @cached_property
+    def _finder_here(self) -> PackageFinder:
+        from unearth import PackageFinder
+
+        finder = PackageFinder(cast("Fetcher", self.client), ignore_compatibility=True)
+        finder.sources[:] = [one for one in self._finder.sources if _is_here(one["url"])]
+        return finder
+
     def _verification(self) -> ssl.SSLContext | bool:
         import ssl
 
@@ -129,6 +153,10 @@ def _ask(finder: PackageFinder, project: str) -> tuple[Package, ...]:
     except (HTTPError, URLError, UnpackError, OSError) as error:
         what = f"the package index cannot be asked for {project}: {error}"
         raise ToolchainError(what, hint=MEND) from None
+
+
+def _is_here(place: str) -> bool:
+    return "://" not in place or place.startswith("file:")
 
 
 def _existing(places: Iterable[str]) -> list[str]:

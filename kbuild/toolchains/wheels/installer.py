@@ -19,7 +19,7 @@ from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, refuses
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.headers import HeaderMaker, headers_recipe
-from kbuild.toolchains.wheels.index import Index
+from kbuild.toolchains.wheels.index import MEND, Index
 from kbuild.toolchains.wheels.lock import Lock, LockedRelease, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 from kbuild.toolchains.wheels.stubs import StubMaker
@@ -59,7 +59,7 @@ class Installer:
         kind, _, release = name.rpartition("-")
         makers: dict[str, Callable[[str], Entry]] = {
             "cuda": self.cuda,
-            "torch": self.torch,
+            "torch": partial(self.torch, for_device=False),
             "tvm-ffi": self.tvm_ffi,
         }
         makers |= {name: partial(self.headers, name) for name in self.lock.headers}
@@ -87,8 +87,10 @@ class Installer:
         with self.fetcher() as fetcher:
             return self.ensure(recipe, CudaMaker(locked, fetcher, self.stubs).make)
 
-    def torch(self, release: str, *, exact: bool = True) -> Entry:
+    def torch(self, release: str, *, exact: bool = True, for_device: bool = True) -> Entry:
         """The headers and link stubs of Torch `2.14`; without `exact` of that or a later one.
+
+        Without `for_device`, what a wheel for the CPU has will do where there is no other.
 
         Raises:
             ToolchainError: the release is not pinned, or cannot be fetched.
@@ -96,7 +98,18 @@ class Installer:
         locked = self.lock.torch_for(release, exact=exact)
         if locked is None:
             raise _unpinned("Torch", release, self.lock.torch)
-        return self._tree(TORCH, locked)
+        whole, for_cpu = locked.split()
+        usable = (whole,) if for_device else (whole, for_cpu)
+        there = next((found for kind in usable if (found := self._found(TORCH, kind))), None)
+        if there is not None:
+            return there.touch()
+        with self.fetcher() as fetcher:
+            has_whole = fetcher.index.has_any(whole.wheels)
+            if not has_whole and fetcher.index.has_any(for_cpu.wheels):
+                if for_device:
+                    raise _no_device_headers(whole, for_cpu)
+                return self._made(TORCH, for_cpu, fetcher)
+            return self._made(TORCH, whole, fetcher)
 
     def tvm_ffi(self, release: str) -> Entry:
         """The headers and the link stub of TVM-FFI `0.1`.
@@ -107,7 +120,11 @@ class Installer:
         locked = self.lock.tvm_ffi.get(release)
         if locked is None:
             raise _unpinned("TVM-FFI", release, self.lock.tvm_ffi)
-        return self._tree(TVM_FFI, locked)
+        there = self._found(TVM_FFI, locked)
+        if there is not None:
+            return there.touch()
+        with self.fetcher() as fetcher:
+            return self._made(TVM_FFI, locked, fetcher)
 
     def headers(self, name: str, release: str) -> Entry:
         """The headers `name` of the release `major.minor`; `include/` below the entry's root.
@@ -126,13 +143,12 @@ class Installer:
         with self.fetcher() as fetcher:
             return self.ensure(recipe, HeaderMaker(wheel, fetcher).make)
 
-    def _tree(self, tree: Tree, locked: LockedRelease) -> Entry:
-        there = next(filter(None, map(self.store.find, tree.recipes(locked))), None)
-        if there is not None:
-            return there.touch()
-        with self.fetcher() as fetcher:
-            maker = TreeMaker(tree, locked, fetcher, self.stubs)
-            return self.ensure(maker.recipe, maker.make)
+    def _found(self, tree: Tree, locked: LockedRelease) -> Entry | None:
+        return next(filter(None, map(self.store.find, tree.recipes(locked))), None)
+
+    def _made(self, tree: Tree, locked: LockedRelease, fetcher: Fetcher) -> Entry:
+        maker = TreeMaker(tree, locked, fetcher, self.stubs)
+        return self.ensure(maker.recipe, maker.make)
 
     @property
     def stubs(self) -> StubMaker:
@@ -152,6 +168,16 @@ class Installer:
             return facts
 
         return self.store.ensure(recipe, told)
+
+
+def _no_device_headers(whole: LockedRelease, for_cpu: LockedRelease) -> ToolchainError:
+    names = ", ".join(wheel.filename for wheel in for_cpu.wheels)
+    wanted = whole.wheels[0].filename if whole.wheels else "a wheel for CUDA"
+    return ToolchainError(
+        f"of Torch {whole.version} the package index has only {names}, which lacks headers for "
+        "devices",
+        hint=f"add an index or a find-links folder that has {wanted}; {MEND}",
+    )
 
 
 def _unpinned(what: str, release: str, known: Mapping[str, object]) -> ToolchainError:

@@ -7,18 +7,24 @@ that what is fetched piecemeal is as certain as what is fetched whole.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import ToolchainError
+from kbuild.errors import DamagedFileError, ToolchainError
+from kbuild.untrusted import read_json, reading
 from kbuild.version import Version
 
 LOCK_FORMAT = 1
 LOCK_FILE = Path(__file__).with_name("lock.json")
+_WHEEL = re.compile(r"[^/\s-]+(?:-[^/\s-]+)+\.whl")
+_HEADERS = re.compile(r"[^/]+/include/.+")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,11 @@ class LockedWheel:
         """The version as the file name has it."""
         return self.filename.split("-")[1]
 
+    @property
+    def is_for_cpu(self) -> bool:
+        """True for a build without device code, which lacks some of the others' headers."""
+        return self.version.partition("+")[2] == "cpu"
+
 
 @dataclass(frozen=True)
 class LockedToolkit:
@@ -57,10 +68,19 @@ class LockedToolkit:
 
 @dataclass(frozen=True)
 class LockedRelease:
-    """One release of a framework: any of the wheels will do, the first is the one to fetch from."""
+    """One release of a framework."""
 
     version: str
     wheels: tuple[LockedWheel, ...]
+    """All but those for the CPU are alike; the first is the one to fetch from."""
+    headers: str | None = None
+    """What `header_set` gives of each of these, where it is pinned."""
+
+    def split(self) -> tuple[LockedRelease, LockedRelease]:
+        """The wheels that are alike, and those that are for the CPU alone."""
+        whole = tuple(wheel for wheel in self.wheels if not wheel.is_for_cpu)
+        rest = tuple(wheel for wheel in self.wheels if wheel.is_for_cpu)
+        return replace(self, wheels=whole), replace(self, wheels=rest, headers=None)
 
 
 @dataclass(frozen=True)
@@ -107,6 +127,18 @@ class Lock:
         return json.dumps({"format": LOCK_FORMAT, **asdict(self)}, indent=1) + "\n"
 
 
+def header_set(digests: Mapping[str, str]) -> str:
+    """One digest of all headers among the members of a wheel.
+
+    Args:
+        digests: path in the wheel -> SHA-256 as RECORD writes it, urlsafe base64 without padding.
+    """
+    rows = sorted(
+        f"{path}\0{found}\n" for path, found in digests.items() if _HEADERS.fullmatch(path)
+    )
+    return hashlib.sha256("".join(rows).encode()).hexdigest()
+
+
 @cache
 def packaged_lock() -> Lock:
     """The lock that kbuild comes with."""
@@ -120,32 +152,51 @@ def read_lock(path: Path) -> Lock:
         ToolchainError: it is missing, no lock, or of another format.
     """
     try:
-        data = json.loads(path.read_text("utf-8"))
-        if data["format"] != LOCK_FORMAT:
-            raise ToolchainError(f"`{path}`: format {data['format']}, this kbuild reads 1")
-        return Lock(
-            {release: _toolkit(entry) for release, entry in data["cuda"].items()},
-            {release: _release(entry) for release, entry in data["torch"].items()},
-            {name: _headers(entry) for name, entry in data.get("headers", {}).items()},
-            {release: _toolkit(entry) for release, entry in data.get("runtimes", {}).items()},
-            {release: _release(entry) for release, entry in data.get("tvm_ffi", {}).items()},
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        with reading(path, "a lock file"):
+            return _lock(read_json(path, "a lock file"), path)
+    except OSError as error:
         raise ToolchainError(f"`{path}` is no lock file: {error}") from None
+    except DamagedFileError as error:
+        raise ToolchainError(error.message) from error
+
+
+def _lock(data: Mapping[str, Any], path: Path) -> Lock:
+    if data["format"] != LOCK_FORMAT:
+        raise ToolchainError(f"`{path}`: format {data['format']}, this kbuild reads 1")
+    return Lock(
+        {release: _toolkit(entry) for release, entry in data["cuda"].items()},
+        {release: _release(entry) for release, entry in data["torch"].items()},
+        {name: _headers(entry) for name, entry in data.get("headers", {}).items()},
+        {release: _toolkit(entry) for release, entry in data.get("runtimes", {}).items()},
+        {release: _release(entry) for release, entry in data.get("tvm_ffi", {}).items()},
+    )
 
 
 def _toolkit(entry: Mapping[str, Any]) -> LockedToolkit:
     programs, libraries = (_wheels(entry[key]) for key in ("programs", "libraries"))
-    return LockedToolkit(entry["version"], programs, libraries)
+    return LockedToolkit(str(entry["version"]), programs, libraries)
 
 
 def _release(entry: Mapping[str, Any]) -> LockedRelease:
-    return LockedRelease(entry["version"], _wheels(entry["wheels"]))
+    headers = entry.get("headers")
+    if headers is not None and not _DIGEST.fullmatch(headers):
+        raise ValueError(f"`{headers}` is no digest of headers")
+    return LockedRelease(str(entry["version"]), _wheels(entry["wheels"]), headers)
 
 
 def _headers(entry: Mapping[str, Any]) -> dict[str, LockedWheel]:
-    return {release: LockedWheel(**wheel) for release, wheel in entry.items()}
+    return {release: _wheel(wheel) for release, wheel in entry.items()}
 
 
 def _wheels(entries: list[Mapping[str, Any]]) -> tuple[LockedWheel, ...]:
-    return tuple(LockedWheel(**entry) for entry in entries)
+    return tuple(map(_wheel, entries))
+
+
+def _wheel(entry: Mapping[str, Any]) -> LockedWheel:
+    wheel = LockedWheel(**entry)
+    if not isinstance(entry["size"], int) or wheel.size < 0:
+        raise ValueError(f"`{wheel.filename}` has no size")
+    digests = [wheel.sha256, *([] if wheel.record is None else [wheel.record])]
+    if not _WHEEL.fullmatch(wheel.filename) or not all(map(_DIGEST.fullmatch, digests)):
+        raise ValueError(f"`{wheel.filename}` is no wheel with its digest")
+    return wheel

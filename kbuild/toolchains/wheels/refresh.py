@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kbuild.errors import ToolchainError
 from kbuild.fileset import sha256, sha256_of_file
 from kbuild.toolchains.wheels import tvm_ffi
+from kbuild.toolchains.wheels.archive import recorded
 from kbuild.toolchains.wheels.cuda import (
     FIRST_MAJOR,
     HEADER_LIBRARIES,
@@ -22,7 +23,13 @@ from kbuild.toolchains.wheels.cuda import (
 from kbuild.toolchains.wheels.fetch import Fetcher
 from kbuild.toolchains.wheels.headers import PROJECTS
 from kbuild.toolchains.wheels.index import MEND
-from kbuild.toolchains.wheels.lock import Lock, LockedRelease, LockedToolkit, LockedWheel
+from kbuild.toolchains.wheels.lock import (
+    Lock,
+    LockedRelease,
+    LockedToolkit,
+    LockedWheel,
+    header_set,
+)
 
 if TYPE_CHECKING:
     from packaging.markers import Marker
@@ -167,10 +174,16 @@ class Refresher:
         same.sort(key=lambda file: not file.link.is_file)  # the index's own one is taken last
         ordered = sorted({file.link.filename: file for file in same}.values(), key=_oddness)
         self.say(f"{_NAMES[project]} {newest}")
-        wheels = [self._pin_members(ordered[0].link), *(self._pin(f.link) for f in ordered[1:])]
-        kept = old.wheels if old and old.version == newest else ()
+        first, record = self._with_record(ordered[0].link)
+        wheels = [first, *(self._pin(f.link) for f in ordered[1:])]
+        kept = old if old and old.version == newest else None
         names = {wheel.filename for wheel in wheels}
-        return LockedRelease(newest, (*wheels, *(w for w in kept if w.filename not in names)))
+        others = [w for w in kept.wheels if w.filename not in names] if kept else []
+        if first.is_for_cpu:
+            headers = kept.headers if kept else None
+        else:
+            headers = header_set(recorded(record))
+        return LockedRelease(newest, (*wheels, *others), headers)
 
     def _headers(self, kind: str, old: Lock, releases: Iterable[str]) -> dict[str, LockedWheel]:
         """Wheels with the headers of these releases, and of those that were pinned."""
@@ -188,10 +201,14 @@ class Refresher:
         return LockedWheel(link.filename, self._digest(link), self._size(link))
 
     def _pin_members(self, link: Link) -> LockedWheel:
+        return self._with_record(link)[0]
+
+    def _with_record(self, link: Link) -> tuple[LockedWheel, bytes]:
+        """The pin of a wheel, and its RECORD."""
         pinned = self._pin(link)
         with self.fetcher.peek(pinned, link) as wheel:
-            record = sha256(wheel.read(wheel.record_name))
-        return LockedWheel(pinned.filename, pinned.sha256, pinned.size, record)
+            record = wheel.read(wheel.record_name)
+        return replace(pinned, record=sha256(record)), record
 
     def _digest(self, link: Link) -> str:
         if link.is_file:

@@ -26,8 +26,11 @@ _TRIES = 3
 _PARTIAL_CONTENT = 206
 
 
-class NoRangesError(Exception):
+class NoRangesError(ToolchainError):
     """The server sends whole files only."""
+
+    def __init__(self, message: str = "the index sends whole files only") -> None:
+        super().__init__(message)
 
 
 class RemoteFile(io.RawIOBase):
@@ -117,6 +120,8 @@ class RemoteFile(io.RawIOBase):
             self._refuse_other(response)
             place = start
             for block in response.iter_raw():
+                if place + len(block) > stop:
+                    raise EOFError(f"more than {stop - start} bytes came")
                 os.pwrite(self._copy, block, place)
                 place += len(block)
                 self.fetched += len(block)

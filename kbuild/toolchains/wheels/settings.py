@@ -1,14 +1,25 @@
-"""Where packages come from, as this user's pip is set up to find them."""
+"""Where packages come from, as this user's pip is set up to find them.
+
+The one place that says which of pip's settings count: those that decide where files come from and
+how the index is reached. Constraints, targets, and whatever else a configuration holds do not.
+
+Builders of Nix that fetch wheels run this file as a script, without kbuild: it needs nothing but
+Python's own modules. See nix/fetching.nix.
+"""
 
 from __future__ import annotations
 
 import ast
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kbuild.run import Runner
+if TYPE_CHECKING:
+    from kbuild.run import Runner
 
 # Later ones win, as in pip: https://pip.pypa.io/en/stable/topics/configuration/
 _SECTIONS = ("global", "install", "download", ":env:")
@@ -23,6 +34,9 @@ _UV = {
 }
 _TRUE = {"1", "true", "yes", "on", "y", "t"}
 _TIMEOUT = 30.0
+# `pip config list` takes options from the configuration that it lists: those that would hide a part
+# of it, or write elsewhere.
+_LISTING = dict.fromkeys(("QUIET", "VERBOSE", "USER", "GLOBAL", "SITE"), "0") | {"LOG": os.devnull}
 
 
 @dataclass(frozen=True)
@@ -40,11 +54,44 @@ class IndexSettings:
     proxy: str | None = None
     timeout: float = _TIMEOUT
     """Seconds."""
+    retries: int | None = None
+    """None: as many as pip tries by itself."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The settings that are set, by the names and in the words of a `pip.conf`."""
+        options = {
+            "index-url": self.index_url,
+            "extra-index-url": " ".join(self.extra_index_urls),
+            "find-links": " ".join(self.find_links),
+            "no-index": "1" if self.no_index else "",
+            "trusted-host": " ".join(self.trusted_hosts),
+            "cert": self.cert,
+            "client-cert": self.client_cert,
+            "proxy": self.proxy,
+            "timeout": f"{self.timeout:g}",
+            "retries": "" if self.retries is None else str(self.retries),
+        }
+        return {name: value for name, value in options.items() if value}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables with which pip has these settings and reads no other."""
+        own = {f"PIP_{name.replace('-', '_').upper()}": text for name, text in self.options.items()}
+        return {"PIP_CONFIG_FILE": os.devnull, **own}
+
+
+_PIP = (
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "import runpy; runpy.run_module('pip', run_name='__main__', alter_sys=True)"
+)
+"""`-m pip`, but for what the current folder, a project's, has of that name."""
 
 
 def pip_settings(runner: Runner, environ: Mapping[str, str] = os.environ) -> IndexSettings:
     """What `pip config list` says; without pip, what its and uv's environment variables say."""
-    done = runner.run((sys.executable, "-m", "pip", "config", "list"), env=environ)
+    asked = dict(environ) | {f"PIP_{name}": value for name, value in _LISTING.items()}
+    done = runner.run((sys.executable, "-c", _PIP, "config", "list"), env=asked)
     found = settings_from(done.output if done.ok else _as_listed(environ))
     bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")  # as pip does
     return found if found.cert or not bundle else replace(found, cert=bundle)
@@ -63,11 +110,12 @@ def settings_from(listing: str) -> IndexSettings:
         client_cert=found.get("client-cert"),
         proxy=_with_scheme(found.get("proxy")),
         timeout=_seconds(found.get("timeout") or found.get("default-timeout")),
+        retries=_whole(found.get("retries")),
     )
 
 
 def _merged(listing: str) -> dict[str, str]:
-    """Option -> value, from the section that wins."""
+    """Option -> value, from the section that wins; an empty value is none, as for pip."""
     sections: dict[str, dict[str, str]] = {}
     for line in listing.splitlines():
         key, equals, value = line.partition("=")
@@ -78,13 +126,14 @@ def _merged(listing: str) -> dict[str, str]:
         option: value
         for section in _SECTIONS
         for option, value in sections.get(section, {}).items()
+        if value
     }
 
 
 def _unquoted(value: str) -> str:
     try:
         return str(ast.literal_eval(value))
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return value
 
 
@@ -96,9 +145,13 @@ def _with_scheme(proxy: str | None) -> str | None:
 def _seconds(text: str | None) -> float:
     """A large file needs more patience than pip's 15 s for a page."""
     try:
-        return max(float(text or 0), _TIMEOUT)
+        return max(_TIMEOUT, float(text or 0))
     except ValueError:
         return _TIMEOUT
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None
 
 
 def _as_listed(environ: Mapping[str, str]) -> str:
@@ -116,3 +169,20 @@ def _plain(value: str) -> str:
     """uv separates by commas as well, and allows `name=url`."""
     parts = value.replace(",", " ").split()
     return " ".join(part.partition("=")[2] if "=http" in part else part for part in parts)
+
+
+def main() -> None:
+    """`pip config list | python settings.py`: shell lines that set the settings, and no others."""
+    settings = settings_from(sys.stdin.read())
+    for name, file in (("cert", settings.cert), ("client-cert", settings.client_cert)):
+        if file and not Path(file).exists():
+            sys.exit(
+                f"error: pip's {name}, {file}, is not there\n"
+                "  hint: a file outside the sandbox is lent by `extra-sandbox-paths` of nix.conf"
+            )
+    for variable, value in settings.variables.items():
+        print(f"export {variable}={shlex.quote(value)}")  # noqa: T201 - a script's output
+
+
+if __name__ == "__main__":
+    main()

@@ -179,7 +179,9 @@ class Wheels(ToolchainSource):
         if self.supply is not None:
             self.supply.provide()
             return self.supply.facts
-        torch = self.installer.torch(requires.torch, exact=requires.torch_exact)
+        torch = self.installer.torch(
+            requires.torch, exact=requires.torch_exact, for_device=requires.toolkit is not None
+        )
         return {
             "version": torch.version,
             "include_dirs": [str(folder) for folder in include_folders(torch.root)],

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.run import Runner
+from kbuild.scratch import within
 
 _CALLED = re.compile(r"\b[A-Za-z_]\w*(?=\s*\()")
 
@@ -35,7 +36,7 @@ class StubMaker:
         # No build id, no compiler's comment: the bytes depend on the names alone.
         flags = ("-shared", "-nostdlib", "-Wl,--build-id=none", f"-Wl,-soname,{soname}")
         command = (str(self.cxx), *flags, "-x", "assembler", "-", "-o", str(file))
-        done = self.runner.run(command, stdin=_assembly(sorted(symbols)))
+        done = self.runner.run(command, env=within(file.parent), stdin=_assembly(sorted(symbols)))
         if not done.ok:
             raise ToolchainError(
                 f"`{self.cxx}` cannot make the link stub {soname}: {done.output.strip()[-300:]}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,13 @@ from typing import Any
 
 import tomli
 
-from kbuild.errors import ConfigError, Problem
+from kbuild.errors import ConfigError, DamagedFileError, Problem
 from kbuild.languages.spec.values import Scalar
+from kbuild.untrusted import parse_json, read_bytes, reading, reason_of
 
 _DEVICE = "device_name"
 _PAIR = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>[^,]+)")
+_SIZE = re.compile(r"[0-9]{1,18}")
 _WORD = re.compile(r"[A-Za-z0-9]")
 
 
@@ -52,13 +53,14 @@ def read_import(path: Path, columns: Sequence[str], constants: Sequence[str]) ->
         ConfigError: it cannot be read.
     """
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _problem(path, 0, str(error)) from error
+        with reading(path, "a table"):
+            text = read_bytes(path, "a table").decode("utf-8")
+    except (OSError, DamagedFileError) as error:
+        raise _problem(path, 0, reason_of(error)) from error
     if path.suffix == ".csv":
         return Imported(str(path), tuple(_pairs(path, text, columns, constants)))
     named = {match["name"]: match["value"] for match in _PAIR.finditer(path.stem)}
-    fixed = {name: int(value) for name, value in named.items() if value.isdigit()}
+    fixed = {name: int(value) for name, value in named.items() if _SIZE.fullmatch(value)}
     entries = tuple(_by_m(path, text, fixed))
     return Imported(str(path), entries, named.get(_DEVICE, "").replace("_", " "))
 
@@ -82,14 +84,14 @@ def _is_part(name: str, device: str) -> bool:
 def _by_m(path: Path, text: str, fixed: Mapping[str, int]) -> Iterator[Entry]:
     """A table from M to a configuration; words among the keys are the writer's own."""
     try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise _problem(path, getattr(error, "lineno", 0), str(error)) from error
-    if not isinstance(data, dict):
-        raise _problem(path, 0, "is no table from sizes to configurations")
+        data = parse_json(text, path, "a table from sizes to configurations")
+    except DamagedFileError as error:
+        line = getattr(error.__cause__, "lineno", 0)
+        words = f"no table from sizes to configurations: {reason_of(error)}"
+        raise _problem(path, line, words) from error
     lines = text.splitlines()
     for key, config in data.items():
-        if not key.isdigit():
+        if not _SIZE.fullmatch(key):
             continue
         line = next((at for at, one in enumerate(lines, 1) if f'"{key}"' in one), 0)
         if not isinstance(config, dict) or not all(_is_scalar(v) for v in config.values()):

@@ -101,12 +101,15 @@ class Bench:
             choose(job["launch"], candidate)
             checked.attempt(candidate)
 
+        own = self.tensors.copies(values, job["arguments"])
+
         def prepare(candidate: int) -> None:
             tell(job, candidate)
+            self.tensors.restore(own, values, job["arguments"])
             choose(job["launch"], candidate)
 
         def call() -> None:
-            self.call(job, values)
+            self.call(job, own)
 
         rules = Rules(**job.get("rules", {}))
         race = Race(self.stopwatch, prepare, call, time.monotonic, rules)

@@ -35,8 +35,10 @@ def made_up(arguments: Sequence[Mapping[str, Any]], device: str) -> list[Any]:
 
 
 def _value(argument: Mapping[str, Any], generator: Any, device: str) -> Any:
-    if "shape" not in argument:
+    if "value" in argument:
         return argument["value"]
+    if "shape" not in argument:
+        return getattr(torch, argument["dtype"])
     shape = argument["shape"]
     if shape is None:
         return None
@@ -51,11 +53,30 @@ def _value(argument: Mapping[str, Any], generator: Any, device: str) -> Any:
 
 
 def copies(values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The values, with tensors that are written to copied."""
-    return [
+    """The values, with tensors that are written to copied, and given the value that they need."""
+    own = [
         value.clone() if argument.get("writes") and value is not None else value
         for value, argument in zip(values, arguments, strict=True)
     ]
+    restore(own, values, arguments)
+    return own
+
+
+def restore(
+    own: Sequence[Any], values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]
+) -> None:
+    """Undo what a candidate wrote to tensors that it was given; nothing waits for it.
+
+    Args:
+        own: what `copies` gave.
+        values: what it was given.
+        arguments: see `made_up`.
+    """
+    for one, value, argument in zip(own, values, arguments, strict=True):
+        if value is not None and "reset" in argument:
+            one.fill_(float(argument["reset"]))
+        elif value is not None and argument.get("writes"):
+            one.copy_(value)
 
 
 def results(

@@ -18,16 +18,18 @@ function(kbuild_aot component)
                COMPILE_OPTIONS "-frandom-seed=aot/${component}.cpp")
 endfunction()
 
-# The objects that a launcher calls, and what these need: `<component>.cmake` sets `objects` and
-# `aliases`, second names of functions that the launcher replaces; `<component>.libraries.cmake` sets
-# `archives`, `cudart` and `amdhip64`. They become one object, in which each
-# kernel has its own copy of its archives: kernels of two releases do not share one.
+# The objects that a launcher calls, and what these need: `<component>.cmake` sets `objects`; `aliases`,
+# second names of functions that the launcher replaces; `launches`, options of objcopy by which CuTe DSL's
+# runtime launches through the launcher; `<component>.libraries.cmake` sets `archives`, `cudart` and
+# `amdhip64`. They become one object, in which each kernel has its own copy of its archives: kernels of two
+# releases do not share one.
 function(kbuild_aot_objects component)
   set(folder "${KBUILD_GENERATED_DIR}/aot")
   if(NOT EXISTS "${folder}/${component}.cmake")
     return()
   endif()
   set(aliases "")
+  set(launches "")
   include("${folder}/${component}.cmake")
   include("${folder}/${component}.libraries.cmake" OPTIONAL)
   list(TRANSFORM objects PREPEND "${folder}/")
@@ -38,7 +40,7 @@ function(kbuild_aot_objects component)
             ${objects} ${archives} ${aliases}
     COMMAND "${CMAKE_OBJCOPY}" --wildcard "--keep-global-symbol=*kbuild_aot_*"
             "--weaken-symbol=*kbuild_aot_*_cuda_init" "--weaken-symbol=*kbuild_aot_*_cuda_load_to_device"
-            "${joined}.all" "${joined}"
+            ${launches} "${joined}.all" "${joined}"
     DEPENDS ${objects} ${archives} ${aliases} COMMENT "Joining aot/${component}" VERBATIM)
   add_custom_target(kbuild-aot-${component} DEPENDS "${joined}")
   set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_OBJECTS "${joined}")

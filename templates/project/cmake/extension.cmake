@@ -13,6 +13,11 @@ function(kbuild_add_extension)
   set_target_properties(${KBUILD_OPS_NAME} PROPERTIES
     PREFIX "" SUFFIX "" OUTPUT_NAME "${KBUILD_EXTENSION_FILE}" LINKER_LANGUAGE CXX
     CUDA_RUNTIME_LIBRARY None)
+  foreach(language IN LISTS KBUILD_DEVICE_LANGUAGES)
+    if(COMMAND kbuild_extension_${language})
+      cmake_language(CALL kbuild_extension_${language} ${KBUILD_OPS_NAME})
+    endif()
+  endforeach()
   kbuild_link(${KBUILD_OPS_NAME})
   kbuild_install_extension()
 endfunction()
@@ -36,7 +41,7 @@ function(kbuild_link target)
     list(PREPEND frameworks "-Wl,--push-state,--no-as-needed")
     list(APPEND frameworks "-Wl,--pop-state")
     # Of the content, whatever the compiler was configured for.
-    target_link_options(${target} PRIVATE "LINKER:--build-id=sha1")
+    kbuild_link_options(${target} HOST_LINK "LINKER:--build-id=sha1")
     kbuild_hide(${target})
   elseif(APPLE)
     # Python's symbols come from the interpreter.
@@ -51,18 +56,27 @@ function(kbuild_link target)
   kbuild_link_flags(${target})
 endfunction()
 
+# kbuild_link_options(<target> <HOST_LINK or DEVICE_LINK> <options as one argument>)
+function(kbuild_link_options target where options)
+  string(REPLACE ">" "$<ANGLE-R>" options "${options}")
+  string(REPLACE "," "$<COMMA>" options "${options}")
+  target_link_options(${target} PRIVATE "$<${where}:${options}>")
+endfunction()
+
 # C++ stays inside: what templates of Torch's headers compile to is the same in every kernel, and
 # would bind to the first one. C names, PyInit_ among them, are offered as their source says, unless
-# the variant names those that it offers; those of linked objects are not.
+# the variant names those that it offers; those of linked objects, and of code that is linked for
+# devices, are not.
 function(kbuild_hide target)
   set(exports "${CMAKE_CURRENT_BINARY_DIR}/exports.map")
-  set(offered "*; local: _Z*; *kbuild_aot_*")
+  set(offered "*; local: _Z*; *kbuild_aot_*; __cudaRegisterLinkedBinary_*; __fatbinwrap_*")
+  string(APPEND offered "; hostRef*ArrayExternalLinkage; hostRef*ArrayInternalLinkage")
   if(KBUILD_EXPORTS)
     list(JOIN KBUILD_EXPORTS "; " offered)
     string(APPEND offered "; local: *")
   endif()
   file(CONFIGURE OUTPUT "${exports}" CONTENT "{ global: ${offered}; };\n" NEWLINE_STYLE LF)
-  target_link_options(${target} PRIVATE "LINKER:--version-script=${exports}")
+  kbuild_link_options(${target} HOST_LINK "LINKER:--version-script=${exports}")
 endfunction()
 
 function(kbuild_link_flags target)
@@ -73,7 +87,7 @@ function(kbuild_link_flags target)
     endif()
   endforeach()
   if(flags)
-    target_link_options(${target} PRIVATE "SHELL:${flags}")
+    kbuild_link_options(${target} HOST_LINK "SHELL:${flags}")
   endif()
 endfunction()
 

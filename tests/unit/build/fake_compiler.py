@@ -2,12 +2,13 @@
 
 Lines of the source: `#include "x"` is looked up in the -I folders; `//! sleep S`,
 `//! allocate MIB`, `//! grow MIB` (little by little), `//! say TEXT`, `//! exit CODE`,
-`//! die-once FILE` (killed unless FILE exists) are done. The object holds everything that was read,
-and the source's name after the prefix maps.
+`//! die-once FILE` (killed unless FILE exists), `//! run COMMAND` (in the folder of the source) are
+done. The object holds everything that was read, and the source's name after the prefix maps.
 Each start is a line in $FAKE_STARTS.
 """
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,11 @@ def grow(mib):
         time.sleep(0.05)
 
 
+def source_folder():
+    """Where the source lies."""
+    return Path(after("-c")).parent
+
+
 def die_once(mark):
     """As the OOM killer does it."""
     if not Path(mark).exists():
@@ -59,6 +65,9 @@ VERBS = {
     "say": lambda text: print(text.replace("{source}", after("-c")), file=sys.stderr),
     "exit": lambda code: sys.exit(int(code)),
     "die-once": die_once,
+    "run": lambda command: subprocess.run(  # noqa: S602, TID251
+        command, shell=True, check=True, cwd=source_folder()
+    ),
 }
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from kbuild.build.unit import depfile
 from kbuild.build.unit.command import Command
+from kbuild.build.unit.hashes import FileHashes
 from kbuild.build.unit.key import object_key, unit_key
 
 GCC = shlex.split(
@@ -57,7 +58,7 @@ def test_threads_are_neither_run_as_written_nor_looked_up_by() -> None:
     for argv in written:
         command = Command(argv, "CUDA", "/p")
         assert command.plain == bare
-        keys.add((object_key(command, {}, b"source"), unit_key(command)))
+        keys.add((object_key(command, {}, FileHashes("")), unit_key(command)))
     assert len(keys) == 1
     assert Command(["c++", "-t", "2"], "CXX", "/p").plain == ["c++", "-t", "2"]
 
@@ -89,7 +90,7 @@ def test_commands_that_no_cache_serves(arguments: str) -> None:
 
 def test_the_key_knows_flags_and_language_but_not_places() -> None:
     def key(argv: list[str], language: str = "CXX", **environ: str) -> str:
-        return object_key(Command(argv, language, "/p/tree"), environ, b"source")
+        return object_key(Command(argv, language, "/p/tree"), environ, FileHashes(""))
 
     moved = [word.replace("/t/", "/elsewhere/") for word in GCC]
     assert key(moved) == key(GCC)
@@ -102,7 +103,7 @@ def test_the_key_knows_flags_and_language_but_not_places() -> None:
 
 def test_versions_tell_what_a_wrapper_hides() -> None:
     def key(language: str, versions: str) -> str:
-        return object_key(Command(GCC, language, "/p/tree"), {}, b"source", versions)
+        return object_key(Command(GCC, language, "/p/tree"), {}, FileHashes(""), versions)
 
     assert key("CXX", "c++=12") != key("CXX", "c++=13")
     assert key("CXX", "c++=12;cuda=13.0") == key("CXX", "c++=12;cuda=13.2")

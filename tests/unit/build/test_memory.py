@@ -123,6 +123,25 @@ def test_the_dead_hold_nothing(tmp_path: Path) -> None:
     assert Ledger(str(tmp_path / "ledger"), 100).take(50, lambda: False) is not None
 
 
+HUGE = b"9" * 40
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\x80",
+        b"1 r",
+        b"1 r 90 1.0 0 1 2",
+        b"1 r 90 1.1.0 0 1",
+        HUGE + b" r 90 1 0 1",
+        b"-1 r 9 1 0 1",
+    ],
+)
+def test_a_damaged_line_claims_nothing(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "ledger").write_bytes(line)
+    assert Ledger(str(tmp_path / "ledger"), 100).take(50, lambda: True) is not None
+
+
 def test_a_unit_heavier_than_the_budget_runs_alone(tmp_path: Path) -> None:
     assert Ledger(str(tmp_path / "ledger"), 100).take(5000, lambda: False) is not None
 

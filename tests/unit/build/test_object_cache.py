@@ -256,6 +256,29 @@ def test_pruning_keeps_what_was_used_last(bench: Bench) -> None:
     assert len(list((bench.root / "cache/objects").glob("*/*/*"))) == 6
 
 
+def test_pruning_removes_what_killed_writers_left(tmp_path: Path) -> None:
+    folder = tmp_path / "objects" / "ab" / "cdef"
+    folder.mkdir(parents=True)
+    for name in ("x.o.12.new", "x.o.13.new"):
+        (folder / name).touch()
+    os.utime(folder / "x.o.12.new", (time.time() - 7200,) * 2)
+    objectcache.prune(tmp_path, 1)
+    assert [path.name for path in folder.iterdir()] == ["x.o.13.new"]
+
+
+def test_pruning_forgets_answers_that_nobody_asks_for(tmp_path: Path) -> None:
+    names = ("hashes/ab/cd", "hashes/ab/cd.12.new", "verdicts/ab.json", "verdicts/ab.12.new")
+    for day, suffix in ((1, ""), (100, "-old")):
+        for name in names:
+            path = tmp_path / Path(name).with_stem(f"{Path(name).stem}{suffix}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            os.utime(path, (time.time() - day * 86400,) * 2)
+    objectcache.prune(tmp_path, 1)
+    left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert left == ["ab.json", "cd"]
+
+
 def test_two_variants_that_want_the_same_object_at_once_compile_it_once(bench: Bench) -> None:
     bench.write("a.cpp", "//! sleep 1\n")
     started = [

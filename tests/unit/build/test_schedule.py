@@ -142,6 +142,19 @@ def test_an_exception_ends_the_others(tmp_path: Path) -> None:
     assert runner.run(("true",)).returncode == 127
 
 
+def test_what_compilers_put_into_tmpdir_goes_with_the_run(tmp_path: Path) -> None:
+    runner, argv = LocalRunner(), ("sh", "-c", 'echo x > "$TMPDIR/cc.s" && echo "$TMPDIR"')
+    with run_of(tmp_path, 1) as run:
+        env = {**os.environ, **run.environment("torch-cpu", tmp_path)}
+        done = runner.run(argv, env=env)
+        assert done.ok, done.output
+        left = Path(done.output.strip(), "cc.s")
+        assert left.is_file()
+        assert left.is_relative_to(run.folder)
+        assert len(run.lock) == (sys.platform != "win32")
+    assert not left.exists()
+
+
 CTRL_C = """
 import sys, time
 from pathlib import Path

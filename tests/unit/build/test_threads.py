@@ -176,3 +176,30 @@ def test_nobody_to_ask() -> None:
     settings.tool = "ccache"
     assert most_threads(command, settings, served) == 1
     assert not is_client(settings)
+
+
+def test_threads_that_outlive_the_run_put_nothing_anywhere(tmp_path: Path) -> None:
+    """By then, the pipe's number may be that of another file."""
+    failures: list[BaseException] = []
+    for number in range(60):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        over = threading.Event()
+
+        def work(server: JobServer, over: threading.Event = over) -> None:
+            try:
+                while not over.is_set():
+                    server.release()
+                    server.drain()
+                server.release()
+            except BaseException as failure:  # noqa: BLE001 - asserted on below
+                failures.append(failure)
+
+        with serve(folder, 2) as server:
+            threads = [threading.Thread(target=work, args=(server,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []

@@ -204,6 +204,15 @@ class TestNotice:
         assert f"> **Not built by a release.** The tool that built `{first.name}` had" in text
         assert f"The source of `{second.name}` was not" in text
 
+    def test_overruled_checks_are_named_with_their_reasons(self, facts):
+        first, second = facts.variants
+        one = replace(first, overruled=(("ops", "made | at import"),), dirty=True)
+        two = replace(second, overruled=(("ops", "made | at import"), ("load", "slow")))
+        text = card_text(INIT, replace(facts, variants=(one, two)))
+        assert "> **Checks are overruled.** The author publishes" in text
+        assert "> - `ops` in all variants: made" in text
+        assert f"> - `load` in `{second.name}`: slow\n" in text
+
     def test_all_dirty(self, facts):
         dirty = tuple(replace(found, dirty=True) for found in facts.variants)
         text = card_text(INIT, replace(facts, variants=dirty))

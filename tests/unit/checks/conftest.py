@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -72,9 +73,15 @@ def noarch(make: Callable[..., Output]) -> Callable[..., Output]:
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An interpreter that starts with Torch imported: the import takes seconds each time."""
-    with warm_python(tmp_path_factory.mktemp("warm")) as program:
+def warm() -> Iterator[Path]:
+    """An interpreter that starts with Torch imported: the import takes seconds each time.
+
+    It listens at a path, and such a path has at most 107 characters: pytest's own may be longer.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="kbuild-warm-", dir="/tmp") as folder,
+        warm_python(Path(folder)) as program,
+    ):
         yield program
 
 

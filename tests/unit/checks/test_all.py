@@ -32,6 +32,7 @@ EXPECTED = (
     "rpath",
     "size",
     "static",
+    "streams",
     "torch-abi",
     "tvm-ffi-abi",
     "undefined",

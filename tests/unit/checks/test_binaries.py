@@ -292,10 +292,14 @@ def calling(*symbols: str) -> str:
     ("symbol", "known"),
     [
         ("_ZN2at4_ops4relu4callERKNS_6TensorE", True),
-        ("_ZNK3c1010TensorImpl5sizesEv", True),
+        ("_ZNK3c1010TensorImpl4gradEv", True),
         ("_ZTIN3c105ErrorE", True),
-        ("_ZThn16_N5torch8autograd4NodeD1Ev", True),
-        ("_ZZN3c106detail4makeEvE4once", True),
+        ("_ZThn200_NK5torch4lazy7SizeAdd10isSymbolicEv", True),
+        ("_ZZN3c1010Dispatcher9singletonEvE1s", True),
+        ("_ZN9libkineto3apiEv", True),
+        ("Sleef_expf16_u10", True),
+        ("sgemm_", True),
+        ("Sleef_expf_of_my_own", False),
         ("aoti_torch_empty_strided", True),
         ("PyModule_AddObjectRef", True),
         ("_Z9relu_cudaRN2at6TensorERKS0_", False),
@@ -321,8 +325,12 @@ def test_undefined(compiled: Compiled, run: Run, symbol: str, known: bool, strip
         (f"torch213-cxx11-rocm72-{CPU}-linux", "hipMalloc", True),
         (f"torch213-cxx11-xpu20260-{CPU}-linux", "_ZN4sycl3_V15queue4waitEv", True),
         (f"torch-stable-abi211-cpu-{CPU}-linux", "_ZN2at4_ops4relu4callERKNS_6TensorE", False),
+        (f"torch-stable-abi211-cpu-{CPU}-linux", "Sleef_expf16_u10", True),
+        (f"torch-stable-abi211-cpu-{CPU}-linux", "_ZN9libkineto3apiEv", False),
         (f"tvm-ffi01-cpu-{CPU}-linux", "TVMFFIErrorSetRaised", True),
         (f"tvm-ffi01-cpu-{CPU}-linux", "aoti_torch_empty_strided", False),
+        (f"tvm-ffi01-cpu-{CPU}-linux", "Sleef_expf16_u10", False),
+        (f"tvm-ffi01-cpu-{CPU}-linux", "GOMP_parallel", False),
     ],
 )
 def test_who_defines_what_depends_on_the_variant(
@@ -330,6 +338,66 @@ def test_who_defines_what_depends_on_the_variant(
 ) -> None:
     found = run(Undefined(), compiled(calling(symbol), output={"variant": variant}))
     assert (found == []) is known
+
+
+@pytest.mark.parametrize(
+    ("variant", "symbol", "absent"),
+    [
+        (f"torch213-cxx11-cpu-{CPU}-linux", "_ZN2at4_ops4reluE", True),
+        (f"torch213-cxx11-cpu-{CPU}-linux", "_ZN3c104cuda12device_countEv", True),
+        (f"torch213-cxx11-cu130-{CPU}-linux", "_ZN3c104cuda12device_countEv", False),
+        # Nobody has looked into these.
+        (f"torch213-cxx11-cu130-{CPU}-linux", "_ZN2at4_ops4reluE", False),
+        (f"torch213-cxx11-rocm72-{CPU}-linux", "_ZN2at4_ops4reluE", False),
+        (f"torch299-cxx11-cpu-{CPU}-linux", "_ZN2at4_ops4reluE", False),
+        ("torch213-cxx11-cpu-aarch64-linux", "_ZN2at4_ops4reluE", False),
+        ("torch213-cxx11-cpu-aarch64-linux", "Sleef_expf4_u10advsimd", False),
+    ],
+)
+def test_what_torch_declares_and_does_not_export(
+    compiled: Compiled, run: Run, variant: str, symbol: str, absent: bool
+) -> None:
+    found = run(Undefined(), compiled(calling(symbol), output={"variant": variant}))
+    what = f"takes `{symbol}` from Torch, and Torch 2.13.0 exports no such name"
+    assert [(f.severity, f.what) for f in found] == ([("error", what)] if absent else [])
+
+
+def test_openmp_of_the_process_is_only_asked_for(compiled: Compiled, run: Run) -> None:
+    """Torch offers its libgomp to everybody: such a kernel loads, as other tools build it."""
+    output = compiled(calling("GOMP_parallel"))
+    assert run(Undefined(), output) == []
+    (found,) = run(Needed(), output)
+    assert found.severity == "warning"
+    assert "takes `GOMP_parallel` from OpenMP, but does not need `libgomp.so.1`" in found.what
+
+
+def test_names_that_torch_merely_exports_need_its_library(compiled: Compiled, run: Run) -> None:
+    (found,) = run(Needed(), compiled(calling("Sleef_expf16_u10", "cudaMalloc")))
+    assert (found.severity, found.symbols) == ("error", ("Sleef_expf16_u10",))
+
+
+OPENMP = """
+__attribute__((used)) extern void newer(void);
+__asm__(".symver newer,GOMP_scope_start@{version}");
+void call_newer(void) {{ newer(); }}
+"""
+
+
+@pytest.mark.parametrize(("version", "known"), [("GOMP_5.1", False), ("GOMP_4.0", True)])
+def test_a_newer_openmp_than_torchs(
+    compiled: Compiled, library, run: Run, tmp_path: Path, version: str, known: bool
+) -> None:
+    (tmp_path / "map").write_text(f"{version} {{ GOMP_scope_start; }};")
+    flags = ("-Wl,-soname,libgomp.so.1", f"-Wl,--version-script={tmp_path / 'map'}")
+    (tmp_path / "libgomp.so.1").write_bytes(library("void GOMP_scope_start(void) {}", *flags))
+    source = EXTENSION + OPENMP.format(version=version)
+    output = compiled(source, str(tmp_path / "libgomp.so.1"))
+    said = [finding.what for finding in run(Needed(), output)]
+    what = (
+        "needs GOMP_5.1 of `libgomp.so.1` for `GOMP_scope_start`, which the one in the wheel of "
+        "Torch 2.13.0 has not"
+    )
+    assert said == ([] if known else [what])
 
 
 def test_a_weak_symbol_may_stay_undefined(compiled: Compiled, run: Run) -> None:

@@ -36,7 +36,7 @@ def test_allowed(noarch: Make, run: Run, source: str) -> None:
     [
         ("import os\nimport numpy as np\n", "numpy", 2),
         ("from scipy.special import erf\n", "scipy", 1),
-        ("def f():\n    import pandas\n    import pandas.io\n", "pandas", 2),
+        ("def f():\n    import pandas\nimport pandas.io\n", "pandas", 3),
         ('import importlib\nm = importlib.import_module("cupy.cuda")\n', "cupy", 2),
         (
             "import typing\nif typing.TYPE_CHECKING:\n    pass\nelse:\n    import attrs\n",
@@ -50,6 +50,20 @@ def test_what_nobody_has(noarch: Make, run: Run, source: str, module: str, line:
     (found,) = run(Depends(), noarch({"sub/x.py": source}))
     assert (found.severity, found.where) == ("warning", f"sub/x.py:{line}")
     assert f"imports `{module}`" in found.what
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    import pandas\n",
+        "if x:\n    import pandas\n",
+        "g = lambda: __import__('pandas')",
+    ],
+)
+def test_what_may_never_be_imported_is_a_note(noarch: Make, run: Run, source: str) -> None:
+    (found,) = run(Depends(), noarch({"x.py": source}), notes=True)
+    assert found.severity == "info"
+    assert "imports `pandas`" in found.what
 
 
 def test_what_metadata_names_is_there(noarch: Make, run: Run, metadata: Metadata) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +23,9 @@ def test_good(noarch: Make) -> None:
         "sub/__init__.py": "from .. import _ops\nfrom ..sub import x\nfrom .x import y\n",
         "sub/x.py": "y = 1\nimport relu_other\n",
         "optional.py": "try:\n    from .gone import z\nexcept ImportError:\n    z = None\n",
+        "suppressed.py": "import contextlib\nwith contextlib.suppress(ImportError):\n"
+        "    from .gone import z\n",
+        "typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import relu\n",
     }
     assert find(noarch(files)) == []
 
@@ -48,11 +50,14 @@ def test_the_extension_counts_as_a_module(make: Make) -> None:
         "from relu._ops import ops",
         'import importlib; importlib.import_module("relu.x")',
         '__import__("relu")',
-        "def f():\n    try:\n        import relu\n    except ImportError: pass",
+        "class A:\n    import relu",
+        "def f(x=__import__('relu')): pass",
+        "try:\n    import relu\nfinally:\n    pass",
     ],
 )
 def test_absolute_self_import(noarch: Make, line: str) -> None:
-    (found,) = find(noarch({"sub/x.py": f"import sys\n{line}\n"}))
+    loading = {"__init__.py": "from .sub import x\n"}
+    (found,) = find(noarch({**loading, "sub/x.py": f"import sys\n{line}\n"}))
     assert found.severity == "error"
     assert found.where.startswith("sub/x.py:")
     assert "imports its own package by name" in found.what
@@ -69,33 +74,54 @@ def test_absolute_self_import(noarch: Make, line: str) -> None:
     ],
 )
 def test_relative_imports_that_lead_nowhere(noarch: Make, line: str, what: str) -> None:
-    (found,) = find(noarch({"sub/x.py": f"{line}\n"}))
+    loading = {"__init__.py": "from .sub.x import y\n", "sub/__init__.py": ""}
+    (found,) = find(noarch({**loading, "sub/x.py": f"{line}\n"}))
     assert (found.severity, found.where, found.what) == ("error", "sub/x.py:1", what)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "match x:\n    case 1: pass",
-        pytest.param(
-            "try:\n    pass\nexcept* ValueError:\n    pass",
-            marks=pytest.mark.skipif(
-                sys.version_info < (3, 11), reason="this Python cannot read it either"
-            ),
-        ),
-    ],
-)
-def test_newer_syntax_warns(noarch: Make, source: str) -> None:
-    (found,) = find(noarch({"x.py": source}))
-    assert found.severity == "warning"
-    assert "needs a newer Python than 3.9" in found.what
 
 
 @pytest.mark.parametrize("source", ["def f(:\n", "x = 1\n  y = 2\n", "\0"])
 def test_no_python_at_all(noarch: Make, source: str) -> None:
-    (found,) = find(noarch({"x.py": source}))
+    (found,) = find(noarch({"x.py": source, "__init__.py": "from . import x\n"}))
     assert found.severity == "error"
     assert "does not parse" in found.what
+
+
+BROKEN = "from .gone import x\n"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"__init__.py": "def f():\n    from .gone import x\n"},
+        {"__init__.py": "if cuda:\n    from .gone import x\n"},
+        {"__init__.py": "for n in ():\n    from .gone import x\n"},
+        {"__init__.py": "f = lambda: __import__('relu')\n"},
+        {"__init__.py": "try:\n    import relu\nexcept ImportError:\n    relu = None\n"},
+        {"x.py": BROKEN},
+        {"x.py": "import relu\n"},
+        {"x.py": "no python\n"},
+        {"x.py": BROKEN, "__init__.py": "def f():\n    from . import x\n"},
+        {"x.py": BROKEN, "__init__.py": "try:\n    from . import x\nexcept ImportError: pass\n"},
+    ],
+    ids=lambda files: f"{len(files)} files",
+)
+def test_what_loading_may_not_reach_is_a_warning(noarch: Make, files: dict[str, str]) -> None:
+    assert [found.severity for found in find(noarch(files))] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"__init__.py": "from .a import b\n", "a/__init__.py": BROKEN, "a/b.py": ""},
+        {"__init__.py": "from . import a\n", "a.py": "from .b import c\n", "b.py": BROKEN},
+        {"__init__.py": "from .a.b import c\n", "a/__init__.py": "", "a/b.py": BROKEN},
+        {"__init__.py": "from .a import *\n", "a.py": "from . import b as c\n", "b.py": BROKEN},
+    ],
+)
+def test_what_loading_reaches_through_other_files_is_an_error(
+    noarch: Make, way: dict[str, str]
+) -> None:
+    assert [found.severity for found in find(noarch(way))] == ["error"]
 
 
 def test_bad_escapes_are_not_our_business(noarch: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,7 @@ def test_a_missing_file(noarch: Make, name: str) -> None:
 def test_the_package_nested_in_itself(noarch: Make) -> None:
     output = noarch({"relu/__init__.py": "", "relu/x.py": ""})
     found = said(output)
-    assert found == [("error", "relu/__init__.py", "the kernel's package is nested in itself")]
+    assert found == [("warning", "relu/__init__.py", "the kernel's package is nested in itself")]
 
 
 def test_no_variant_name(noarch: Make) -> None:
@@ -77,10 +78,11 @@ def test_an_extension_under_another_name(make: Make, name: str) -> None:
 
 
 def test_bytecode(noarch: Make) -> None:
-    output = noarch({"__pycache__/x.cpython-311.pyc": b"", "old.pyc": b""})
+    output = noarch({"__pycache__/x.cpython-311.pyc": b"", "old.pyc": b"", "older.pyo": b""})
     assert [(w, what) for _, w, what in said(output)] == [
-        ("old.pyc", "is bytecode"),
         ("__pycache__/x.cpython-311.pyc", "is bytecode"),
+        ("old.pyc", "is bytecode"),
+        ("older.pyo", "is bytecode"),
     ]
 
 
@@ -92,8 +94,19 @@ def test_links(noarch: Make, tmp_path: Path) -> None:
     (output.root / "gone").symlink_to("nothing")
     (output.root / "elsewhere").symlink_to(tmp_path)
     (output.root / "sub").mkdir()
+    (output.root / "sub" / "data").write_text("")
     (output.root / "here").symlink_to("sub")
-    assert [where for _, where, _ in said(output)] == ["elsewhere", "gone", "out"]
+    assert [where for _, where, _ in said(output)] == ["elsewhere", "gone", "here", "out"]
+
+
+def test_pipes_and_empty_folders(noarch: Make) -> None:
+    output = noarch({})
+    os.mkfifo(output.root / "module.py")
+    (output.root / "sub").mkdir()
+    assert [(where, what) for _, where, what in said(output)] == [
+        ("module.py", "is a named pipe"),
+        ("sub", "is an empty folder"),
+    ]
 
 
 def test_a_variant_for_tuning(noarch: Make) -> None:

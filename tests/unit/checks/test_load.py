@@ -507,3 +507,65 @@ def test_what_the_library_registers_elsewhere(make: Make, library: Callable[...,
     ((severity, what),) = said(make(files, variant=variant, python=HERE))
     assert severity == "error"
     assert what == f"its library registers `mine::f` outside its namespace `{ID}`"
+
+
+def judged(make: Make, python: Path, source: str, backend: str, *needs: str) -> Finding:
+    metadata = Metadata("relu", ID, 1, "mit", backend, python_depends=needs)
+    made = make(
+        {"__init__.py": source}, variant=f"torch-{backend}", metadata=metadata, python=python
+    )
+    (finding,) = Load().run(made)
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("backend", "severity"),
+    [("cpu", "warning"), ("cuda", "info"), ("rocm", "info"), ("xpu", "info")],
+)
+def test_what_only_some_releases_of_torch_bring(
+    make: Make, tmp_path: Path, backend: str, severity: str
+) -> None:
+    bare = bare_python(tmp_path, "torch")
+    (tmp_path / "torch.py").write_text("__version__ = '2.13.0+cpu'\n")
+    found = judged(make, bare, "import triton.language as tl\n", backend)
+    assert found.severity == severity
+    assert found.what == "cannot be loaded with Torch 2.13.0+cpu, which brings no `triton`"
+    assert "in the functions that need it" in found.hint
+
+
+def test_what_python_depends_names_has_to_be_installed(make: Make, tmp_path: Path) -> None:
+    bare = bare_python(tmp_path, "torch")
+    found = judged(make, bare, "import tvm_ffi\n", "cpu", "einops", "tvm-ffi")
+    assert (found.severity, found.what) == ("info", f"not loaded here: {bare} has no einops")
+    (tmp_path / "einops.py").write_text("")
+    found = judged(make, bare, "import tvm_ffi\n", "cpu", "einops", "tvm-ffi")
+    assert found.hint.startswith(f"{bare} -m pip install apache-tvm-ffi, or")
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("import einops\n", "name `einops` in `python-depends` of build.toml"),
+        ("import numpy.linalg\n", "no kernel can depend on it"),
+        ("import relu\n", "import the kernel's own files relatively"),
+    ],
+)
+def test_a_module_that_nobody_brings(make: Make, tmp_path: Path, source: str, hint: str) -> None:
+    found = judged(make, bare_python(tmp_path, "torch"), source, "cpu")
+    assert found.severity == "error"
+    assert "ModuleNotFoundError" in found.what
+    assert hint in found.hint
+
+
+def test_a_kernel_that_asks_for_a_device_while_it_is_imported(make: Make, tmp_path: Path) -> None:
+    bare = bare_python(tmp_path, "torch")
+    (tmp_path / "torch.py").write_text(
+        "class cuda:\n    @staticmethod\n    def is_available(): return False\n"
+        "    @staticmethod\n    def current_device(): raise RuntimeError('no driver')\n"
+    )
+    source = "import torch\ntorch.cuda.current_device()\n"
+    found = judged(make, bare, source, "cuda")
+    assert found.severity == "warning"
+    assert "RuntimeError: no driver" in found.what
+    assert judged(make, bare, source, "cpu").severity == "error"
+    assert judged(make, bare, "import torch\ntorch.cuda.nothing()\n", "cuda").severity == "error"

@@ -143,7 +143,7 @@ def test_a_change_asks_again(desk: Desk, noarch: Make, change: Any) -> None:
     assert desk.asked(output) == ([], 0)
 
 
-@pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "HF_HOME", "LOCAL_KERNELS", "TORCH_LOGS"])
+@pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TORCH_LOGS"])
 def test_a_variable_that_changes_loading_asks_again(
     desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -151,7 +151,8 @@ def test_a_variable_that_changes_loading_asks_again(
     desk.asked(output)
     monkeypatch.setenv(name, "/nowhere")
     assert desk.asked(output)[1] == 1
-    monkeypatch.setenv("TERM", "another")
+    for other in ("TERM", "HF_HOME", "CUDA_API_KEY"):  # not passed on
+        monkeypatch.setenv(other, "another")
     assert desk.asked(output)[1] == 0
 
 
@@ -195,9 +196,19 @@ def test_a_crash_at_the_end_is_not_kept(desk: Desk, noarch: Make) -> None:
     assert desk.asked(output)[1] == 1
 
 
-def test_a_file_that_changes_meanwhile_is_not_kept(desk: Desk, noarch: Make) -> None:
+def test_a_file_that_changes_meanwhile_is_not_kept(
+    desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     touched = desk.packages / "torch" / "version.py"
-    desk.asked(noarch({"__init__.py": f"import pathlib\npathlib.Path({str(touched)!r}).touch()\n"}))
+    run = desk.runner.inner.run
+
+    def touching(*given: Any, **how: Any) -> Done:
+        done = run(*given, **how)
+        touched.touch()
+        return done
+
+    monkeypatch.setattr(desk.runner.inner, "run", touching)
+    desk.asked(noarch({"__init__.py": "import torch\n"}))
     assert not desk.records()
 
 
@@ -235,6 +246,13 @@ def test_the_facts_name_who_was_not_asked(desk: Desk, noarch: Make) -> None:
         output = replace(noarch(), python=desk.python, memory=Memory(desk.cache))
         assert list(Load().run(output)) == []
         assert Load().facts(output) == expected
+
+
+def test_another_kbuild_asks(desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = noarch()
+    desk.asked(output)
+    monkeypatch.setattr("kbuild.checks.readers.question.package_digest", lambda _: "another")
+    assert [desk.asked(output)[1] for _ in range(2)] == [1, 0]
 
 
 def test_the_oldest_answers_go(desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch) -> None:

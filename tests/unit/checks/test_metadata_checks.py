@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks import probes
 from kbuild.checks.base import Output
 from kbuild.checks.metadata import MetadataCheck
 from kbuild.checks.metadata_client import MetadataClient
+from kbuild.checks.readers.probing import ask
 from kbuild.metadata import Metadata
 from kbuild.run import LocalRunner
 
@@ -132,28 +132,25 @@ def test_no_client_is_said(make: Make, tmp_path: Path) -> None:
     assert "No module named 'kernels'" in what
 
 
-def asked(output: Output, *options: str, env: dict[str, str] | None = None) -> str:
-    """What the probe prints; `options` are the interpreter's."""
-    program = Path(probes.__file__).with_name("metadata_probe.py")
-    argv = (sys.executable, *options, str(program), str(output.root / "metadata.json"))
-    done = LocalRunner().run(argv, env=env)
-    assert done.ok, done.output
-    return done.output
-
-
 @needs_client
 def test_reading_takes_no_import_of_the_whole_client(make: Make) -> None:
-    said = asked(make(), "-X", "importtime")
-    assert '{"state": "ok"' in said
-    assert "huggingface_hub" not in said
+    metadata = make().root / "metadata.json"
+    answer = ask(LocalRunner(), Path(sys.executable), "metadata_probe", metadata)
+    assert answer.state == "ok"
+    assert any("/kernels/" in path for path in answer.files)
+    assert not any("huggingface_hub" in path for path in answer.files)
 
 
-def test_a_client_without_a_module_of_its_own_for_reading(make: Make, tmp_path: Path) -> None:
+def test_a_client_without_a_module_of_its_own_for_reading(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "kernels"
     package.mkdir()
     (package / "__init__.py").write_text(
         "class Metadata:\n    def read_from_file(path):\n        raise ValueError('old client')\n"
     )
-    answer = json.loads(asked(make(), env={"PYTHONPATH": str(tmp_path)}))
-    assert answer["state"] == "refused"
-    assert answer["reason"].endswith("old client")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    metadata = make().root / "metadata.json"
+    answer = ask(LocalRunner(), Path(sys.executable), "metadata_probe", metadata)
+    assert answer.state == "refused"
+    assert answer.reason.endswith("old client")

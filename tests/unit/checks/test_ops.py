@@ -61,9 +61,6 @@ WRONG = {
     ),
     "f-string": 'NS = "relu"\ntorch.library.custom_op(f"{NS}::f", f)',
     "variable": 'NAME = "relu::f"\ntorch.library.custom_op(NAME, f)',
-    "parameter": "def g(name):\n    torch.library.custom_op(name, f)",
-    "starred": "torch.library.custom_op(*args)",
-    "no name": "torch.library.custom_op(mutates_args=())",
     "op object": "torch.library.register_fake(torch.ops.relu_abc.f, f)",
     "overload object": "torch.library.register_fake(torch.ops.relu_abc.f.default, f)",
     "library": 'lib = torch.library.Library("relu", "DEF")',
@@ -72,16 +69,8 @@ WRONG = {
     "scoped library": 'with torch.library._scoped_library("relu", "DEF") as lib: ...',
     "library alias": 'from torch.library import Library as L\nlib = L("relu", "FRAGMENT")',
     "library subclass": 'class L(torch.library.Library): ...\nlib = L("relu", "DEF")',
-    "rewrapped": 'def p(n):\n    return add_op_namespace_prefix(n)\ntorch.library.custom_op(p("f"), f)',
-    "rewrapped lambda": 'p = lambda n: add_op_namespace_prefix(n)\ntorch.library.custom_op(p("f"), f)',
-    "own prefixer": 'def add_op_namespace_prefix(n):\n    return n\ntorch.library.custom_op(add_op_namespace_prefix("f"), f)',
-    "one branch": 'n = "relu::f" if x else add_op_namespace_prefix("f")\ntorch.library.custom_op(n, f)',
-    "one binding": 'n = "relu::f"\nif x:\n    n = ops.f\ntorch.library.custom_op(n, f)',
-    "prefixer or not": 'p = add_op_namespace_prefix if x else str\ntorch.library.custom_op(p("f"), f)',
-    "prefixer shadowed": 'p = add_op_namespace_prefix\np = lambda n: n\ntorch.library.custom_op(p("f"), f)',
     "prefix inside": 'torch.library.custom_op("x" + add_op_namespace_prefix("f"), f)',
     "hidden torch": 'def g(torch):\n    torch.library.custom_op("relu::f", f)',
-    "third-party wrapper": 'from other import register_fake\nregister_fake("relu::f", f)',
     "legacy module": 'import torch._custom_ops\ntorch._custom_ops.custom_op("relu::f", f)',
 }
 
@@ -94,7 +83,30 @@ def test_wrong_is_found(tmp_path: Path, case: str) -> None:
     assert found[0].hint
 
 
+DOUBTFUL = {
+    "parameter": "def g(name):\n    torch.library.custom_op(name, f)",
+    "starred": "torch.library.custom_op(*args)",
+    "no name": "torch.library.custom_op(mutates_args=())",
+    "own prefixer": 'def add_op_namespace_prefix(n):\n    return n\ntorch.library.custom_op(add_op_namespace_prefix("f"), f)',
+    "one branch": 'n = "relu::f" if x else add_op_namespace_prefix("f")\ntorch.library.custom_op(n, f)',
+    "one binding": 'n = "relu::f"\nif x:\n    n = ops.f\ntorch.library.custom_op(n, f)',
+    "prefixer or not": 'p = add_op_namespace_prefix if x else str\ntorch.library.custom_op(p("f"), f)',
+    "prefixer shadowed": 'p = add_op_namespace_prefix\np = lambda n: n\ntorch.library.custom_op(p("f"), f)',
+    "third-party wrapper": 'from other import register_fake\nregister_fake("relu::f", f)',
+}
+"""Nobody can tell from the source, so it is said and no more."""
+
+
+@pytest.mark.parametrize("case", DOUBTFUL)
+def test_doubtful_is_a_warning(tmp_path: Path, case: str) -> None:
+    found = findings(tmp_path, HEAD + DOUBTFUL[case])
+    assert [finding.severity for finding in found] == ["warning"], found
+    assert found[0].hint
+
+
 RIGHT = {
+    "rewrapped": 'def p(n):\n    return add_op_namespace_prefix(n)\ntorch.library.custom_op(p("f"), f)',
+    "rewrapped lambda": 'p = lambda n: add_op_namespace_prefix(n)\ntorch.library.custom_op(p("f"), f)',
     "decorator": '@torch.library.custom_op(add_op_namespace_prefix("f"), mutates_args=())\ndef f(): ...',
     "keyword": '@torch.library.custom_op(name=add_op_namespace_prefix("f"), mutates_args=())\ndef f(): ...',
     "alias of the prefix": 'from ._ops import add_op_namespace_prefix as p\ntorch.library.custom_op(p("f"), f)',
@@ -133,6 +145,90 @@ RIGHT = {
 @pytest.mark.parametrize("case", RIGHT)
 def test_right_is_left_alone(tmp_path: Path, case: str) -> None:
     assert findings(tmp_path, HEAD + RIGHT[case]) == []
+
+
+TRITON_OP = """
+import torch
+from torch.library import custom_op
+
+
+def triton_op(name, fn=None, /, *, mutates_args, schema=None):
+    def decorate(fn):
+        result = custom_op(name, fn, mutates_args=mutates_args, schema=schema)
+        result.register_fake(fn)
+        return result
+
+    return decorate if fn is None else decorate(fn)
+"""
+"""A copy of Torch's own, for releases that have none."""
+FOLLOWED = {
+    "copy of triton_op": (
+        "from .compat import triton_op\nfrom ._ops import add_op_namespace_prefix\n"
+        '@triton_op(add_op_namespace_prefix("f"), mutates_args={})\ndef f(x): ...\n'
+        'triton_op(add_op_namespace_prefix("g"), f, mutates_args={})\n'
+    ),
+    "wrapper of the same name": (
+        "import torch\nfrom ._ops import add_op_namespace_prefix as _add\n"
+        'def add_op_namespace_prefix(name):\n    return _add(f"x__{name}")\n'
+        '@torch.library.custom_op(add_op_namespace_prefix("f"), mutates_args=())\ndef f(x): ...\n'
+        'torch.library.register_fake(add_op_namespace_prefix("f"))(f)\n'
+    ),
+    "each call by itself": (
+        "import torch\nfrom ._ops import ops\n"
+        'def join(space, name):\n    return space + "::" + name\n'
+        'OTHER = join("aten", "relu")\ntorch.library.custom_op(join(ops.name, "f"), f)\n'
+    ),
+    "class": (
+        "import torch\nfrom ._ops import add_op_namespace_prefix\n"
+        "class Op:\n    def __init__(self, name, fn):\n        self.name = name\n"
+        "        self.op = torch.library.custom_op(self.name, fn, mutates_args=())\n"
+        'Op(add_op_namespace_prefix("f"), f)\nOp(name=add_op_namespace_prefix("g"), fn=g)\n'
+    ),
+    "methods": (
+        "import torch\nfrom ._ops import add_op_namespace_prefix\n"
+        "class Registry:\n    @staticmethod\n    def named(name):\n"
+        "        return add_op_namespace_prefix(name)\n"
+        "    def register(self, name, fn):\n        torch.library.define(name, fn)\n"
+        'registry = Registry()\nregistry.register(Registry.named("f"), "() -> ()")\n'
+    ),
+    "helpers of helpers": (
+        "import torch\nfrom ._ops import add_op_namespace_prefix\n"
+        "def one(name):\n    return add_op_namespace_prefix(name)\n"
+        "def two(name, suffix=''):\n    full = one(name + suffix)\n    return full\n"
+        'torch.library.custom_op(two("f", suffix="_out"), f)\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FOLLOWED)
+def test_helpers_of_the_package_are_followed(tmp_path: Path, case: str) -> None:
+    compat = {"compat.py": TRITON_OP} if ".compat" in FOLLOWED[case] else {}
+    assert findings(tmp_path, {"__init__.py": FOLLOWED[case], **compat}) == []
+
+
+def test_one_caller_that_names_another_namespace_is_an_error(tmp_path: Path) -> None:
+    user = FOLLOWED["copy of triton_op"] + 'NAME = "relu::h"\ntriton_op(NAME, f, mutates_args={})\n'
+    found = findings(tmp_path, {"__init__.py": user, "compat.py": TRITON_OP})
+    assert [(f.severity, f.where) for f in found] == [("error", "compat.py:8")]
+
+
+def test_what_the_reference_refuses_is_an_error_also_where_nobody_can_tell(tmp_path: Path) -> None:
+    unknown = "import torch\nfrom other import name\n"
+    decorated = f"{unknown}@torch.library.custom_op(name, mutates_args=())\ndef f(x): ...\n"
+    called = f"{unknown}torch.library.custom_op(name, f)\n"
+    nested = f"{unknown}if x:\n    @torch.library.custom_op(name)\n    def f(x): ...\n"
+    found = [findings(tmp_path, text) for text in (decorated, called, nested)]
+    assert [[finding.severity for finding in each] for each in found] == [
+        ["error"],
+        ["warning"],
+        ["warning"],
+    ]
+
+
+def test_helpers_that_call_each_other_end(tmp_path: Path) -> None:
+    lines = [f"def f{n}(a): return f{n + 1}(f{n + 1}(a)) if a else f{n - 1}(a)" for n in range(40)]
+    text = HEAD + "\n".join(lines) + '\ntorch.library.custom_op(f20("x"), f)\n'
+    assert [finding.severity for finding in findings(tmp_path, text)] == ["warning"]
 
 
 @pytest.mark.parametrize("registrar", REGISTRARS)

@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kbuild.checks.base import Finding
 from kbuild.checks.ops import check_ops_source
@@ -50,14 +52,11 @@ WRONG: dict[str, Case] = {
     "class lib attr": 'class A:\n    lib = torch.library.Library("relu", "DEF")',
     "dict comp": '{n: torch.library.register_fake("relu::" + n) for n in names}',
     "gen exp": 'list(torch.library.register_fake(f"relu::{n}") for n in names)',
-    "TYPE_CHECKING else": 'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ._ops import add_op_namespace_prefix as p\nelse:\n    p = lambda n: "relu::" + n\ntorch.library.custom_op(p("f"), f)',
     "walrus name": 'torch.library.custom_op(n := "relu::f", f)',
     "match": 'match kind:\n    case "a":\n        torch.library.define("relu::f", "()->()")',
     "match bound": 'match "relu::f":\n    case n:\n        torch.library.define(n, "()->()")',
     "match as": 'match torch.library:\n    case tl:\n        tl.define("relu::f", "()->()")',
     "cond func": '(torch.library.custom_op if x else torch.library.triton_op)("relu::f", f)',
-    "cond name": 'torch.library.custom_op("relu::f" if x else ops.name + "::f", f)',
-    "or name": 'torch.library.custom_op(env.get("N") or ops.name + "::f", f)',
     "loop names": 'for n in ["relu::a", "relu::b"]:\n    torch.library.define(n, "()->()")',
     "loop pairs": 'for r, n in ((torch.library.register_fake, "relu::a"),):\n    r(n, f)',
     "loop dict items": 'FAKES = {"relu::a": f}\nfor n, g in FAKES.items():\n    torch.library.register_fake(n)(g)',
@@ -65,7 +64,6 @@ WRONG: dict[str, Case] = {
     "list of registrars": 'R = [torch.library.register_fake]\nR[0]("relu::f")(f)',
     "tuple registrars loop var": 'R = (torch.library.register_fake, torch.library.register_vmap)\nfor r in R:\n    r("relu::f", f)',
     "map": 'list(map(torch.library.register_fake, ["relu::f"]))',
-    "apply": 'def apply(r):\n    r("relu::f")\napply(torch.library.register_fake)',
     "register_kernel": 'torch.library.register_kernel("relu::f", "cpu")(f)',
     "register_vmap": 'torch.library.register_vmap("relu::f", f)',
     "register_dispatch": '@torch.library.register_torch_dispatch("relu::f", X)\ndef f(): ...',
@@ -82,19 +80,9 @@ WRONG: dict[str, Case] = {
     "lib impl overload other": 'lib = torch.library.Library(ops.name, "DEF")\nlib.impl(torch.ops.aten.relu.default, f, "CPU")',
     "lib from function": 'def mk():\n    return torch.library.Library("relu", "DEF")\nmk().define("f() -> ()")',
     "lib impl with lib kw": 'torch.library.impl("relu::f", "CPU", lib=None)(f)',
-    "shadow prefix param": 'def g(add_op_namespace_prefix):\n    torch.library.custom_op(add_op_namespace_prefix("f"), f)',
     "prefix default overridden": 'def g(n=add_op_namespace_prefix("f")):\n    torch.library.custom_op(n, f)\ng("relu::f")',
-    "rewrapped partial": 'from functools import partial\np = partial(str.format, "relu::{}")\ntorch.library.custom_op(p("f"), f)',
-    "replace": 'torch.library.custom_op(add_op_namespace_prefix("f").replace(ops.name, "relu"), f)',
-    "split 1": 'torch.library.custom_op(add_op_namespace_prefix("relu::f").split("::", 1)[1], f)',
-    "slice": 'torch.library.custom_op(add_op_namespace_prefix("f")[3:], f)',
-    "removeprefix": 'torch.library.custom_op(add_op_namespace_prefix("relu::f").removeprefix(ops.name + "::"), f)',
     "ops of other": "other = torch.ops.other\ntorch.library.register_fake(other.f.default, f)",
     "fstring second": 'torch.library.custom_op(f"relu_{ops.name}::f", f)',
-    "lambda prefix arg": 'p = lambda n: f"{ops.name}::{n}"\ntorch.library.custom_op(p("f"), f)',
-    "import _ops other package": 'from other._ops import add_op_namespace_prefix as p\ntorch.library.custom_op(p("f"), f)',
-    "import absolute own pkg decoy": 'from relu2._ops import add_op_namespace_prefix as p\ntorch.library.custom_op(p("f"), f)',
-    "torch.ops assigned later": "ops = torch.ops.relu\ntorch.library.register_fake(ops.f, f)",
     "try except torch": 'try:\n    from torch.library import wrap_triton\nexcept ImportError:\n    pass\ntorch.library.triton_op("relu::f", mutates_args=())(f)',
     "global alias": 'co = None\ndef init():\n    global co\n    co = torch.library.custom_op\ninit()\nco("relu::f", f)',
     "setattr alias": 'class R: pass\nR.co = torch.library.custom_op\nR.co("relu::f", f)',
@@ -112,12 +100,10 @@ WRONG: dict[str, Case] = {
     },
     "jax": 'import jax\njax.ffi.register_ffi_target("f", x)',
     "torch.library submodule import": 'import torch.library\ntorch.library.custom_op("relu::f", f)',
-    "del rebinding": 'del add_op_namespace_prefix\nadd_op_namespace_prefix = str\ntorch.library.custom_op(add_op_namespace_prefix("f"), f)',
     "await/async with": 'async def g():\n    async with x as y:\n        torch.library.custom_op("relu::f", f)',
     "default lambda": 'g = lambda r=torch.library.custom_op: r("relu::f", f)',
     "in f-string": "x = f\"{torch.library.custom_op('relu::f', f)}\"",
     "yield": 'def g():\n    yield torch.library.custom_op("relu::f", f)',
-    "bytes decode": 'torch.library.custom_op(b"relu::f".decode(), f)',
     "name mangled": 'N = "relu::f"; M = N; O = M\ntorch.library.custom_op(O, f)',
     "str()": 'torch.library.custom_op(str("relu::f"), f)',
     "load_library": 'torch.ops.load_library("x.so")',
@@ -126,12 +112,7 @@ WRONG: dict[str, Case] = {
     "infer custom triton_op wrapper": 'from torch._library.triton import triton_op\n@triton_op("relu::f", mutates_args={})\ndef f(x): ...',
     "fake: torch._library.register": 'torch.library._register_effectful_op("relu::f", 1)',
     "torch.library get from import": 'from torch import library as L\n(L.impl)("relu::f", "CPU")(f)',
-    "conditional import name": 'if x:\n    from .a import N\nelse:\n    N = "relu::f"\ntorch.library.custom_op(N, f)',
     "custom_op curry": 'd = torch.library.custom_op("relu::f", mutates_args=())\nd(f)',
-    "rebound op": '@torch.library.custom_op(add_op_namespace_prefix("f"), mutates_args=())\ndef f(): ...\nf = "relu::g"\ntorch.library.register_fake(f, g)',
-    "lambda default name": 'g = lambda n=add_op_namespace_prefix("f"): torch.library.custom_op(n, f)',
-    "prefix wrapper with lru_cache": 'import functools\np = functools.lru_cache(add_op_namespace_prefix)\ntorch.library.custom_op(p("f"), f)',
-    "partial of prefix": 'import functools\np = functools.partial(add_op_namespace_prefix, "f")\ntorch.library.custom_op(p(), f)',
 }
 
 
@@ -143,7 +124,41 @@ def test_wrong_is_found(tmp_path: Path, case: str) -> None:
     assert all(finding.hint for finding in found)
 
 
+DOUBTFUL: dict[str, Case] = {
+    "TYPE_CHECKING else": 'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ._ops import add_op_namespace_prefix as p\nelse:\n    p = lambda n: "relu::" + n\ntorch.library.custom_op(p("f"), f)',
+    "cond name": 'torch.library.custom_op("relu::f" if x else ops.name + "::f", f)',
+    "or name": 'torch.library.custom_op(env.get("N") or ops.name + "::f", f)',
+    "apply": 'def apply(r):\n    r("relu::f")\napply(torch.library.register_fake)',
+    "shadow prefix param": 'def g(add_op_namespace_prefix):\n    torch.library.custom_op(add_op_namespace_prefix("f"), f)',
+    "rewrapped partial": 'from functools import partial\np = partial(str.format, "relu::{}")\ntorch.library.custom_op(p("f"), f)',
+    "replace": 'torch.library.custom_op(add_op_namespace_prefix("f").replace(ops.name, "relu"), f)',
+    "split 1": 'torch.library.custom_op(add_op_namespace_prefix("relu::f").split("::", 1)[1], f)',
+    "slice": 'torch.library.custom_op(add_op_namespace_prefix("f")[3:], f)',
+    "removeprefix": 'torch.library.custom_op(add_op_namespace_prefix("relu::f").removeprefix(ops.name + "::"), f)',
+    "import _ops other package": 'from other._ops import add_op_namespace_prefix as p\ntorch.library.custom_op(p("f"), f)',
+    "import absolute own pkg decoy": 'from relu2._ops import add_op_namespace_prefix as p\ntorch.library.custom_op(p("f"), f)',
+    "torch.ops assigned later": "ops = torch.ops.relu\ntorch.library.register_fake(ops.f, f)",
+    "del rebinding": 'del add_op_namespace_prefix\nadd_op_namespace_prefix = str\ntorch.library.custom_op(add_op_namespace_prefix("f"), f)',
+    "bytes decode": 'torch.library.custom_op(b"relu::f".decode(), f)',
+    "conditional import name": 'if x:\n    from .a import N\nelse:\n    N = "relu::f"\ntorch.library.custom_op(N, f)',
+    "rebound op": '@torch.library.custom_op(add_op_namespace_prefix("f"), mutates_args=())\ndef f(): ...\nf = "relu::g"\ntorch.library.register_fake(f, g)',
+    "lambda default name": 'g = lambda n=add_op_namespace_prefix("f"): torch.library.custom_op(n, f)',
+    "partial of prefix": 'import functools\np = functools.partial(add_op_namespace_prefix, "f")\ntorch.library.custom_op(p(), f)',
+}
+"""Nobody can tell from the source, so it is said and no more."""
+
+
+@pytest.mark.parametrize("case", DOUBTFUL)
+def test_doubtful_is_a_warning(tmp_path: Path, case: str) -> None:
+    found = findings(tmp_path, DOUBTFUL[case])
+    assert {finding.severity for finding in found} == {"warning"}, found
+    assert all(finding.hint for finding in found)
+
+
 RIGHT: dict[str, Case] = {
+    "lambda prefix arg": 'p = lambda n: f"{ops.name}::{n}"\ntorch.library.custom_op(p("f"), f)',
+    "prefix wrapper with lru_cache": 'import functools\np = functools.lru_cache(add_op_namespace_prefix)\ntorch.library.custom_op(p("f"), f)',
+    "optional module": "try:\n    from ._generated import ns\nexcept ImportError:\n    from ._ops import ops as ns\ntorch.library.register_fake(ns.f, f)",
     "prefix const": 'F = "f"\ntorch.library.custom_op(add_op_namespace_prefix(F), f)',
     "prefix kw": 'torch.library.custom_op(add_op_namespace_prefix(op_name="f"), f)',
     "prefix in partial": 'from functools import partial\nP = partial(torch.library.custom_op, add_op_namespace_prefix("f"))',
@@ -244,3 +259,59 @@ RIGHT: dict[str, Case] = {
 @pytest.mark.parametrize("case", RIGHT)
 def test_right_is_left_alone(tmp_path: Path, case: str) -> None:
     assert findings(tmp_path, RIGHT[case]) == []
+
+
+REBOUND = {
+    "calls": ("x", "v = v.view(i).contiguous()", "v('relu::f')"),
+    "names": ("add_op_namespace_prefix('f')", "v = v + '_out'", "torch.library.custom_op(v, f)"),
+    "texts": ("'f'", "v = f'{v}_out'", "torch.library.custom_op(ops.name + '::' + v, f)"),
+    "parts": ("{}", "v = v['a']", "v('relu::f')"),
+    "maps": ("[]", "v = map(str, v)", "torch.library.custom_op(v, f)"),
+    "chains": ("torch", "v = v.next or v.last", "v('relu::f')"),
+    "lists": ("[]", "v = v + [torch.library.custom_op]", "for r in v: r('relu::f', f)"),
+}
+
+
+@pytest.mark.parametrize("case", REBOUND)
+def test_a_name_that_is_bound_again_and_again(tmp_path: Path, case: str) -> None:
+    """Every binding depends on all of them; 60 are no more to say than two, and are read."""
+    first, again, use = REBOUND[case]
+
+    def found(count: int) -> list[tuple[str, str]]:
+        lines = [f"v = {first}", *[again] * count, use]
+        said = findings(tmp_path, HEAD + "def g(x, i):\n" + "".join(f"    {x}\n" for x in lines))
+        return [(finding.severity, finding.what) for finding in said]
+
+    assert found(60) == found(2)
+    assert not any("nested too deeply" in what for _, what in found(60))
+
+
+@given(st.lists(st.tuples(*[st.sampled_from("abc")] * 3, st.integers(0, 6)), max_size=40))
+def test_whatever_is_bound_to_whatever_ends(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str, int]]
+) -> None:
+    forms = ("{0} = {1}.{2}", "{0} = {1}({2})", "{0} = {1}[{2}]", "{0} = [{1}, *{2}]",
+             "{0} = {1} + {2}", "for {0} in {1}: {2}", "{0} = {1} if {2} else 'x'")  # fmt: skip
+    lines = [forms[form].format(*names) for *names, form in steps]
+    text = "def g(a, b, c=torch):\n" + "".join(f"    {x}\n" for x in (*lines, "a('relu::f')"))
+    folder = tmp_path_factory.mktemp("package")
+    assert findings(folder, HEAD + text) == findings(folder, HEAD + text)
+
+
+def test_an_attribute_of_a_class_that_nobody_can_tell(tmp_path: Path) -> None:
+    assert findings(tmp_path, "class A: pass\ndef f(name): return getattr(A, name).run()\n") == []
+
+
+@pytest.mark.parametrize(
+    "read", ["vars(A).items", "vars(A)['x'].y", "A.__dict__.get", "vars(A).a.b"]
+)
+def test_the_names_of_a_class_as_a_mapping(tmp_path: Path, read: str) -> None:
+    text = f"class A: x = 1\nv = {read}\ntorch.library.custom_op(v, f)\n"
+    assert {finding.severity for finding in findings(tmp_path, text)} == {"warning"}
+
+
+def test_what_cannot_be_read_is_no_proof(tmp_path: Path) -> None:
+    deep = "x = ops" + ".a" * 900 + "\ntorch.library.define(x)\n"
+    (found,) = findings(tmp_path, HEAD + deep)
+    assert found.severity == "warning"
+    assert "nested too deeply" in found.what

@@ -38,9 +38,10 @@ def test_amd():
     assert {image.backend for image in found} == {"rocm"}
 
 
-def test_amd_of_newer_llvm():
-    (image,) = read(code_object("gfx1100", "amdgpu11.00-amd-amdhsa-unknown"))
-    assert image.target == "gfx1100"
+@pytest.mark.parametrize(("target", "number"), [("gfx1100", "11.00"), ("gfx90a", "9.0a")])
+def test_amd_of_newer_llvm(target, number):
+    (image,) = read(code_object(target, f"amdgpu{number}-amd-amdhsa-unknown"))
+    assert image.target == target
 
 
 def test_sizes_are_of_the_code():

@@ -25,9 +25,59 @@ def source(here):
         ([*GOOD, "--arg", "x"], "--arg: `x` is no argument"),
         ([*GOOD, "--toolchain", "nvidia-cutlass-dsl==4.4.2"], "libcuda.so.1"),
         ([*GOOD, "--emit", "ptx"], "invalid choice"),
+        ([*GOOD, "--function-prefix", "a-b"], "`a-b` cannot begin the name of a C function"),
+        ([*GOOD, "-t", "sm_80", "--function-prefix", "a"], "one --function-prefix cannot name"),
     ],
 )
 def test_what_is_wrong(kbuild, source, arguments, words):
     done = kbuild("aot", "cute", source, *arguments)
     assert done.code == 2
     assert words in done.err
+
+
+def test_functions_are_called_as_the_prefix_says():
+    def symbols(prefix):
+        made = order(("sm_90a",), prefix)
+        return {request["symbol"] for request in made.requests().values()}
+
+    assert symbols("print_tensor") == {"print_tensor"}
+    (unique,) = symbols(None)
+    assert unique.startswith("add_sm_90a_")
+
+
+def order(targets, prefix):
+    from kbuild.languages.cute.export import Order, able
+
+    pins = ("nvidia-cutlass-dsl==4.8.1",)
+    made = able(targets, pins)
+    return Order("add", ("k.py",), ("x=float32[N]",), made, pins, "cuda13", "add", prefix)
+
+
+@pytest.mark.parametrize(
+    ("said", "targets"),
+    [("9.0\n8.0\n9.0\n", ["sm_80", "sm_90a"]), ("12.0\n", ["sm_120a"]), ("8.9\n", ["sm_89"])],
+)
+def test_without_a_target_it_is_what_this_machine_has(said, targets):
+    from kbuild.cli.aot import _own_targets
+    from kbuild.languages.cute.export import able
+    from kbuild.run import Done
+
+    class Smi:
+        def run(self, argv, **_):
+            ok = argv[0] == "nvidia-smi"
+            return Done(tuple(argv), 0 if ok else 127, said if ok else "", 0.0)
+
+    found = _own_targets(Smi(), "cute", ("cuda",))
+    assert [str(t) for t in able(found, ("nvidia-cutlass-dsl==4.8.1",))] == targets
+
+
+def test_amd_gpus_are_targets_of_triton():
+    from kbuild.cli.aot import _own_targets
+    from kbuild.run import Done
+
+    class Enumerator:
+        def run(self, argv, **_):
+            ok = argv[0] == "rocm_agent_enumerator"
+            return Done(tuple(argv), 0 if ok else 127, "gfx000\ngfx942\n" if ok else "", 0.0)
+
+    assert _own_targets(Enumerator(), "triton", ("cuda", "rocm")) == ["hip:gfx942"]

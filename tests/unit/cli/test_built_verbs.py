@@ -96,6 +96,24 @@ class TestHash:
         (variant / "__init__.py").write_text("changed = True\n")
         assert kbuild("hash", "demo", "--check", "--json").json[0]["changed"] is True
 
+    def test_what_no_digest_counts(self, kbuild, variant):
+        """A digest is written, and says so; a check fails."""
+        (variant / "__pycache__").mkdir()
+        (variant / "__pycache__" / "x.cpython-311.pyc").write_text("")
+        (variant / "empty").mkdir()
+        written = kbuild("hash", "demo")
+        assert written.code == 0
+        assert "`empty` is an empty folder" in written.err
+        checked = kbuild("hash", "demo", "--check")
+        assert checked.code == 6
+        assert "`__pycache__/x.cpython-311.pyc` is bytecode" in checked.err
+        (told,) = kbuild("hash", "demo", "--check", "--json").json
+        assert told["changed"] is False
+        assert [stray["path"] for stray in told["unaccounted"]] == [
+            "__pycache__/x.cpython-311.pyc",
+            "empty",
+        ]
+
     def test_other_keys_stay(self, kbuild, variant):
         kbuild("hash", "demo")
         metadata = json.loads((variant / "metadata.json").read_text())
@@ -106,7 +124,7 @@ class TestHash:
     def test_unreadable(self, kbuild, variant, text):
         (variant / "metadata.json").write_text(text)
         answer = kbuild("hash", "demo")
-        assert answer.code == 6
+        assert answer.code == 13
         assert "metadata.json" in answer.err
 
 
@@ -121,6 +139,17 @@ class TestClean:
         assert kbuild("clean", "demo").code == 0
         assert not (demo / ".kbuild").exists()
         assert kbuild("clean", "demo", "--json").json["removed"] == []
+
+    def test_what_a_killed_build_left_goes_as_well(self, kbuild, demo):
+        (demo / ".kbuild" / "torch-cuda").mkdir(parents=True)
+        (demo / ".kbuild" / "CACHEDIR.TAG").write_text(self.TAG)
+        left = demo / "build" / ".torch-cuda.new"
+        left.mkdir(parents=True)
+        said = f"{left}\n{demo}/.kbuild\n"
+        assert kbuild("clean", "demo", "--dry-run").out == said
+        assert left.is_dir()
+        assert kbuild("clean", "demo").out == said
+        assert not left.exists()
 
     def test_untagged(self, kbuild, demo):
         (demo / ".kbuild").mkdir()

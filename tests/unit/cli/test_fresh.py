@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from interpreter_bench import Interpreter, make_interpreter
 
+from kbuild.checks.load import NOT_LOADED
+from kbuild.checks.readers import sandbox
+
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux says what a process has mapped"
 )
@@ -26,7 +29,7 @@ def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Interpreter:
 @pytest.mark.parametrize("verb", ["check-builds", "check"])
 def test_fresh(kbuild, variant, interpreter, verb):
     def remembered(*options):
-        answer = kbuild(verb, "demo/build", "--only", "load", "--json", *options)
+        answer = kbuild(verb, "demo/build", "--only", "load", "--load", "--json", *options)
         assert answer.code == 0, answer.err
         ((output,),) = [target["outputs"] for target in answer.json["targets"]]
         assert output["checks"] == {"load": "ok"}
@@ -37,9 +40,22 @@ def test_fresh(kbuild, variant, interpreter, verb):
     assert remembered("--fresh") is None
 
 
+@pytest.mark.parametrize("verb", ["check-builds", "check"])
+def test_what_was_built_elsewhere_has_a_note(kbuild, variant, interpreter, verb):
+    (variant / "__init__.py").write_text("raise RuntimeError('was run')\n")
+    answer = kbuild(verb, "demo", "--only", "load", "--json")
+    assert answer.code == 0, answer.err
+    ((output,),) = [target["outputs"] for target in answer.json["targets"]]
+    (finding,) = output["findings"]
+    assert (finding["severity"], finding["what"]) == ("info", NOT_LOADED)
+    assert "--load" in finding["hint"]
+    assert "not loaded: built elsewhere" in answer.err
+
+
 def test_a_second_build_of_the_same_bytes_loads_nothing_but_reproduce_does(
-    kbuild, demo, interpreter, tmp_path
+    kbuild, demo, interpreter, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(sandbox, "PROGRAM", "no-such-program")  # nothing written in one remains
     log = tmp_path / "log"
     log.touch()
     with (demo / "torch-ext" / "demo" / "__init__.py").open("a") as file:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kbuild.cli import built, test
-from kbuild.cli.context import Context, cache_folder
+from kbuild.cli.context import Context, cache_folder, foreign_writer, refuse_foreign_cache
 from kbuild.diagnosis import OPTIONAL_TOOLS, diagnose
 from kbuild.errors import TestFailureError, ToolchainError, UsageError
 from kbuild.run import Done
@@ -32,9 +34,14 @@ def run_tests(demo, variant, here, tmp_path, monkeypatch):
     (demo / "tests").mkdir()
     monkeypatch.setattr(test, "chosen_python", lambda given, ctx: given or Path("python"))
 
-    def run(runner, rest=(), variant=(), python=None, json=False):
+    def run(runner, rest=(), variant=(), python=None, json=False, marked=False):
         args = Namespace(
-            kernel_dir=Path("demo"), variant=list(variant), python=python, rest=rest, json=json
+            kernel_dir=Path("demo"),
+            variant=list(variant),
+            python=python,
+            rest=rest,
+            json=json,
+            marked=marked,
         )
         return test.execute(args, Context(Ui(), runner, tmp_path, here))
 
@@ -47,8 +54,7 @@ class TestTests:
         assert run_tests(runner, rest=("-k", "relu")) == 0
         ((argv, options),) = runner.calls
         assert argv[:3] == ("python", "-m", "pytest")
-        assert argv[3:6] == (str(demo / "tests"), "-m", "kernels_ci")
-        assert argv[6:8] == ("-p", "no:cacheprovider")
+        assert argv[3:6] == (str(demo / "tests"), "-p", "no:cacheprovider")
         assert argv[-2:] == ("-k", "relu")
         assert options["env"]["LOCAL_KERNELS"] == f"demo={variant}"
         assert options["cwd"] == demo
@@ -60,11 +66,12 @@ class TestTests:
         run_tests(runner)
         assert runner.calls[0][1]["env"]["LOCAL_KERNELS"] == f"org/demo={variant}"
 
-    def test_several_variants_leave_the_choice_to_the_client(self, run_tests, variant):
+    def test_several_variants_leave_the_choice_to_the_client(self, run_tests, variant, capsys):
         (variant.parent / "torch-rocm").mkdir()
         runner = Pretend()
         run_tests(runner)
-        assert runner.calls[0][1]["env"]["LOCAL_KERNELS"] == f"demo={variant.parent}"
+        assert runner.calls[-1][1]["env"]["LOCAL_KERNELS"] == f"demo={variant.parent}"
+        assert "`import demo` finds no variant" in capsys.readouterr().err
         with pytest.raises(UsageError, match="fits several"):
             run_tests(runner, variant=["torch-*"])
 
@@ -73,9 +80,33 @@ class TestTests:
             run_tests(Pretend(1, "...F\nFAILED tests/test_a.py::test_b - assert 1\n1 failed\n"))
         assert raised.value.code == 8
 
-    def test_no_tests_is_a_warning(self, run_tests, capsys):
-        assert run_tests(Pretend(5)) == 0
-        assert "nothing was tested" in capsys.readouterr().err
+    def test_marked_tests_alone(self, run_tests, demo):
+        runner = Pretend()
+        assert run_tests(runner, marked=True) == 0
+        assert runner.calls[0][0][3:6] == (str(demo / "tests"), "-m", "kernels_ci")
+
+    def test_files_that_are_named_take_the_place_of_the_folder(self, run_tests, demo):
+        (demo / "tests" / "test_a.py").touch()
+        runner = Pretend()
+        run_tests(runner, rest=("tests/test_a.py::test_b",))
+        assert str(demo / "tests") not in runner.calls[0][0]
+        run_tests(runner, rest=("-k", "tests"))
+        assert str(demo / "tests") in runner.calls[1][0]
+
+    @pytest.mark.parametrize(
+        ("options", "words", "hint"),
+        [
+            ({}, "found no test in `tests`", "write functions `test_...` in files `test_*.py`"),
+            ({"marked": True}, "that is marked `kernels_ci`", "or leave --marked out"),
+            ({"rest": ("-k", "x")}, "found no test in `tests`", "look at `-k x`, which pytest"),
+        ],
+    )
+    def test_no_tests_is_no_success(self, run_tests, options, words, hint):
+        with pytest.raises(TestFailureError) as raised:
+            run_tests(Pretend(5), **options)
+        assert raised.value.code == 8
+        assert words in raised.value.message
+        assert hint in raised.value.hint
 
     def test_bad_pytest_arguments(self, run_tests):
         with pytest.raises(UsageError):
@@ -245,6 +276,44 @@ class TestContext:
 
     def test_cache_folder_at_home(self):
         assert cache_folder({}) == Path.home() / ".cache" / "kbuild"
+
+    @pytest.mark.parametrize("folder", ["", "objects", "store"])
+    def test_a_cache_that_everybody_can_write_to(self, kbuild, monkeypatch, tmp_path, folder):
+        monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path))
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder).chmod(0o1777)
+        answer = kbuild("doctor")
+        assert answer.code == 12
+        assert f"`{tmp_path / folder}` belongs to kbuild's cache, and everybody" in answer.err
+        assert "KBUILD_SHARED_CACHE=1" in answer.err
+        refuse_foreign_cache(tmp_path, {"KBUILD_SHARED_CACHE": "1"})
+        (tmp_path / folder).chmod(0o755)
+        refuse_foreign_cache(tmp_path, {})
+
+    @pytest.mark.parametrize(
+        ("mode", "owner", "group", "who"),
+        [
+            (0o755, 1000, 1000, ""),
+            (0o755, 0, 1000, ""),
+            (0o775, 1000, 0, ""),
+            (0o755, 4_000_000, 1000, "its owner, the user with the number 4000000,"),
+            (0o700, 4_000_000, 4_000_000, "its owner, the user with the number 4000000,"),
+            (0o777, 1000, 1000, "everybody"),
+            (0o2770, 1000, 4_000_000, "the group with the number 4000000"),
+        ],
+    )
+    def test_who_can_write(self, mode, owner, group, who):
+        status = os.stat_result((0o040000 | mode, 0, 0, 0, owner, group, 0, 0, 0, 0))
+        assert foreign_writer(status, 1000) == who
+
+    @pytest.mark.parametrize(("members", "who"), [([], ""), (["me", "you"], "the group")])
+    def test_a_group_of_ones_own(self, monkeypatch, members, who):
+        me = SimpleNamespace(pw_name="me")
+        monkeypatch.setattr("pwd.getpwuid", lambda _: me)
+        monkeypatch.setattr("grp.getgrgid", lambda _: SimpleNamespace(gr_name="me", gr_mem=members))
+        status = os.stat_result((0o040775, 0, 0, 0, 1000, 1000, 0, 0, 0, 0))
+        assert foreign_writer(status, 1000).startswith(who)
+        assert bool(foreign_writer(status, 1000)) is bool(who)
 
     def test_folders(self, tmp_path):
         ctx = Context(Ui(), Pretend(), tmp_path, tmp_path)

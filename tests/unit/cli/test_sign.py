@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,11 +116,6 @@ class TestGood:
     def test_the_signature_is_no_part_of_the_digest(self, kbuild, signed):
         assert kbuild("hash", signed, "--check").code == 0
 
-    def test_bytecode_is_no_change(self, kbuild, signed, trust):
-        (signed / "__pycache__").mkdir()
-        (signed / "__pycache__" / "x.pyc").write_text("")
-        assert kbuild("verify", signed, *trust, *BY_ME).code == 0
-
 
 class TestBad:
     def test_nothing_signed(self, kbuild, built, trust):
@@ -128,6 +124,25 @@ class TestBad:
     def test_a_changed_file(self, kbuild, signed, trust):
         (signed / "__init__.py").write_text("import os\n")
         assert "`__init__.py` differs from the digest" in refused(kbuild, signed, trust)
+
+    def test_what_no_digest_counts(self, kbuild, signed, trust, tmp_path):
+        """Importing runs it, and the signature says nothing of it."""
+        (signed / "__pycache__").mkdir()
+        (signed / "__pycache__" / "__init__.cpython-311.pyc").write_text("")
+        (signed / "extra").symlink_to(tmp_path)
+        os.mkfifo(signed / "pipe")
+        strays = [
+            "`__pycache__/__init__.cpython-311.pyc` is bytecode",
+            "`extra` is a link that leads out of the folder",
+            "`pipe` is a named pipe",
+        ]
+        words = refused(kbuild, signed, trust)
+        assert all(stray in words for stray in strays)
+        answer = kbuild("verify", signed, *trust, *BY_ME, "--json")
+        assert (answer.code, answer.json[0]["problems"]) == (6, strays)
+        answer = kbuild("sign", signed, *trust, "--identity-token", token(ME))
+        assert answer.code == 6
+        assert all(stray in answer.err for stray in strays)
 
     def test_a_file_more_and_a_file_less(self, kbuild, signed, trust):
         (signed / "_ops.py").unlink()
@@ -147,10 +162,10 @@ class TestBad:
     def test_metadata_is_not_read_before_its_signature(self, kbuild, signed, trust, monkeypatch):
         from kbuild.signing import verify
 
-        def read(_: str) -> None:
+        def read(_: Path) -> None:
             raise AssertionError("read")
 
-        monkeypatch.setattr(verify, "parse", read)
+        monkeypatch.setattr(verify, "read_metadata", read)
         (signed / "metadata.json").write_text("{}")
         refused(kbuild, signed, trust)
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 from device_bench import MACHINE, elf, fatbin
@@ -218,7 +219,9 @@ class TestAnswer:
         (other / "metadata.json").write_text(json.dumps(metadata))
         for folder in (sealed, other):
             (folder / "old.pyc").write_bytes(b"")
-        (other / "new.py").write_text("match 1:\n    case 1: pass\n")
+        if sys.version_info < (3, 11):
+            pytest.skip("this Python reads nothing that is newer than the floor")
+        (other / "new.py").write_text("x[*y]\n")
         return sealed.parent
 
     def test_a_shared_fault_is_said_once(self, kbuild, broken):

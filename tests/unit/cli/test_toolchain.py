@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,8 +31,9 @@ def toolchain(
     shelf, lock_file = tmp_path / "shelf", tmp_path / "lock.json"
     lock_file.write_text(fill(shelf).dumps())
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("KBUILD_ACCEPT_LICENSE", raising=False)
     with serve(shelf) as served:
         monkeypatch.setenv("PIP_INDEX_URL", f"{served.url}/simple")

@@ -1,8 +1,10 @@
+import os
 from pathlib import Path
 
 import pytest
 
 from kbuild.comparison import compare_folders
+from kbuild.errors import DamagedFileError
 
 METADATA = '{\n  "name": "relu",\n  "version": 1\n}\n'
 
@@ -58,3 +60,11 @@ def test_bytes_get_an_offset(pair):
     (place,) = difference.places
     assert str(place) == "file+0x2: 01 -> 02"
     assert difference.to_json()["places"][0]["offset"] == 2
+
+
+def test_a_pipe_is_refused_by_name(pair):
+    """Opening it would wait for ever."""
+    for folder in pair:
+        os.mkfifo(folder / "pipe")
+    with pytest.raises(DamagedFileError, match=r"before/pipe.*no regular file"):
+        compare_folders(*pair)

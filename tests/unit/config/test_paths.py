@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+from kbuild.errors import ConfigError
 
 TEXT = """\
 [general]
@@ -97,7 +101,7 @@ def test_links_may_not_lead_out_of_the_project(said, project, tmp_path, tmp_path
 def test_links_in_a_circle(said, tmp_path):
     (tmp_path / "a.cpp").symlink_to("b.cpp")
     (tmp_path / "b.cpp").symlink_to("a.cpp")
-    assert "`a.cpp` does not exist" in said(text('"a.cpp"'), FILES)
+    assert "`a.cpp` is a link that leads nowhere" in said(text('"a.cpp"'), FILES)
 
 
 def test_a_project_that_is_reached_through_a_link(project, tmp_path, tmp_path_factory):
@@ -107,3 +111,41 @@ def test_a_project_that_is_reached_through_a_link(project, tmp_path, tmp_path_fa
     link = tmp_path_factory.mktemp("links") / "link"
     link.symlink_to(tmp_path)
     assert open_project(link).name == "relu"
+
+
+def test_what_lies_in_the_package_is_files_of_the_project(said, project, tmp_path):
+    """Not only Python: `pyext` takes what it names, and git's identity all of it."""
+    project(text('"csrc/relu.cpp"'), FILES)
+    package = tmp_path / "torch-ext" / "relu"
+    os.mkfifo(package / "pipe.py")
+    (package / "data.json").symlink_to("/etc/passwd")
+    (package / "same.py").symlink_to("__init__.py")
+    found = said(text('"csrc/relu.cpp"'), FILES)
+    assert "torch-ext/relu/pipe.py: `torch-ext/relu/pipe.py` is a named pipe, not a file" in found
+    assert "`torch-ext/relu/data.json` leads out of the project" in found
+    assert "same.py" not in found
+
+
+def test_a_folder_behind_a_link_is_not_packaged_and_that_is_said(said, project, tmp_path):
+    project(text('"csrc/relu.cpp"'), FILES)
+    (tmp_path / "torch-ext/relu/layers").symlink_to("../../csrc")
+    found = said(text('"csrc/relu.cpp"'), FILES)
+    assert "`torch-ext/relu/layers` is a link to a folder: nothing behind it is packaged" in found
+
+
+def test_a_pipe_among_the_sources(said, tmp_path):
+    os.mkfifo(tmp_path / "a.cpp")
+    assert "torch.src: `a.cpp` is a named pipe, not a file" in said(text('"a.cpp"'), FILES)
+
+
+def test_a_header_that_leads_out(project, tmp_path, tmp_path_factory):
+    from kbuild.includes import Includes
+    from kbuild.sourcetree import SourceTree
+
+    (tmp_path / "csrc").mkdir(parents=True)
+    outside = tmp_path_factory.mktemp("outside") / "far.h"
+    outside.write_text("")
+    (tmp_path / "csrc" / "far.h").symlink_to(outside)
+    (tmp_path / "csrc" / "relu.cpp").write_text('#include "far.h"\n')
+    with pytest.raises(ConfigError, match=r"`csrc/far.h` leads out of the project"):
+        Includes(SourceTree(tmp_path)).reachable(["csrc/relu.cpp"], ())

@@ -81,6 +81,7 @@ def test_warnings_alone_do_not_stop(project):
         (b"# caf\xe9\n", "build.toml:1: byte 0xe9 is not UTF-8"),
         (b"\xef\xbb\xbf[general]\n", "build.toml:1: starts with a byte-order mark"),
         ("a = " + "9" * 5000, "build.toml: not valid TOML"),
+        ("a = 0x" + "f" * 5000, "build.toml: not valid TOML: an integer has more than 64 bits"),
         ("a = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
         ("# only a comment\n", "build.toml: general: is missing"),
         ("general = 3\n", "build.toml:1: general: must be a table, not an integer"),
@@ -160,3 +161,21 @@ def test_a_good_project_is_judged_without_heavy_modules(project):
     )
     heavy = {"torch", "jinja2", "rich", "tomlkit", "difflib", "kbuild.config.locate"}
     assert not heavy & set(done.stdout.split())
+
+
+def test_a_licence_by_another_name_is_doubtful(project):
+    (problem,) = open_project(project(MINIMAL.replace("MIT", "Apache 2.0"))).warnings
+    assert str(problem).startswith(
+        "build.toml:5: warning: general.license: `Apache 2.0` is not an SPDX expression\n"
+        "  hint: did you mean `Apache-2.0`?"
+    )
+
+
+def test_a_licence_by_its_name_on_the_hub(project):
+    assert open_project(project(MINIMAL.replace("MIT", "apache-2.0"))).warnings == ()
+
+
+@pytest.mark.parametrize(("name", "strange"), [("a;b", "`;`"), ("a|b", "`|`"), ("a$<b>", "`$<`")])
+def test_names_of_sources_that_cmake_cannot_take(said, name, strange):
+    text = MINIMAL.replace("[torch]", f'[torch]\nsrc = ["{name}.cpp"]')
+    assert f"{name}.cpp` has {strange}, which CMake or ninja cannot take" in said(text)

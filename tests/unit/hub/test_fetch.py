@@ -107,6 +107,24 @@ def test_one_variant(fetch: Fetch, hub: FakeHub) -> None:
     assert not any("/resolve/" in path and CPU in path for path in hub.asked)
 
 
+def test_a_listing_that_leads_elsewhere(fetch: Fetch, hub: FakeHub) -> None:
+    files = {**FILES, f"build/{CPU}/../../../evil.py": b"x"}
+    hub.repositories["org/relu"] = replace(hub.repositories["org/relu"], files=files)
+    done = fetch("hub:org/relu@v1")
+    assert not done.ok
+    assert "DamagedFileError: org/relu@v1: " in done.output
+    assert "it is not in `build`" in done.output
+
+
+def test_more_files_than_a_kernel_has(fetch: Fetch, hub: FakeHub) -> None:
+    """Counted before any is downloaded."""
+    files = {f"build/{CPU}/{'a/' * 70}b.py": b"x"}
+    hub.repositories["org/relu"] = replace(hub.repositories["org/relu"], files=files)
+    done = fetch("hub:org/relu@v1")
+    assert "its path has more than 64 parts" in done.output
+    assert not any("/resolve/" in path for path in hub.asked)
+
+
 def test_kernels_that_were_pushed_as_models(fetch: Fetch, hub: FakeHub) -> None:
     hub.repositories["org/old"] = Repository(FILES, kind="models")
     assert len(files(fetch("hub:org/old@v1"))) == 3

@@ -118,6 +118,14 @@ def test_everything_that_is_missing_is_listed():
     assert "kernel.k.op: `k` has constants without a value: `BAZ`, `QUX` | write `constants" in said
 
 
+def test_a_constant_may_be_a_launch_option():
+    op = op_of(text_of(configs="[{ BLOCK = 128, num_warps = 4 }, { BLOCK = 256, num_warps = 8 }]"))
+    bound, _ = joined(op, "k", "x_ptr, BLOCK!, num_warps!")
+    assert bound.constants == ("BLOCK", "num_warps")
+    _, said = joined(op_of(text_of()), "k", "x_ptr, BLOCK!, num_warps!")  # one candidate lacks it
+    assert "has constants without a value: `num_warps`" in said
+
+
 @pytest.mark.parametrize(
     ("keys", "parameters", "words"),
     [

@@ -51,6 +51,16 @@ def test_candidates_of_the_kernel_itself():
     assert op.launches[0].candidates == own
 
 
+def test_what_tuning_resets_comes_along():
+    (kernel,) = described().kernels
+    one = Description("n", (replace(kernel, resets=(("k", (("x", "-inf"), ("out", 0))),)),))
+    found = Description.from_json(json.loads(one.text()))
+    assert found == one
+    (op,) = found.kernels[0].ops()
+    assert op.tune.resets == (("x", "-inf"), ("out", 0))
+    assert one.measured() != described().measured()
+
+
 def test_proposed_sizes_come_along():
     proposals = (Proposal((("N", 512),)), Proposal((), (("N", 1 << 20),)))
     (kernel,) = described().kernels

@@ -9,14 +9,14 @@ import pytest
 import tomli
 from sections import HEAD, read, text_of
 
-from kbuild.languages.expression.nodes import FUNCTIONS, QUERIES
+from kbuild.languages.expression.nodes import FUNCTIONS, OF_LISTS, QUERIES
 
 PAGE = (Path(__file__).parents[3] / "docs/explanation/languages.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_there_are_examples():
-    assert len(BLOCKS) == 8
+    assert len(BLOCKS) == 13
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -25,19 +25,21 @@ def test_examples_are_read(block):
     if "language" in block:
         assert read(block).issues == ()
         return
-    text = text_of(
-        schema=f'"k(Tensor x, Tensor weight{", Tensor a" * ("a_desc" in block)}) -> Tensor"',
-        shapes='{ x = ["...", "N"], weight = ["N"], out = "x" }',
-        grid=None if "launch" in block else "[1]",
-        configs="[{ BLOCK_M = 16, BLOCK_K = 16 }]" if "BLOCK_M" in block else None,
-        **{key: None for key in data if key not in ("configs", "kernel")},
-    )
+    more = ", Tensor a" * ("a_desc" in block)
+    more += ", str activation, float eps, int? window, str mode" * ("activation" in block)
+    keys = {
+        "schema": f'"k(Tensor x, Tensor weight{more}) -> Tensor"',
+        "shapes": '{ x = ["...", "N"], weight = ["N"], out = "x" }',
+        "grid": None if "launch" in block else "[1]",
+        "configs": "[{ BLOCK_M = 16, BLOCK_K = 16 }]" if "BLOCK_M" in block else None,
+    }
+    text = text_of(**{**keys, **{key: None for key in data if key not in ("configs", "kernel")}})
     assert read(text + block).issues == (), HEAD
 
 
 def test_every_function_is_explained():
     explained = set(re.findall(r"`(\w+)\(", PAGE.split("## Expressions")[1].split("\n## ")[0]))
-    assert explained == {*FUNCTIONS, *QUERIES}
+    assert explained == {*FUNCTIONS, *QUERIES, OF_LISTS[0]}
 
 
 def test_every_key_is_explained():

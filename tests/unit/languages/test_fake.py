@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from sections import example, op_of, text_of
@@ -183,3 +184,43 @@ def test_names_that_shapes_do_not_need_are_left_out():
     assert "_twice = " in source
     assert "_at" not in source
     assert "_whole" not in source
+
+
+class TestMultiprocessors:
+    """`sm_count()` in shapes: what the device of a fake tensor has."""
+
+    @pytest.fixture
+    def called(self, register):
+        shapes = '{ x = ["M", "N"], partial = ["parts", "N"], out = ["N"] }'
+        op = case(
+            "k(Tensor x) -> (Tensor partial, Tensor out)",
+            shapes,
+            let='{ parts = "2 * sm_count()" }',
+        )
+        return register(op, lambda x: (x, x))
+
+    def test_of_the_tensors_device(self, called, monkeypatch):
+        facts = {"cuda:0": 132, "cuda:1": 78}
+
+        def properties(device):
+            return SimpleNamespace(multi_processor_count=facts[str(device)])
+
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+        with torch._subclasses.FakeTensorMode():
+            for device, count in facts.items():
+                partial, out = called(torch.empty(3, 5, device=device))
+                assert partial.shape == (2 * count, 5)
+                assert out.shape == (5,)
+
+    @pytest.mark.parametrize("device", ["cuda:0", "cpu", "meta"])
+    def test_where_nobody_knows(self, called, device, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with (
+            torch._subclasses.FakeTensorMode(),
+            pytest.raises(RuntimeError, match="sm_count") as told,
+        ):
+            called(torch.empty(3, 5, device=device))
+        assert f"a tensor on {device}; compile or export it on a machine with the GPU" in str(
+            told.value
+        )

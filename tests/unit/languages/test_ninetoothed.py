@@ -127,6 +127,107 @@ def test_64_bits_count_elements_that_the_kernel_knows(side, asked):
     assert ("numel(x)" in str(constant.expression)) == asked
 
 
+@pytest.mark.parametrize("rank", [1, 4, 6, 8])
+def test_any_number_of_dimensions_and_tensors(rank):
+    """The condition is a tree: what reads it calls itself for each level."""
+    names = [f"t{at}" for at in range(8)]
+    dims = ", ".join(f'"D{at}"' for at in range(rank))
+    tensors = {name: tensor(*[None] * rank) for name in (*names, "out")}
+    op, said = completed(
+        config(tensors),
+        schema=f'"k({", ".join(f"Tensor {name}" for name in names)}) -> Tensor out"',
+        shapes="{ " + ", ".join(f"{name} = [{dims}]" for name in tensors) + " }",
+    )
+    assert said == ""
+    (constant,) = op.launches[0].constants
+    values = {f"numel({name})": 1 for name in tensors}
+    for name, axis in itertools.product(tensors, range(rank)):
+        values |= {f"size({name}, {axis})": 2, f"stride({name}, {axis})": 1}
+    assert constant.expression.evaluate(values) == 0
+    last = {f"stride(t7, {rank - 1})": 2**31}
+    assert constant.expression.evaluate({**values, **last}) == 1
+    assert constant.expression.evaluate({**values, "numel(t4)": 2**31}) == 1
+
+
+def test_as_many_grids_as_there_are_configs():
+    blocks = range(1, 201)
+    grids = [f"(size(y, 0) + {block} - 1) // {block}" for block in blocks]
+    configs = [config(block=b, grid=grid) for b, grid in zip(blocks, grids, strict=True)]
+    op, said = completed(*configs, meta=["block"])
+    assert said == ""
+    (grid,) = op.launches[0].grid
+    for block in (1, 2, 99, 100, 101, 200):
+        assert grid.evaluate({"size(y, 0)": 1000, "block": block}) == -(-1000 // block)
+
+
+def sized(*kinds):
+    """A config whose first tensor has a size that the code is made for."""
+    made = config(tensors=None)
+    own = [one for one in made["parameters"] if (one["tensor"], one["kind"]) != ("x", "size")]
+    own += [{"name": kind, "kind": kind, "tensor": "x", "axis": 0} for kind in kinds]
+    return {**made, "parameters": own}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "constants", "found"),
+    [
+        (["fixed"], '{ N = { value = "N", choices = [100, 64] } }', {"x_size_0": (100, 64)}),
+        (["power"], '{ N = { value = "N", choices = [100, 65, 64] } }', {"x_power_0": (128, 64)}),
+        (["power"], '{ n = { value = "next_pow2(N)", choices = [64] } }', {"x_power_0": (64,)}),
+        (
+            ["fixed", "power"],
+            '{ N = { value = "N", choices = [100] } }',
+            {"x_size_0": (100,), "x_power_0": (128,)},
+        ),
+    ],
+)
+def test_sizes_that_the_code_is_made_for(kinds, constants, found):
+    op, said = completed(sized(*kinds), constants=constants)
+    assert said == ""
+    *own, wide = op.launches[0].constants
+    assert {one.name: one.choices for one in own} == found
+    assert wide.name == "wide"
+    words = {"x_size_0": "N", "x_power_0": "next_pow2(N)"}
+    assert {one.name: str(one.expression) for one in own} == {name: words[name] for name in found}
+
+
+def test_a_size_that_the_section_writes_out():
+    op, said = completed(sized("fixed", "power"), shapes="{ x = [100], y = [100], out = [100] }")
+    assert said == ""
+    assert [one.value for one in op.launches[0].constants] == [100, 128, None]
+
+
+def test_sizes_of_the_tuning_cases_are_compiled_for():
+    tune = "[kernel.k.op.tune]\ncases = [{ N = 100 }, { N = 200 }]"
+    op, said = completed(sized("power"), section=f"{ADD}{tune}")
+    assert said == ""
+    assert op.launches[0].constants[0].choices == (128, 256)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "constants", "words"),
+    [
+        (
+            ["fixed"],
+            None,
+            "`k` is compiled for certain values of `N` | write `constants = { N = { ",
+        ),
+        (["power"], None, "values of `next_pow2(N)` | write `constants = { N_power = { value = "),
+        (["fixed"], '{ n = { value = "next_pow2(N)", choices = [64] } }', "values of `N`"),
+        ([], '{ N = { value = "N", choices = [64] } }', "no size that `k` is compiled for is `N`"),
+        ([], "{ a = 3 }", "no size that `k` is compiled for is `3`"),
+    ],
+)
+def test_sizes_without_values_and_values_without_sizes(kinds, constants, words):
+    _, said = completed(sized(*kinds) if kinds else config(), constants=constants)
+    assert words in said
+
+
+def test_sizes_that_there_is_code_for_are_proposed_for_tuning():
+    op, _ = completed(sized("fixed"), constants='{ N = { value = "N", choices = [100, 64] } }')
+    assert op.tune.proposals == (Proposal((("N", 100),)), Proposal((("N", 64),)))
+
+
 def test_sizes_in_configs_are_proposed_for_tuning():
     sizes = {m: {name: tensor(m, m) for name in ("x", "y", "out")} for m in (256, 512)}
     configs = [config(sizes[m], m=m, block=b) for m in (256, 512) for b in (1, 2)]
@@ -280,9 +381,24 @@ def test_numbers():
         config(SCALAR), schema=schema.replace("float", "Tensor").replace("=1.0", "")
     )
     assert "`alpha` of `k` is a number, not `alpha`" in said
-    double = {**SCALAR, "alpha": tensor(dtype="fp64")}
-    _, said = completed(config(double), schema=schema)
-    assert "`alpha` is a `float64` number, which an op cannot pass" in said
+    long = {**SCALAR, "alpha": tensor(dtype="u64")}
+    _, said = completed(config(long), schema=schema)
+    assert "`alpha` is a `uint64` number, which an op cannot pass" in said
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "double"),
+    [(["fp16"], False), (["bf16", "fp32"], False), (["fp64"], True), (["fp32", "fp64"], True)],
+)
+def test_a_number_has_64_bits_where_a_config_says_so(dtypes, double):
+    schema = '"k(Tensor x, Tensor y, float alpha=1.0) -> Tensor out"'
+    configs = [
+        config({**SCALAR, "alpha": tensor(dtype=dtype)}, block=at)
+        for at, dtype in enumerate(dtypes)
+    ]
+    op, said = completed(*configs, schema=schema)
+    assert said == ""
+    assert dict(op.launches[0].args)["alpha"].double is double
 
 
 def test_whole_numbers_have_the_width_of_the_kernel():

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 from ninetoothed_cases import config, merged, tensor
 
+from kbuild.languages.worker.ninetoothed.generate import loosen
 from kbuild.languages.worker.ninetoothed.inputs import Recorder, collect
 from kbuild.languages.worker.protocol import RefusalError
 
@@ -125,6 +126,42 @@ def test_a_constant_tensor_is_written_into_the_call():
     names, body = entry(merged(config(tensors)).text)
     assert "alpha" not in names
     assert "2.5, wide)" in body
+
+
+def test_a_size_that_is_constant_in_one_config_is_so_in_all():
+    first, second = config(block=1), config(block=2, text="y = 2")
+    size = next(one for one in first["parameters"] if one["name"] == "size_x_0")
+    first["parameters"][first["parameters"].index(size)] = {**size, "kind": "fixed"}
+    first["parameters"].append({**size, "name": "power_x_0", "kind": "power"})
+    names, body = entry(merged(first, second).text)
+    assert names[-4:] == ["block", "x_size_0", "x_power_0", "wide"]
+    assert "x_size_0 if wide" not in body
+    assert body.count("x_size_0, ") == 2  # in both calls
+    facts = merged(first, second).facts["parameters"]
+    kinds = [one["kind"] for one in facts if one["tensor"] == "x"]
+    assert kinds == ["pointer", "stride", "fixed", "power"]
+
+
+PREFIX = "ninetoothed_constexpr_prefix_ninetoothed"
+
+
+@pytest.mark.parametrize(
+    ("body", "stays"),
+    [
+        ("for i in range(SIZE): pass", False),
+        ("store(p + SIZE, load(p, mask=i < SIZE))", False),
+        ("store(p, zeros((SIZE, 4), 1))", True),
+        ("n = SIZE * 2\n    m = n\n    store(p, full((m,), 0))", True),
+        ("n = SIZE * 2\n    store(p, full((4,), 0) + n)", False),
+        ("store(p, arange(0, SIZE))", True),
+    ],
+)
+def test_a_constexpr_size_stays_one_where_a_shape_is_made_of_it(body, stays):
+    size = f"{PREFIX}_tensor_0_size_1"
+    text = f"def k(p, {size}: triton.language.constexpr):\n    {body.replace('SIZE', size)}"
+    (function,) = ast.parse(text).body
+    loosen(function)
+    assert (function.args.args[1].annotation is not None) == stays
 
 
 def test_text_that_depends_on_a_dtype_is_chosen_by_it():

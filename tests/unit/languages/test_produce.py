@@ -224,7 +224,29 @@ class TestKey:
     def test_the_kernels_own(self, bench: Bench):
         assert self.key(bench) == ["N", "numel(x) // N"]
         words = "in its key, which is no integer of the call: left out"
-        assert bench.notes == [f"kernel.k: `k` has `{name}` {words}" for name in ("BLOCK", "x")]
+        assert bench.notes == [f"kernel.k: `k` has `x` {words}"]
+
+    def test_constants(self, bench: Bench):
+        """What calls decide counts; what is the same in all, or follows from dtypes, does not."""
+        names = ("EVEN", "WIDE", "TYPE", "NONE", "LEFT", "HOW")
+        more = [{"name": name, "constant": True, "default": name == "LEFT"} for name in names]
+        function = {
+            **self.FUNCTION,
+            "parameters": [*self.FUNCTION["parameters"], *more],
+            "key": ["N", *names],
+            "computed": ["HOW"],
+        }
+        constants = 'EVEN = "N % 16 == 0", WIDE = 3, TYPE = { dtype = "x" }, NONE = "None"'
+        _, produced = bench.produce(
+            '"autotune"',
+            function=function,
+            more=f"{self.MORE}constants = {{ {constants} }}\n",
+            keep_all=True,
+        )
+        (kernel,) = Description.from_json(json.loads(dict(produced.python())["aot.json"])).kernels
+        assert [str(one) for one in kernel.ops()[0].key] == ["N", "N % 16 == 0"]
+        (note,) = bench.notes
+        assert note.startswith("kernel.k: `k` has `HOW` in its key")
 
     def test_the_ops_goes_before_it(self, bench: Bench):
         assert self.key(bench, 'key = ["M"]') == ["M"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -253,3 +255,21 @@ class TestAgainstTorch:
             self.parse(text)
         with pytest.raises(SchemaError):
             parse_schema(text)
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("int a=" + "9" * 5000, "does not fit into 64 bits"),
+        ("float a=1e999", "does not fit into 64 bits"),
+        ("float a=" + "9" * 5000, "does not fit into 64 bits"),
+        ("int[3000000000] a=1", "a list of `3000000000` values"),
+        ("int[" + "9" * 5000 + "] a=1", "a list of `99999999999999999999` values"),
+        ("int[2.5] a=1", "a list of `2.5` values"),
+        ("int[0] a", "a list of `0` values"),
+    ],
+)
+def test_numbers_without_end(argument: str, words: str) -> None:
+    with pytest.raises(SchemaError, match=re.escape(words)) as raised:
+        parse_schema(f"f(Tensor x, {argument}) -> ()")
+    assert len(str(raised.value)) < 200

@@ -25,10 +25,15 @@ def one(text, line, words):
             "has a namespace\n  hint: kbuild gives each variant",
         ),
         ("k.o(Tensor x, Tensor w) -> Tensor", "overloads are not supported"),
-        ("k(Tensor x, Tensor w, str s) -> Tensor", "`s` is a `str`\n  hint: an op takes `Tensor`"),
-        ("k(Tensor x, Tensor w, int[] s) -> Tensor", "`s` is a `int[]`"),
-        ("k(Tensor x, Tensor w, int? s) -> Tensor", "`s` is a `int?`"),
-        ("k(Tensor x, Tensor w, Tensor[] s) -> Tensor", "`s` is a `Tensor[]`"),
+        (
+            "k(Tensor x, Tensor w, Layout s) -> Tensor",
+            "`s` is a `Layout`\n  hint: an op takes `Tensor`",
+        ),
+        ("k(Tensor x, Tensor w, str[] s) -> Tensor", "`s` is a `str[]`\n  hint: write one `str`"),
+        ("k(Tensor x, Tensor w, int?[] s) -> Tensor", "`s` is a `int?[]`"),
+        ("k(Tensor x, Tensor w, Tensor[] s) -> Tensor", "`s` is a `Tensor[]`\n  hint: a kernel is"),
+        ("k(Tensor x, Tensor w, Device? s) -> Tensor", "`s` is a `Device?`\n  hint: an op runs on"),
+        ("k(Tensor x, Tensor w, Scalar s) -> Tensor", "`s` is a `Scalar`\n  hint: say which"),
         ("k(Tensor x, Tensor w, int lambda) -> Tensor", "`lambda` cannot be a name here"),
         ("k(Tensor x, Tensor w, int cdiv) -> Tensor", "`cdiv` cannot be a name here"),
         ("k(Tensor x, Tensor w, int _s) -> Tensor", "`_s` starts with `_`"),
@@ -83,7 +88,7 @@ def test_an_argument_called_out():
         ('{ x = ["N"], out = ["w"] }', "`w` is a tensor"),
         ('{ x = ["N"], out = ["size(out, 0)"] }', "`out` is not allocated yet"),
         ('{ x = ["N"], out = ["size(x, 1)"] }', "`x` has 1 dimension (column 1)"),
-        ('{ x = ["N"], out = ["N * sm_count()"] }', "cannot depend on `sm_count()`"),
+        ('{ x = ["N"], out = ["N * capability()"] }', "cannot depend on `capability()`"),
         ('{ x = ["N"], out = ["capability()"] }', "cannot depend on `capability()`"),
         ('{ x = ["N"], out = ["address(x)"] }', "cannot depend on `address(x)`"),
         ('{ x = ["N"], out = ["size(b, 0)"] }', "`b` may be None"),
@@ -101,8 +106,8 @@ def test_shapes(shapes, words):
 
 def test_a_shape_that_depends_on_the_device_through_let():
     shapes = '{ x = ["N"], w = ["N"], out = ["a"] }'
-    text = text_of(let='{ b_ = "sm_count()", a = "b_ + 1" }', shapes=shapes)
-    assert "kernel.k.op[0].shapes.out: a shape cannot depend on `sm_count()`" in said(text)
+    text = text_of(let='{ b_ = "capability()", a = "b_ + 1" }', shapes=shapes)
+    assert "kernel.k.op[0].shapes.out: a shape cannot depend on `capability()`" in said(text)
 
 
 def test_a_dimension_that_is_an_argument_is_checked_not_named():
@@ -198,11 +203,7 @@ def test_dtypes(dtypes, words):
             "unknown key\n  hint: did you mean `choices`?",
         ),
         ("constants", '{ W = { value = "N", choices = [1, 1] } }', "is neither an expression"),
-        (
-            "constants",
-            "{ W = [1] }",
-            "must be a string or an integer or a float or a boolean or a table",
-        ),
+        ("constants", "{ W = [1] }", "`triton` kernels take no tuple as a constant"),
         ("constants", "{ BLOCK = 1 }", "`BLOCK` is a constant already"),
         ("constants", "{ N = 1 }", "`N` is a dimension already"),
         ("args", '{ a = "xx" }', "`xx` is unknown"),
@@ -323,6 +324,19 @@ def test_only_triton_kernels_take_tuples_and_descriptors():
     assert "args.d: `tilelang` kernels take no such argument: a descriptor" in found
 
 
+def test_none_and_tuples_are_not_for_every_language():
+    text = text_of(args='{ a = "None" }', configs=None, grid=None)
+    text = text.replace("triton==3.9.0", "tilelang==0.1.15").replace('"triton"', '"tilelang"', 1)
+    assert "args.a: `tilelang` kernels take no None" in said(text)
+    found = said(text_of(constants="{ T = [1, 2] }"))
+    assert "constants.T: `triton` kernels take no tuple as a constant" in found
+    cute = text_of(constants="{ T = [], U = [[1]] }", configs=None, grid=None)
+    cute = cute.replace("triton==3.9.0", "nvidia-cutlass-dsl==4.8.1")
+    found = said(cute.replace('"triton"', '"cute"', 1))
+    assert "constants.T: is an empty tuple" in found
+    assert "constants.U: must be a number, a boolean, None or a dtype" in found
+
+
 def test_launch_tables_stand_alone():
     found = said(text_of(LAUNCH))
     assert "9: kernel.k.op[0].grid: belongs into the `launch` tables" in found
@@ -378,7 +392,7 @@ def test_autotune_is_tritons():
 
 def test_everything_at_once():
     text = text_of(
-        schema='"k(Tensor x, Tensor w, str s) -> Tensor"',
+        schema='"k(Tensor x, Tensor w, str[] s) -> Tensor"',
         shapes='{ x = ["N"], w = ["M * 2"] }',
         dtypes='["fp16"]',
         grid='["cdiv(N, BLOK)"]',
@@ -386,3 +400,102 @@ def test_everything_at_once():
         key='["Q"]',
     )
     assert len(read(text).issues) == 7
+
+
+ASKED = (
+    '"k(Tensor x, Tensor w, str s, float e, ScalarType d, int? n, float? g, int[] l, float[] v, '
+    'int[]? m) -> (Tensor out, Tensor? more)"'
+)
+
+
+def asked(**keys):
+    given = {
+        "schema": ASKED,
+        "shapes": '{ x = ["N"], w = ["N"], out = "x", more = "x" }',
+        "dtypes": '{ x = ["float16"], w = "x", d = ["float16", "float32"], out = "d", more = "x" }',
+        "returned": "{ more = \"s == 'all'\" }",
+    }
+    return text_of(**{**given, **keys})
+
+
+def test_other_arguments_are_fine():
+    constants = (
+        '{ S = { value = "s", choices = ["a", "b"] }, E = { value = "e", choices = [1, 0.5] }, '
+        'D = { dtype = "d" }, M = { value = "n", choices = [1], none = true }, Z = "None", '
+        'T = { value = "N % 2", choices = { 0 = "even", 1 = { dtype = "int8" } } }, '
+        'B = { value = "m is None", choices = { true = { none = true }, false = 2.5 } }, '
+        'R = "has(more)" }'
+    )
+    args = '{ a = "l[0]", b = "v[-1]", c = "g if g is not None else -1.5e-3", z = "None" }'
+    require = '["len(l) > 1 and e != 0.5", "n > 1 if n is not None else d == \'float16\'"]'
+    assert said(asked(constants=constants, args=args, require=require)) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("require", '["s == 1"]', "`s` is a string"),
+        ("require", '["n > 1"]', "`n` may be None"),
+        ("require", '["len(m) > 1"]', "ask first: `len(m) if m is not None else 0`"),
+        ("require", '["l[0] > g"]', "`g` is a float"),
+        ("require", '["v[0] > 1"]', "`v[0]` is a float"),
+        ("require", '["x[0] > 1"]', "`x` is a tensor (column 1)\n  hint: `size(x, 0)`"),
+        ("require", '["len(n) > 1"]', "`n` is not a list"),
+        ("require", '["l > 1"]', "`l` is a list (column 1)\n  hint: `l[0]`, `len(l)`"),
+        ("require", "[\"e == 'x'\"]", "`e` is no argument of the op that is a string or a dtype"),
+        ("require", '["n == 1.5"]', "`n` is no argument of the op that is a float"),
+        ("require", "[\"d == 'float61'\"]", "`float61` is not a dtype"),
+        ("require", '["s is None"]', "`s` is always there"),
+        ("require", '["has(more)"]', "`more` is not allocated yet"),
+        ("grid", '["numel(more)"]', "`more` may be None"),
+        ("returned", "{ }", "does not say when `more` is returned"),
+        ("returned", '{ more = "True", out = "f" }', "`out` is not a result that may be None"),
+        ("args", '{ a = "s" }', "`s` is no number"),
+        ("args", '{ a = "g" }', "say what it is then: `g if g is not None else 1.0`"),
+        ("args", '{ a = "e if e is not None else 1.0" }', "`e` is never None"),
+        ("constants", '{ C = "s" }', "`s` differs from call to call"),
+        ("constants", '{ C = { value = "s", choices = [1] } }', "must list different strings"),
+        ("constants", '{ C = { value = "s", choices = ["a", "a"] } }', "different strings"),
+        ("constants", '{ C = { value = "e", choices = [true] } }', "must list different numbers"),
+        ("constants", '{ C = { value = "s", choices = [] } }', "lists no values"),
+        ("constants", '{ C = { value = "e", choices = { a = 1 } } }', "`a` is not a float"),
+        (
+            "constants",
+            '{ C = { value = "N", choices = { a = 1 } } }',
+            "`a` is not an integer, `true`",
+        ),
+        ("constants", '{ C = { value = "N", choices = { 1 = [] } } }', "is no value of a constant"),
+        ("constants", '{ C = { value = "N", choices = [1], none = true } }', "that may be None"),
+        (
+            "constants",
+            '{ C = { value = "N", choices = [1], none = 1 } }',
+            "none: must be a boolean",
+        ),
+        (
+            "constants",
+            '{ C = { value = "x", choices = { 1 = 2 } } }',
+            "no value that can be chosen",
+        ),
+        ("dtypes", '"float16"', "does not say which dtypes `d` can be"),
+        (
+            "dtypes",
+            '{ x = ["float16"], w = "x", d = "x", out = "d", more = "x" }',
+            "a list of dtypes",
+        ),
+    ],
+)
+def test_other_arguments(key, value, words):
+    found = said(asked(**{key: value}))
+    assert words in found, found
+    assert len(read(asked(**{key: value})).issues) == 1, found
+
+
+@pytest.mark.parametrize("value", ['["float16"]', '{ choices = ["float16"], none = "b" }'])
+def test_a_dtype_that_may_be_none(value):
+    text = asked(
+        schema='"k(Tensor x, Tensor? b, ScalarType? d) -> Tensor"',
+        dtypes=f'{{ x = ["float16"], b = "x", d = {value}, out = "d" }}',
+        shapes='{ x = ["N"], out = "x" }',
+        returned=None,
+    )
+    assert 'what does None mean for `d`?\n  hint: `{ choices = [ ... ], none = "x" }`' in said(text)

@@ -99,7 +99,9 @@ class TestFile:
 
 class TestRefused:
     def test_no_json_names_the_line(self):
-        assert refused('{\n "format": 1,\n oops }')[0].startswith("tuned/x.json:3: is no JSON")
+        assert refused('{\n "format": 1,\n oops }')[0].startswith(
+            "tuned/x.json:3: cannot be read: not JSON"
+        )
 
     def test_nan(self):
         assert "`NaN` is no number" in refused('{"format": NaN}')[0]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from random import Random
 
 import pytest
 from sections import example, op_of, text_of
 
 from kbuild.languages.expand import expand
+from kbuild.languages.expression import parse
 from kbuild.languages.launcher.variants import is_of
-from kbuild.languages.spec import Candidate
+from kbuild.languages.spec import Bound, Candidate, Source
 from kbuild.languages.target import Target, targets
+from kbuild.languages.triton import Triton
 from kbuild.languages.unit import Unit
 
 ARCHS = (Target.parse("sm_80"), Target.parse("sm_90a"), Target.parse("compute_80"))
@@ -52,6 +55,18 @@ def test_assumptions_are_those_of_aligned_units():
         assert unit.divisible == (("n",) if unit.aligned else ())
         assert unit.ones == (("N",) if unit.aligned else ())
         assert unit.int64 == ("n",)
+
+
+def test_a_constant_and_an_argument_that_are_none():
+    op = op_of(text_of(constants='{ ACT = "None" }', args='{ bias = "None" }'))
+    (unit, *_) = expand(op, ARCHS[:1])
+    assert dict(unit.constants)["ACT"] is None
+    assert unit.args == (("bias", "None"),)
+    assert Unit.from_json(json.loads(json.dumps(unit.to_json()))) == unit
+    bound = Bound("k", (("x", Source("tensor", "x")), *op.launches[0].args), ("ACT",), tuned=True)
+    request = Triton().request(unit, bound)
+    assert (request["types"]["bias"], request["constants"]["ACT"]) == ("none", None)
+    assert request["tuned"] is True
 
 
 def test_a_tensor_that_may_be_none():
@@ -96,6 +111,23 @@ def test_predicates_on_the_device():
         *((str(target), 2) for target in named),
         *((name, 1) for name in ("sm_80", "sm_90a", "compute_80")),
     }
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_the_order_in_which_conditions_are_joined_compiles_nothing_more(order):
+    parts = ["capability() >= 90", "n == 3", "itemsize(x) == 2"]
+    when = " and ".join(parts[at] for at in order)
+    op = without_optional(configs=f'[{{ BLOCK = 1, when = "{when}" }}, {{ BLOCK = 2 }}]')
+    units = expand(op, [Target.parse(name) for name in ("sm_80", "sm_90a")])
+    first = [unit for unit in units if dict(unit.constants)["BLOCK"] == 1]
+    assert {(str(u.target), dict(u.dtypes)["x"]) for u in first} == {("sm_90a", "float16")}
+
+
+def test_a_condition_that_another_guards_compiles_nothing_less():
+    when = "(n == 0 and N > 4) or (n != 0 and 8 // n == 2)"
+    configs = f'[{{ BLOCK = 1, when = "{when}" }}, {{ BLOCK = 2 }}]'
+    units = expand(without_optional(configs=configs), ARCHS[:1])
+    assert {dict(unit.constants)["BLOCK"] for unit in units} == {1, 2}
 
 
 def test_candidates_of_some_archs():
@@ -331,3 +363,111 @@ def test_a_candidate_with_the_aligned_image_alone():
     plain = [dataclasses.replace(unit, aligned=False) for unit in units if unit.aligned]
     candidate = Candidate((("BLOCK", 128),), (("num_warps", 4),), aligned=True)
     assert [is_of(candidate, unit) for unit in (units[0], plain[0])] == [True, False]
+
+
+class TestOnlyWhatACallCanHave:
+    """Constants that depend on each other, and conditions, leave few combinations."""
+
+    K = 'K = { value = "K", choices = [64, 96, 128] }'
+
+    @staticmethod
+    def found(constants: str, **keys: str) -> list[dict[str, object]]:
+        op = op_of(
+            text_of(
+                **{
+                    "schema": '"k(Tensor x, Tensor y, Tensor? b, int n, bool f) -> Tensor"',
+                    "shapes": '{ x = ["M", "K"], y = ["K", "N"], b = ["N"], out = ["M", "N"] }',
+                    "dtypes": '"float16"',
+                    "configs": "[{ BLOCK = 128 }]",
+                    "constants": f"{{ {constants} }}",
+                    **keys,
+                },
+            )
+        )
+        rows = [dict(unit.constants) for unit in expand(op, ARCHS[:1]) if unit.aligned]
+        return [{key: value for key, value in row.items() if key != "BLOCK"} for row in rows]
+
+    def test_a_constant_that_follows_from_another_needs_no_choices(self) -> None:
+        found = self.found(f'{self.K}, P = "next_pow2(K)"', **NO_OPTIONAL)
+        assert found == [{"K": 64, "P": 64}, {"K": 96, "P": 128}, {"K": 128, "P": 128}]
+
+    @pytest.mark.parametrize(
+        "constants",
+        [
+            'P = { value = "next_pow2(K)", choices = [64, 128] }, {K}',
+            '{K}, P = { value = "next_pow2(size(y, 0))", choices = [32, 64, 128] }',
+            '{K}, P = { value = "next_pow2(size(x, -1))", choices = [32, 64, 128] }',
+        ],
+    )
+    def test_choices_that_contradict_each_other(self, constants: str) -> None:
+        found = self.found(constants.replace("{K}", self.K), **NO_OPTIONAL)
+        pairs = sorted((one["K"], one["P"]) for one in found)
+        assert pairs == [(64, 64), (96, 128), (128, 128)]
+
+    def test_by_the_constants_name(self) -> None:
+        constants = (
+            'W = { value = "cdiv(K, 2)", choices = [32, 48] }, H = "W // 16", EVEN = "H % 2 == 0"'
+        )
+        assert self.found(constants, **NO_OPTIONAL) == [
+            {"W": 32, "H": 2, "EVEN": True},
+            {"W": 48, "H": 3, "EVEN": False},
+        ]
+
+    def test_by_what_candidates_set(self) -> None:
+        configs = "[{ BLOCK = 64 }, { BLOCK = 128 }]"
+        found = self.found('HALF = "BLOCK // 2"', configs=configs, **NO_OPTIONAL)
+        assert found == [{"HALF": 32}, {"HALF": 64}]
+
+    def test_through_let(self) -> None:
+        keys = {"let": '{ p = "next_pow2(K)", q = "p + p" }', **NO_OPTIONAL}
+        found = self.found(
+            f'{self.K}, P = "p", Q = {{ value = "q", choices = [128, 256] }}', **keys
+        )
+        assert found == [
+            {"K": 64, "P": 64, "Q": 128},
+            {"K": 96, "P": 128, "Q": 256},
+            {"K": 128, "P": 128, "Q": 256},
+        ]
+
+    def test_require_and_when(self) -> None:
+        assert self.found(self.K, require='["K <= 96"]', **NO_OPTIONAL) == [{"K": 64}, {"K": 96}]
+        configs = '[{ BLOCK = 1, when = "K > 64" }, { BLOCK = 2 }]'
+        assert len(self.found(self.K, configs=configs, **NO_OPTIONAL)) == 5
+
+    def test_require_leaves_out_tensors_that_are_none(self) -> None:
+        constants = 'HAS = "has(b)"'
+        assert self.found(constants, require='["has(b)"]') == [{"HAS": True}]
+        found = self.found(constants, require='["has(b) or f"]')
+        assert {one["HAS"] for one in found} == {True, False}
+
+    def test_require_on_dtypes(self) -> None:
+        keys = {"dtypes": '["float16", "float32"]', "require": '["itemsize(x) == 4"]'}
+        assert len(self.found(self.K, **keys, **NO_OPTIONAL)) == 3
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_nothing_is_lost_that_a_call_can_have(self, seed: int) -> None:
+        random = Random(seed)  # noqa: S311
+        texts = ["K", "next_pow2(K)", "cdiv(K, 32)", "K % 64", "N", "min(K, N)", "K * N", "p // 2"]
+        chosen = random.sample(texts, 3)
+        calls = [(64 * random.randint(1, 4), 32 * random.randint(1, 5)) for _ in range(12)]
+        let = {"p": "K + N"}
+
+        def values(k: int, n: int) -> list[int]:
+            names = {"K": k, "N": n}
+            names |= {name: parse(text).evaluate(names) for name, text in let.items()}
+            return [parse(text).evaluate(names) for text in chosen]
+
+        wanted = {tuple(values(*call)) for call in calls if call[0] <= 192}
+        lists = [sorted({values(*call)[at] for call in calls}) for at in range(3)]
+        constants = ", ".join(
+            f'C{at} = {{ value = "{text}", choices = {lists[at]} }}'
+            for at, text in enumerate(chosen)
+        )
+        found = self.found(constants, let='{ p = "K + N" }', require='["K <= 192"]', **NO_OPTIONAL)
+        assert wanted <= {tuple(one.values()) for one in found}
+
+
+NO_OPTIONAL = {
+    "schema": '"k(Tensor x, Tensor y, int n, bool f) -> Tensor"',
+    "shapes": '{ x = ["M", "K"], y = ["K", "N"], out = ["M", "N"] }',
+}

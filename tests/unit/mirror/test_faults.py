@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from mirror_bench import CPU, CUDA, PLACE, Room, layout, room
 
+from kbuild.errors import HubError
 from kbuild.hub.layout import Layout
 from kbuild.hub.patience import Patience
 from kbuild.hub.remote import Busy
@@ -88,6 +89,20 @@ class Faulty:
 
     def alone(self, path: str) -> AbstractContextManager[None]:
         return self.store.alone(path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory", "local"])
+def test_only_small_files_are_read_as_a_whole(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("store", "folder", "bucket"):
+        monkeypatch.setattr(f"kbuild.mirror.{module}.SMALL", 1 << 20)
+    store = room(kind, tmp_path).store
+    store.write("a", bytes(1 << 20))
+    store.write("b", bytes((1 << 20) + 1))
+    assert len(store.read("a")) == 1 << 20
+    with pytest.raises(HubError, match="b` has more than 1 MB"):
+        store.read("b")
 
 
 @pytest.mark.parametrize("kind", ["folder", "memory"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -277,6 +278,23 @@ class TestTrouble:
 
 
 class TestVerify:
+    def test_whatever_nobody_published_is_named(self, tmp_path: Path) -> None:
+        """Bytecode too, which an import runs; a pipe in place of a file is no reason to wait."""
+        found = room("folder", tmp_path)
+        found.publish(layout(tmp_path, ONE))
+        variant = tmp_path / "mirror" / path_of(found, f"build/{CPU}")
+        (variant / "__pycache__").mkdir()
+        (variant / "__pycache__" / "__init__.cpython-311.pyc").write_bytes(b"")
+        (variant / "extra").symlink_to(tmp_path)
+        assert faults(found) == (
+            f"`build/{CPU}/__pycache__/__init__.cpython-311.pyc` is not in the manifest",
+            f"`build/{CPU}/extra` is not in the manifest",
+        )
+        (variant / "__init__.py").unlink()
+        os.mkfifo(variant / "__init__.py")
+        with pytest.raises(HubError, match="is no file"):
+            faults(found)
+
     @pytest.mark.parametrize(
         ("change", "words"),
         [

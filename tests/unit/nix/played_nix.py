@@ -61,16 +61,21 @@ class PlayedNix:
     namespaces: bool = True
     evaluation: str = ""
     """A recorded evaluation that fails."""
+    store: str = "local"
+    pip: str = ""
+    """What `pip config list` says."""
+    environments: list[Mapping[str, str]] = field(default_factory=list)
+    """Of its builds."""
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
     def stop(self) -> None:
         """Nothing runs."""
 
-    def run(self, argv: Sequence[str], *, listen: Any = None, **_: Any) -> Done:
+    def run(self, argv: Sequence[str], *, listen: Any = None, env: Any = None, **_: Any) -> Done:
         command = tuple(str(part) for part in argv)
         self.asked.append(command)
-        if command[0] == "unshare":
-            return self._done(command, "", 0 if self.namespaces else 1)
+        if command[0] == "unshare" or command[-2:] == ("config", "list"):
+            return self._done(command, self.pip, 0 if self.namespaces else 1)
         if "--version" in command:
             return self._done(command, f"nix (Nix) {self.release}.3\n")
         if "show-config" in command:
@@ -78,10 +83,11 @@ class PlayedNix:
             warning = "warning: 'show-config' is a deprecated alias for 'config show'\n"
             return self._done(command, warning * (self.release != "2.8") + json.dumps(shown))
         if "ping" in command:
-            return self._done(command, "Store URL: local\n")
+            return self._done(command, f"Store URL: {self.store}\nVersion: {self.release}\n")
         if "eval" in command:
             return self._evaluated(command)
-        if "build" in command:
+        if "build" in command or "develop" in command:
+            self.environments.append(dict(env))
             return self._built(command, listen)
         raise AssertionError(f"nobody answers {command}")
 
@@ -110,6 +116,8 @@ class PlayedNix:
         return self._done(command, noise + json.dumps(answer))
 
     def _built(self, command: tuple[str, ...], listen: Any) -> Done:
+        if "develop" in command:
+            return self._done(command, "")
         said = lines(self.release, self.played)
         for line in said:
             listen(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 from played_nix import PlayedNix, program
@@ -222,6 +223,24 @@ class TestShells:
         name = "torch213-cxx11-cpu-x86_64-linux"
         assert self.open(devshell, root, doors, "torch213-*")[1] == f".#devShells.{name}"
         assert self.open(testshell, root, doors, name)[1] == f".#testShells.{name}"
+
+    def test_what_it_is_made_of_is_fetched_as_pip_is_set_up(self, root, doors):
+        """Before the shell begins, since settings that are lent are taken away again."""
+        doors.runner.pip = "global.index-url='https://me:secret@a.invalid/simple'\n"
+        assert self.open(devshell, root, doors, rest=("true",)) == (
+            "develop", ".#default", "--command", "true",
+        )  # fmt: skip
+        (first,) = (command for command in doors.runner.asked if "develop" in command)
+        assert first[-2:] == ("--command", "true")
+        (environment,) = doors.runner.environments
+        folder = Path(environment["PIP_CONFIG_FILE"]).parent
+        assert str(folder) in first[first.index("extra-sandbox-paths") + 1].split()
+        assert not folder.exists()
+
+    def test_a_daemon_is_lent_nothing(self, root, doors):
+        doors.runner.store = "daemon"
+        self.open(devshell, root, doors)
+        assert not doors.runner.environments
 
     @pytest.mark.parametrize("pattern", ["torch21?-*", "*-aarch64-linux"])
     def test_a_pattern_for_several_or_none(self, root, doors, pattern):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from played_nix import RELEASES, SETTINGS, PlayedNix, derivations, make_output, program
@@ -204,6 +205,34 @@ class TestCopies:
         make_output(left)
         here.build(T213)
         assert not left.exists()
+
+
+class TestSettingsOfPip:
+    """Builders that fetch wheels get them; see `kbuild.nix.fetching`."""
+
+    SAID = "global.index-url='https://me:secret@a.invalid/simple'\nglobal.constraint='/c'\n"
+
+    def test_lent_without_being_told(self, project, tmp_path, monkeypatch):
+        monkeypatch.setenv("PIP_CONSTRAINT", "/c")
+        desk = Desk(project, "2.26", tmp_path, monkeypatch, makes=(T212, T213), pip=self.SAID)
+        desk.build(T213)
+        (environment,) = desk.runner.environments
+        (command,) = desk.runner.builds
+        given = environment["PIP_CONFIG_FILE"]
+        at = command.index("extra-sandbox-paths")
+        assert command[at - 1] == "--option"
+        assert str(Path(given).parent) in command[at + 1].split()
+        assert [name for name in environment if name.startswith("PIP_")] == ["PIP_CONFIG_FILE"]
+        assert "secret" not in f"{command} {environment} {desk.said}"
+        assert not Path(given).exists()
+
+    def test_a_daemon_has_its_own(self, project, tmp_path, monkeypatch):
+        monkeypatch.setenv("PIP_CONSTRAINT", "/c")
+        desk = Desk(project, "2.26", tmp_path, monkeypatch, makes=(T212, T213), store="daemon")
+        desk.build(T213)
+        assert desk.runner.environments[0]["PIP_CONSTRAINT"] == "/c"
+        assert "extra-sandbox-paths" not in desk.runner.builds[0]
+        assert not any("pip" in command for command in desk.runner.asked)
 
 
 class TestSandbox:

@@ -75,6 +75,21 @@ class TestAsking:
         automatic = settings | {"auto-allocate-uids": True}
         assert find_nix(tmp_path, PlayedNix("2.34", tmp_path, settings=automatic)).sandbox.has_users
 
+    @pytest.mark.parametrize(
+        ("store", "is_own"),
+        [("local", True), ("local?root=/srv", True), ("/srv/store", True), ("daemon", False)],
+    )
+    def test_whether_a_daemon_builds(self, tmp_path, store, is_own):
+        assert find_nix(tmp_path, PlayedNix("2.26", tmp_path, store=store)).is_own_store is is_own
+
+    def test_the_group_that_builds(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("kbuild.nix.program._members", lambda _: 4)
+        grouped = SETTINGS | {"build-users-group": "nixbld"}
+        nix = find_nix(tmp_path, PlayedNix("2.8", tmp_path, settings=grouped))
+        assert (nix.sandbox.group, nix.sandbox.has_users) == ("nixbld", True)
+        alone = find_nix(tmp_path / "other", PlayedNix("2.8", tmp_path))
+        assert (alone.sandbox.group, alone.sandbox.has_users) == ("", False)
+
     def test_too_old(self, tmp_path):
         with pytest.raises(ToolchainError, match=r"2\.3\.3 is too old"):
             find_nix(tmp_path, PlayedNix("2.3", tmp_path))

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from kbuild.errors import DamagedFileError
 from kbuild.metadata import Builder, GitState, Provenance
 from kbuild.plan import KernelFacts, Requirements, ToolchainSummary, VariantPlan
 from kbuild.provenance.bom import bom_text
@@ -109,7 +110,7 @@ class TestStatement:
     @pytest.mark.parametrize("text", ["{}", "[]", "no json", '{"_type": "other", "subject": []}'])
     def test_no_statement(self, tmp_path, text):
         (tmp_path / "s.json").write_text(text)
-        with pytest.raises(ValueError, match=r"."):
+        with pytest.raises(DamagedFileError, match=r"s\.json` is not an in-toto statement"):
             subjects(tmp_path / "s.json")
 
     def test_other_readers_take_it(self, facts):

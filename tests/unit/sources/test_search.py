@@ -256,6 +256,16 @@ class TestCommits:
         yield lambda: HeaderSources({}, tmp_path / "cache", LocalRunner(), environ)
         Store(tmp_path / "cache" / "store").prune(0)
 
+    def test_hooks_of_the_user_do_not_run(self, sources, tmp_path) -> None:
+        hook = tmp_path / "hooks" / "post-checkout"
+        hook.parent.mkdir()
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+        with (tmp_path / "gitconfig").open("a") as config:
+            config.write(f"[core]\n  hooksPath = {hook.parent}\n")
+        (found,) = sources().resolve([self.NAME])
+        assert found.digest.startswith("commit:")
+
     def test_the_commit_is_recorded(self, sources, repository) -> None:
         (found,) = sources().resolve([self.NAME])
         commit = self._git(repository, "rev-parse", "HEAD")

@@ -30,6 +30,17 @@ def tar_xz(files: Mapping[str, str], programs: tuple[str, ...] = ("tool",)) -> b
     return buffer.getvalue()
 
 
+def odd_deb(*members: tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]) -> bytes:
+    """A package of just these members."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:xz", format=tarfile.GNU_FORMAT) as archive:
+        for member in members:
+            info, data = member if isinstance(member, tuple) else (member, b"")
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return ar(("data.tar.xz", buffer.getvalue()))
+
+
 def make_deb(files: Mapping[str, str], programs: tuple[str, ...] = ("tool",)) -> bytes:
     """A package of these files."""
     data = ("data.tar.xz", tar_xz(files, programs))

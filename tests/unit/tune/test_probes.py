@@ -104,6 +104,27 @@ class TestInputs:
         assert tensors.results((given[1],), given, arguments) == [given[1], given[0]]
 
 
+def test_what_a_candidate_wrote_is_undone():
+    """Before the next one runs: to what it was, or to what the kernel says."""
+    given = [torch.ones(2), torch.ones(2), None, torch.ones(2), 3]
+    arguments = [
+        {"name": "x", "writes": False},
+        {"name": "y", "writes": True},
+        {"name": "z", "writes": True, "reset": 0},
+        {"name": "w", "writes": True, "reset": "-inf"},
+        {"name": "n"},
+    ]
+    own = tensors.copies(given, arguments)
+    assert own[0] is given[0]
+    assert torch.equal(own[3], torch.full((2,), -torch.inf))
+    own[1].add_(5)
+    own[3].add_(5)
+    tensors.restore(own, given, arguments)
+    assert torch.equal(own[1], torch.ones(2))
+    assert torch.equal(own[3], torch.full((2,), -torch.inf))
+    assert torch.equal(given[3], torch.ones(2))
+
+
 @pytest.mark.parametrize(
     ("text", "release"),
     [

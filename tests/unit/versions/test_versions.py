@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from datetime import timezone
 from pathlib import Path
 from typing import Any
@@ -184,14 +186,16 @@ class TestInterface:
 
 
 class Says:
-    """A runner whose processes all say the same."""
+    """A runner whose probes all say the same."""
 
-    def __init__(self, output: str) -> None:
-        self.output = output
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
 
-    def run(self, argv: Any, **_: Any) -> Done:
+    def run(self, argv: Any, *, stdin: str, inherit: Sequence[int], **_: Any) -> Done:
         self.argv = tuple(map(str, argv))
-        return Done(self.argv, 0, self.output, 0.0)
+        said = f'={{"started": true}}\n>{stdin.strip()} {self.answer}\n={{"ended": 0}}\n'
+        os.write(inherit[0], said.encode())
+        return Done(self.argv, 0, "", 0.0)
 
 
 class TestFitting:
@@ -203,7 +207,13 @@ class TestFitting:
         runner = Says(json.dumps({"state": "ok", "reason": "", "groups": told}))
         versions = [(CPU, CUDA, "torch-cpu"), (CUDA,)]
         first, second = fittings(versions, Path("python"), runner)  # type: ignore[arg-type]
-        assert runner.argv[2:] == (CPU, CUDA, "torch-cpu", "--", CUDA)
+        assert runner.argv[runner.argv.index("fit_probe") + 1 :] == (
+            CPU,
+            CUDA,
+            "torch-cpu",
+            "--",
+            CUDA,
+        )
         words = [first.word(name) for name in (CPU, CUDA, "torch-cpu")]
         assert words == ["loaded here", "no CUDA", "fits"]
         assert second.chosen is None

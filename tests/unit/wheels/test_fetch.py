@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import io
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +9,8 @@ from pathlib import Path
 import pytest
 from wheel_bench import make_wheel, pinned, serve
 
-from kbuild.errors import ToolchainError
+from kbuild.errors import DamagedFileError, ToolchainError
+from kbuild.toolchains.wheels.archive import Wheel
 from kbuild.toolchains.wheels.fetch import Fetched, Fetcher
 from kbuild.toolchains.wheels.index import Index
 from kbuild.toolchains.wheels.lock import LockedWheel
@@ -165,3 +168,15 @@ def test_coalesced() -> None:
     assert list(coalesced([(50, 60), (0, 10), (12, 20)], gap=2)) == [(0, 20), (50, 60)]
     assert list(coalesced([(0, 10), (2, 5)], gap=0)) == [(0, 10)]
     assert list(coalesced([], gap=5)) == []
+
+
+def test_no_room_for_what_is_fetched_is_no_damaged_wheel() -> None:
+    class Full(io.BytesIO):
+        def read(self, _: int | None = -1) -> bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    wheel = LockedWheel("torch-2.9.0-py3-none-any.whl", "0" * 64, 1)
+    with pytest.raises(OSError, match="No space left"):
+        Wheel(wheel, Full(b"x" * 100))
+    with pytest.raises(DamagedFileError, match="not a zip file"):
+        Wheel(wheel, io.BytesIO(b"x" * 100))

@@ -16,6 +16,7 @@ from kbuild.toolchains.wheels.lock import (
     Lock,
     LockedRelease,
     LockedWheel,
+    header_set,
     packaged_lock,
     read_lock,
 )
@@ -109,3 +110,20 @@ def test_no_lock_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "lock.json").write_text(text)
     with pytest.raises(ToolchainError):
         read_lock(tmp_path / "lock.json")
+
+
+def test_wheels_of_a_release_are_alike_but_those_for_the_cpu() -> None:
+    for release, locked in packaged_lock().torch.items():
+        whole, for_cpu = locked.split()
+        assert whole.wheels, release
+        assert SHA256.fullmatch(whole.headers or ""), release
+        assert for_cpu.headers is None
+        assert {wheel.version for wheel in whole.wheels} == {locked.version}
+        assert {wheel.version for wheel in for_cpu.wheels} <= {f"{locked.version}+cpu"}
+
+
+def test_a_header_set_is_of_headers_alone() -> None:
+    digests = {"torch/include/a.h": "A", "torch/lib/libc10.so": "B"}
+    assert header_set(digests) == header_set({**digests, "torch/version.py": "C"})
+    assert header_set(digests) != header_set({**digests, "torch/include/THC/b.cuh": "C"})
+    assert header_set(digests) != header_set({**digests, "torch/include/a.h": "D"})

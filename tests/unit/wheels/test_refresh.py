@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toolkit_bench import TORCH_MEMBERS, fill
+from toolkit_bench import TORCH_MEMBERS, fill, headers_of
 from wheel_bench import make_wheel, pinned, serve
 
 from kbuild.errors import ToolchainError
@@ -95,6 +95,19 @@ def test_torch_wheels_of_every_interpreter(shelf: Path, refresher: Refresher) ->
         f"torch-2.14.1+cpu-cp311-cp311-{tail}.whl",
     ]
     assert torch["2.14"].wheels[0] == pinned(shelf / names[0])
+    assert torch["2.14"].headers == headers_of(TORCH_MEMBERS)
+
+
+def test_a_wheel_for_the_cpu_says_nothing_of_the_others(
+    tmp_path: Path, shelf: Path, refresher: Refresher
+) -> None:
+    whole = pinned(make_wheel(tmp_path, "torch", "2.9.1", TORCH_MEMBERS))
+    make_wheel(shelf, "torch", "2.9.1+cpu", {})
+    old = LockedRelease("2.9.1", (whole,), headers_of(TORCH_MEMBERS))
+    found = refresher.refresh(Lock({}, {"2.9": old}), ()).torch["2.9"]
+    assert (found.headers, whole in found.wheels) == (old.headers, True)
+    older = Lock({}, {"2.9": LockedRelease("2.9.0", (whole,), old.headers)})
+    assert refresher.refresh(older, ()).torch["2.9"].headers is None
 
 
 def test_tvm_ffi_of_the_named_releases(shelf: Path, refresher: Refresher) -> None:

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from kbuild.run import Done
+import pytest
+
+import kbuild.toolchains.wheels.settings as module
+from kbuild.run import Done, LocalRunner
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings, settings_from
 
 LISTING = """\
@@ -27,7 +34,7 @@ class Pip:
         self.output, self.code = output, code
 
     def run(self, argv: Sequence[str], **_: Any) -> Done:
-        assert tuple(argv[1:]) == ("-m", "pip", "config", "list")
+        assert tuple(argv[-2:]) == ("config", "list")
         return Done(tuple(argv), self.code, self.output, 0.0)
 
 
@@ -82,6 +89,18 @@ def test_environment_of_uv_without_pip() -> None:
     )
 
 
+def test_what_a_project_calls_pip_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m pip` would take it from the current folder."""
+    for name in ("pip", "runpy"):
+        (tmp_path / f"{name}.py").write_text("open('was-run', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    environ = {"PATH": os.defpath, "PIP_INDEX_URL": "https://a.example.invalid/simple"}
+    assert pip_settings(LocalRunner(), environ).index_url == environ["PIP_INDEX_URL"]
+    assert not (tmp_path / "was-run").exists()
+
+
 def test_proxy_without_scheme_and_odd_time_limit() -> None:
     found = settings_from("global.proxy='user:pw@proxy.example.invalid:3128'\nglobal.timeout='x'\n")
     assert found == IndexSettings(proxy="http://user:pw@proxy.example.invalid:3128")
@@ -92,3 +111,66 @@ def test_certificates_of_requests() -> None:
     environ = {"REQUESTS_CA_BUNDLE": "/etc/bundle.pem"}
     assert pip_settings(Pip(""), environ).cert == "/etc/bundle.pem"
     assert pip_settings(Pip("global.cert='/etc/own.pem'\n"), environ).cert == "/etc/own.pem"
+
+
+def test_an_empty_value_hides_no_other() -> None:
+    found = settings_from(":env:.index-url=''\nglobal.index-url='https://a.invalid/simple'\n")
+    assert found.index_url == "https://a.invalid/simple"
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> dict[str, str]:
+    """An environment with a file that holds what a `pip.conf` can, and pip obeys when it lists."""
+    file = tmp_path / "pip.conf"
+    file.write_text(
+        "[global]\nindex-url = https://user:p%40ss@a.example.invalid/simple\nretries = 9\n"
+        "quiet = 3\nuser = true\nrequire-virtualenv = true\nconstraint = /nowhere/c.txt\n"
+        f"target = /nowhere\nprefix = /nowhere\nlog = {tmp_path}/log/pip.log\n"
+    )
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("PIP_")}
+    return kept | {"PIP_CONFIG_FILE": str(file)}
+
+
+def test_a_configuration_cannot_hide_itself(configuration, tmp_path) -> None:
+    found = pip_settings(LocalRunner(), configuration)
+    assert found.index_url == "https://user:p%40ss@a.example.invalid/simple"
+    assert found.retries == 9
+    assert not (tmp_path / "log").exists()
+
+
+def test_pip_with_the_variables_reads_nothing_else(configuration) -> None:
+    variables = pip_settings(LocalRunner(), configuration).variables
+    pip = (sys.executable, "-m", "pip", "config", "list")
+    done = subprocess.run(  # noqa: TID251
+        pip, env=configuration | variables, capture_output=True, text=True, check=True
+    )
+    listed = {line.partition("=")[0] for line in done.stdout.splitlines()}
+    assert ":env:.index-url" in listed
+    assert all(name.startswith(":env:.") for name in listed)
+    assert not {":env:.constraint", ":env:.target"} & listed
+
+
+class TestScript:
+    """As builders run it, which have no kbuild."""
+
+    def run(self, listing: str) -> subprocess.CompletedProcess[str]:
+        argv = (sys.executable, "-I", "-S", str(module.__file__))
+        return subprocess.run(  # noqa: TID251
+            argv, input=listing, capture_output=True, text=True, check=False
+        )
+
+    def test_it_writes_shell_lines(self) -> None:
+        done = self.run(
+            "global.constraint='/nowhere'\nglobal.index-url=\"https://u:'$x@a.invalid/simple\"\n"
+        )
+        assert done.stdout.splitlines() == [
+            "export PIP_CONFIG_FILE=/dev/null",
+            "export PIP_INDEX_URL='https://u:'\"'\"'$x@a.invalid/simple'",
+            "export PIP_TIMEOUT=30",
+        ]
+
+    def test_a_file_that_is_not_lent_is_named(self) -> None:
+        done = self.run("global.cert='/nowhere/ca.pem'\n")
+        assert done.returncode == 1
+        assert "pip's cert, /nowhere/ca.pem, is not there" in done.stderr
+        assert "extra-sandbox-paths" in done.stderr

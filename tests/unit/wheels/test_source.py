@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from toolkit_bench import CONFIG, TORCH_MEMBERS, fill
+from toolkit_bench import FOR_DEVICES, TORCH_MEMBERS, fill
 from wheel_bench import Served, make_wheel, pinned, serve
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.run import LocalRunner
 from kbuild.toolchains.wheels import Wheels, source
-from kbuild.toolchains.wheels.lock import Lock, LockedRelease
 from kbuild.variant import System
 
 pytestmark = [
@@ -132,17 +131,54 @@ def test_another_wheel_than_the_pinned_one_is_refused(shop: Shop) -> None:
     assert shop.wheels.store.entries() == ()
 
 
-def test_cpu_wheel_gets_the_cuda_headers(shop: Shop, tmp_path: Path) -> None:
-    entry = shop.wheels.installer.torch("2.14")
-    assert "AT_CUDNN_ENABLED" in (entry.root / CONFIG).read_text()
-    assert CONFIG in entry.facts["generated"]
+@pytest.fixture
+def two_builds(shop: Shop) -> Wheels:
+    """The index has a wheel for the CPU as well, on this machine even."""
+    tag = "cp311-cp311-manylinux_2_28_x86_64"
+    members = {name: data for name, data in TORCH_MEMBERS.items() if name != FOR_DEVICES}
+    for_cpu = pinned(make_wheel(shop.shelf, "torch", "2.14.1+cpu", members, tag=tag))
+    locked = shop.wheels.lock.torch["2.14"]
+    both = replace(locked, wheels=(*locked.wheels, for_cpu))
+    local = shop.shelf.parent / "local"
+    local.mkdir()
+    shutil.copy(shop.shelf / for_cpu.filename, local)
+    settings = replace(shop.served.settings, find_links=(str(local),))
+    return replace(
+        shop.wheels, lock=replace(shop.wheels.lock, torch={"2.14": both}), settings=settings
+    )
 
-    members = {**TORCH_MEMBERS, CONFIG: b"// Torch's own\n"}
-    wheel = pinned(make_wheel(shop.shelf, "torch", "2.14.1", members))
-    lock = Lock({}, {"2.14": LockedRelease("2.14.1", (wheel,))})
-    own = replace(shop.wheels, cache=tmp_path / "other", lock=lock).installer.torch("2.14")
-    assert (own.root / CONFIG).read_text() == "// Torch's own\n"
-    assert CONFIG not in own.facts["generated"]
+
+def test_headers_do_not_depend_on_which_wheels_there_are(shop: Shop, two_builds: Wheels) -> None:
+    for requires in (CPU, CUDA):
+        alone = dict(shop.wheels.provision(requires).cache)["KBUILD_TORCH_INCLUDE_DIRS"]
+        beside = dict(two_builds.provision(requires).cache)["KBUILD_TORCH_INCLUDE_DIRS"]
+        assert alone == beside
+        assert (Path(alone.partition(";")[0]) / "THC/THCAtomics.cuh").is_file()
+
+
+def test_a_wheel_for_the_cpu_serves_no_device(shop: Shop, two_builds: Wheels) -> None:
+    for path in shop.shelf.glob("torch-2.14.1-*"):
+        path.unlink()
+    what = r"of Torch 2\.14\.1 the package index has only torch-2\.14\.1\+cpu-.* lacks headers"
+    with pytest.raises(ToolchainError, match=what) as caught:
+        two_builds.provision(CUDA)
+    assert "torch-2.14.1-cp311-cp311" in caught.value.hint
+    toolchain = two_builds.provision(CPU)
+    assert ("torch", "2.14.1") in toolchain.versions
+    with pytest.raises(ToolchainError, match=what):
+        two_builds.provision(CUDA)
+    assert two_builds.provision(CPU).cache == toolchain.cache
+
+
+def test_a_wheel_with_other_headers_than_the_lock_names(shop: Shop) -> None:
+    members = {**TORCH_MEMBERS, FOR_DEVICES: b"// another\n"}
+    tag = "cp312-cp312-manylinux_2_28_x86_64"
+    other = pinned(make_wheel(shop.shelf, "torch", "2.14.1", members, tag=tag))
+    locked = replace(shop.wheels.lock.torch["2.14"], wheels=(other,))
+    lock = replace(shop.wheels.lock, torch={"2.14": locked})
+    with pytest.raises(ToolchainError, match=r"cp312.* has other headers than the lock names"):
+        replace(shop.wheels, lock=lock).provision(CPU)
+    assert not any(entry.kind == "torch" for entry in shop.wheels.store.entries())
 
 
 def test_second_time_asks_nobody(shop: Shop) -> None:

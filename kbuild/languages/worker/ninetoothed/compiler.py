@@ -34,14 +34,14 @@ class Compiler(triton.Compiler):
 
     def __init__(self) -> None:
         super().__init__()
-        without_gpu(triton_)
         self._made: dict[int, Mapping[str, _Made]] = {}
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
-        made = self._all(self._shelf.get(request))
-        functions = ({**one.kernel.describe(), "facts": one.facts} for one in made.values())
-        return {"functions": list(functions)}
+        sources = self._shelf.get(request)
+        made = self._all(sources).values()
+        functions = [{**one.kernel.describe(), "facts": one.facts} for one in made]
+        return {"functions": functions, "asked": sources.asked}
 
     def _kernels(self, sources: Sources) -> Mapping[str, Kernel]:
         return {name: one.kernel for name, one in self._all(sources).items()}
@@ -61,14 +61,15 @@ class Compiler(triton.Compiler):
 
     def _make(self, inputs: Inputs, sources: Sources) -> _Made:
         try:
-            made = [generate(inputs, index) for index in range(len(inputs.configs))]
+            with without_gpu(triton_):
+                made = [generate(inputs, index) for index in range(len(inputs.configs))]
             text, facts = merge(inputs.name, inputs.meta_parameters, made)
+            kernel = Kernel(inputs.name, self._imported(inputs.name, text))
         except Exception as error:
             refusal = sources.refusal(error)
             if not refusal.file:
                 refusal.file, refusal.line = place_of(inputs.premake)
             raise refusal from error
-        kernel = Kernel(inputs.name, self._imported(inputs.name, text))
         return _Made(kernel, facts, (made[0]["file"], made[0]["line"]))
 
     @staticmethod

@@ -11,7 +11,9 @@ import enum
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from kbuild.languages.worker.ninetoothed.inputs import Inputs
@@ -19,6 +21,13 @@ from kbuild.languages.worker.protocol import RefusalError
 
 _KNOWN = {*dir(builtins), "triton"}
 _PARTS = re.compile(r"ninetoothed_(?P<source>\w+)_(?P<kind>pointer|size|stride)(?:_(?P<axis>\d+))?")
+_PREFIX = re.compile(r"ninetoothed_(?P<word>constexpr|next_power_of_2)_prefix_")
+_SHAPED = {
+    *("arange", "zeros", "full", "reshape", "view", "broadcast_to", "expand_dims", "static_range"),
+}
+"""Functions of Triton that take sizes, which then have to be constants."""
+_MOST_OF_CONSTEXPR = 2**20
+"""The `upper_bound` of a constexpr size that has none."""
 
 
 class _Device:
@@ -37,9 +46,16 @@ class _Device:
         return {"max_num_regs": 65536, "max_shared_mem": 65536}
 
 
-def without_gpu(triton: Any) -> None:
+@contextmanager
+def without_gpu(triton: Any) -> Iterator[None]:
     """Let the generator believe that there is a GPU."""
-    triton.runtime.driver.set_active(_Device())
+    driver = triton.runtime.driver
+    before = driver.active
+    driver.set_active(_Device())
+    try:
+        yield
+    finally:
+        driver.set_active(before)
 
 
 def place_of(function: Any) -> tuple[str, int]:
@@ -77,13 +93,17 @@ def _described(
     generator, text = _run(application, where)
     functions, imports = _functions(text, generator.launch_func_name)
     kernel = next(one for one in functions if one.name == application.__name__)
+    loosen(kernel)
     _judge_names(kernel, [one.name for one in functions], imports, where)
     return {
         "arguments": _arguments(inputs, index),
         "options": {name: value for name, value in options.items() if value is not None},
         "tensors": {name: _tensor(tensor) for name, tensor in sources.items()},
         "written": sorted(_written(kernel, sources)),
-        "parameters": [_parameter(one.arg, sources, where) for one in kernel.args.args],
+        "parameters": [
+            _parameter(one.arg, sources, where, fixed=one.annotation is not None)
+            for one in kernel.args.args
+        ],
         "grid": _grid(generator.raw_grid, sources, where),
         "function": kernel.name,
         "source": ast.unparse(kernel),
@@ -140,8 +160,12 @@ def _run(application: Any, where: str) -> tuple[Any, str]:
 def _judge(name: str, tensor: Any, where: str) -> None:
     if tensor.jagged_dim is not None:
         raise RefusalError(f"{where}: `{name}` is jagged, which is not supported")
+    if not isinstance(_plain(tensor.value), (bool, int, float, str, NoneType)):
+        raise RefusalError(
+            f"{where}: the value of `{name}` is {tensor.value!r}; kernels take numbers and strings"
+        )
     for axis, size in enumerate(tensor.shape):
-        text = str(size)
+        text = _PREFIX.sub("", str(size), count=1)
         if not isinstance(size, int) and text != tensor.size_string(axis):
             raise RefusalError(
                 f"{where}: dimension {axis} of `{name}` is `{text}`;"
@@ -156,34 +180,90 @@ def _functions(text: str, launch: str) -> tuple[list[ast.FunctionDef], list[str]
     return functions, imports
 
 
-def _parameter(text: str, sources: Mapping[str, Any], where: str) -> dict[str, Any]:
+def loosen(kernel: ast.FunctionDef) -> None:
+    """Let sizes that are constexpr differ from call to call, unless the kernel shapes with them.
+
+    Loops, masks and places in memory are made of such sizes as well as of constants.
+    """
+    shaping = _shaping(kernel)
+    for parameter in kernel.args.args:
+        prefixes = _PREFIX.findall(parameter.arg)
+        if prefixes == ["constexpr"] and _is_size(parameter.arg) and parameter.arg not in shaping:
+            parameter.annotation = None
+
+
+def _shaping(kernel: ast.FunctionDef) -> set[str]:
+    """Every name that a shape is made of, also by way of others."""
+    found: set[str] = set()
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Call) and _named(node) in _SHAPED:
+            found |= _names_in(node)
+    assigned = [node for node in ast.walk(kernel) if isinstance(node, ast.Assign)]
+    grown = True
+    while grown:
+        before = len(found)
+        for node in assigned:
+            if any(_names_in(target) & found for target in node.targets):
+                found |= _names_in(node.value)
+        grown = len(found) > before
+    return found
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _is_size(text: str) -> bool:
+    match = _PARTS.fullmatch(_PREFIX.sub("", text))
+    return match is not None and match["kind"] == "size"
+
+
+def _parameter(
+    text: str, sources: Mapping[str, Any], where: str, *, fixed: bool = False
+) -> dict[str, Any]:
+    """What a parameter is.
+
+    Args:
+        text: the generator's name for it.
+        sources: the application's tensors.
+        where: for errors.
+        fixed: whether it is a constant of the code.
+    """
     for name, tensor in sources.items():
         if text == tensor.name:
             kind = "constant" if tensor.constexpr else "scalar"
             return {"name": text, "kind": kind, "tensor": name, "axis": 0}
-    match = _PARTS.fullmatch(text)
+    match = _PARTS.fullmatch(_PREFIX.sub("", text))
     owners = [n for n, tensor in sources.items() if match and tensor.name == match["source"]]
     if match is None or len(owners) != 1:
-        bare = text.rpartition("_prefix_")[2].removeprefix("ninetoothed_")
+        bare = _bare(text)
         raise RefusalError(
             f"{where}: `{bare}` has no value before the kernel runs; make it a parameter of"
             " `premake`, list its values in `configs`, and name it in `meta_parameters`"
         )
+    kind = "fixed" if fixed else match["kind"]
+    if "next_power_of_2" in _PREFIX.findall(text):
+        kind = "power"
     return {
         "name": text,
-        "kind": match["kind"],
+        "kind": kind,
         "tensor": owners[0],
         "axis": int(match["axis"] or 0),
     }
 
 
+def _bare(text: str) -> str:
+    return text.rpartition("_prefix_")[2].removeprefix("ninetoothed_")
+
+
 def _tensor(tensor: Any) -> dict[str, Any]:
+    bounds = [getattr(size, "upper_bound", None) for size in tensor.shape]
     return {
         "shape": [size if isinstance(size, int) else None for size in tensor.shape],
-        "bounds": [getattr(size, "upper_bound", None) for size in tensor.shape],
+        "bounds": [None if bound == _MOST_OF_CONSTEXPR else bound for bound in bounds],
         "dtype": tensor.dtype,
         "constant": bool(tensor.constexpr),
-        "value": tensor.value,
+        "value": _plain(tensor.value),
     }
 
 
@@ -202,8 +282,14 @@ def _written(kernel: ast.FunctionDef, sources: Mapping[str, Any]) -> Iterator[st
             yield name
 
 
+def _named(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
 def _is_store(call: ast.Call) -> bool:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    name = _named(call)
     return name == "store" or name.startswith("atomic_")
 
 
@@ -216,8 +302,10 @@ class _Sizes(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         found = _parameter(node.id, self._sources, self._where)
-        if found["kind"] in ("size", "stride"):
-            text = f"{found['kind']}({found['tensor']}, {found['axis']})"
+        if found["kind"] in ("size", "stride", "power"):
+            question = "stride" if found["kind"] == "stride" else "size"
+            text = f"{question}({found['tensor']}, {found['axis']})"
+            text = f"next_pow2({text})" if found["kind"] == "power" else text
             return ast.parse(text, mode="eval").body
         return ast.Name(found["tensor"], ast.Load())
 
@@ -262,6 +350,11 @@ def _arguments(inputs: Inputs, index: int) -> dict[str, Any]:
     dtypes = {one for one in vars(dtype).values() if isinstance(one, str)}
     arguments = bound.arguments.items()
     return {n: _scalar(v) for n, v in arguments if not (isinstance(v, str) and v in dtypes)}
+
+
+def _plain(value: Any) -> Any:
+    """What the kernel compares with: an enumeration's member as its value."""
+    return value.value if isinstance(value, enum.Enum) else value
 
 
 def _scalar(value: Any) -> bool | int | float | str:

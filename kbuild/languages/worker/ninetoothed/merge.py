@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kbuild.languages.worker.ninetoothed.module import Entry, Variant, free, module, named
+from kbuild.languages.worker.ninetoothed.module import FIXED, Entry, Variant, free, module, named
 from kbuild.languages.worker.protocol import RefusalError
 
 TRITON = {
@@ -26,7 +26,7 @@ TRITON = {
     },
 }
 """NineToothed's dtypes -> Torch's, which are those of `triton.language` as well."""
-_KINDS = ("pointer", "size", "stride", "scalar")
+_KINDS = ("pointer", "size", "stride", "scalar", *FIXED)
 _OPTIONS = ("num_warps", "num_stages")
 WIDE = "wide"
 """The constant that says whether a call needs 64 bits to reach every element."""
@@ -51,8 +51,9 @@ def merge(name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) 
     constants = {one: free(one, taken) for one in _constants(meta, configs)}
     wide = free(WIDE, taken)
     variants = _variants(name, constants, configs)
-    names = [one["name"] for one in parameters]
-    entry = Entry(name, names, list(constants.values()), wide, variants)
+    names = [one["name"] for one in parameters if one["kind"] not in FIXED]
+    fixed = [one["name"] for one in parameters if one["kind"] in FIXED]
+    entry = Entry(name, names, [*constants.values(), *fixed], wide, variants)
     facts = {
         "name": name,
         "parameters": [
@@ -95,6 +96,8 @@ def _parameters(configs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
         for one in config["parameters"]
         if one["kind"] != "constant"
     }
+    # A size that is a constant in one config is one in all of them.
+    wanted -= {(tensor, "size", axis) for tensor, kind, axis in wanted if kind == "fixed"}
     seen = set()
     for tensor in configs[0]["tensors"]:
         for kind in _KINDS:

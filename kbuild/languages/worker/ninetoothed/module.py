@@ -11,6 +11,8 @@ from kbuild.languages.worker.protocol import RefusalError
 
 _HEAD = "import triton\nimport triton.language\nimport triton.language as tl\n"
 _DECORATOR = "@triton.jit\n"
+FIXED = ("fixed", "power")
+"""Kinds of parameters that are constants of the code: a size, and its next power of two."""
 
 
 class Variant(NamedTuple):
@@ -23,7 +25,8 @@ class Variant(NamedTuple):
 
 def named(tensor: str, kind: str, axis: int) -> str:
     """What a parameter is called in the entry."""
-    return {"pointer": f"{tensor}_ptr", "scalar": tensor}.get(kind, f"{tensor}_{kind}_{axis}")
+    word = {"fixed": "size"}.get(kind, kind)
+    return {"pointer": f"{tensor}_ptr", "scalar": tensor}.get(kind, f"{tensor}_{word}_{axis}")
 
 
 class Entry(NamedTuple):
@@ -44,7 +47,7 @@ class Entry(NamedTuple):
         keyword = "if"
         for variant in self.variants:
             conditions = " and ".join(f"({one})" for one in variant.conditions) or "True"
-            passed = ", ".join(_passed(variant.config, self.wide))
+            passed = ", ".join(_passed(variant.config, self.wide, self.constants))
             lines += [f"    {keyword} {conditions}:", f"        {variant.callee}({passed})"]
             keyword = "elif"
         lines += ["    else:", "        tl.static_assert(False, 'no config has these constants')"]
@@ -98,10 +101,12 @@ def free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _passed(config: Mapping[str, Any], wide: str) -> Iterator[str]:
+def _passed(config: Mapping[str, Any], wide: str, constants: Collection[str]) -> Iterator[str]:
     for one in config["parameters"]:
         word = named(one["tensor"], one["kind"], one["axis"])
-        if one["kind"] in ("size", "stride"):
+        if word in constants:
+            yield word
+        elif one["kind"] in ("size", "stride"):
             yield f"{word} if {wide} else tl.cast({word}, tl.int32)"
         elif one["kind"] == "constant":
             yield repr(config["tensors"][one["tensor"]]["value"])

@@ -39,6 +39,14 @@ function(kbuild_sources_CUDA target)
   endforeach()
 endfunction()
 
+# Code of `-rdc=true` is linked for the devices as well, before the host's linker gets the result.
+function(kbuild_extension_CUDA target)
+  if(KBUILD_CUDA_LINK_FLAGS)
+    set_target_properties(${target} PROPERTIES CUDA_RESOLVE_DEVICE_SYMBOLS ON)
+    kbuild_link_options(${target} DEVICE_LINK "SHELL:${KBUILD_CUDA_LINK_FLAGS}")
+  endif()
+endfunction()
+
 # The names of an unnamed namespace's kernels have a digest of the unit's whole path; nvcc's front
 # end is told another one. The option takes commas for separators.
 function(kbuild_name_cuda_unit unit)

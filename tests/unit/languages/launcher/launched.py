@@ -33,6 +33,15 @@ TYPES = {
     "int32": "i32",
     "int64": "i64",
     "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "float64": "fp64",
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
 }
 SIZES = {"i1": 1, "u1": 1, "i8": 1, "i16": 2, "fp16": 2, "bf16": 2, "i64": 8, "fp64": 8}
 Change = Callable[[Unit], Mapping[str, Any]]
@@ -96,7 +105,8 @@ def compile_unit(unit: Unit, bound: Bound, kernel: Kernel) -> Compiled:
         **{**usual, **changes},
     )
     sizes = ",".join(str(_size(one)) for one in image.parameters)
-    facts = [str(unit.target), *(f"{n}={v}" for n, v in (*unit.constants, *unit.options))]
+    pairs = (*unit.constants, *unit.dtype_constants, *unit.options)
+    facts = [str(unit.target), *(f"{n}={v}" for n, v in pairs)]
     facts += [f"{tensor}:{TYPES[dtype]}" for tensor, dtype in unit.dtypes[:1]]
     facts += [f"no-{name}" for name in unit.absent] + (["fast"] if unit.aligned else [])
     return Compiled(unit, image, f"{' '.join(facts)} |{sizes}\0".encode())

@@ -13,6 +13,7 @@ from launched import Kernel, extension, files_of, launched, ops_of
 from rich import KERNELS, TABLES, rich
 from small import KERNEL, SECTION, small
 
+from kbuild.errors import BuildError
 from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp
 
 
@@ -92,6 +93,27 @@ def test_a_launch_for_other_devices(driver, tmp_path):
         torch.ops._two_launches.two(torch.ones(200).half())
 
 
+@pytest.mark.compile
+@pytest.mark.torch
+def test_more_arguments_than_a_word_has_bits(driver, tmp_path):
+    """What an image assumes of the last ones is looked at as well."""
+    torch = pytest.importorskip("torch")
+    names = [f"n{at}" for at in range(80)]
+    section = SECTION.format(name="many").replace("Tensor x", "Tensor x, int a, int b, int c")
+    args = ", ".join(f'{name} = "{at}"' for at, name in enumerate(names) if at not in (3, 70, 79))
+    section += f'args = {{ {args}, n3 = "a", n70 = "b", n79 = "c" }}\n'
+    (op,) = ops_of(section + 'divisible = ["n3", "n70"]\nones = ["n79"]\n')
+    kernel = Kernel(("x", "out", "N", *names, "BLOCK!"))
+    files = files_of("many", [launched(op, {"many": kernel}, ["sm_90a"])], module=True)
+    torch.ops.load_library(str(extension(files, tmp_path, "_many_arguments", "-O0")))
+    driver.said()
+    for numbers in [(16, 32, 1), (16, 32, 2), (16, 8, 1), (8, 16, 1)]:
+        torch.ops._many_arguments.many(torch.ones(64).half(), *numbers)
+    records = driver.launches()
+    assert ["fast" in one.image for one in records] == [True, False, False, False]
+    assert [records[1].integer(3 + at) for at in (3, 69, 70, 79)] == [16, 69, 32, 2]
+
+
 def test_a_parameter_that_nothing_gives():
     op = small()
     launch = op.launches[0]
@@ -104,12 +126,12 @@ def test_a_parameter_that_nothing_gives():
 def test_too_many_arguments():
     section = SECTION.format(name="k").replace("Tensor x", "Tensor x, " + NUMBERS)
     (op,) = ops_of(section)
-    kernel = Kernel(("x", "out", "N", *(f"n{at}" for at in range(64)), "BLOCK!"))
-    with pytest.raises(ValueError, match="`k` has more than 64 arguments"):
+    kernel = Kernel(("x", "out", "N", *(f"n{at}" for at in range(126)), "BLOCK!"))
+    with pytest.raises(BuildError, match="`k` has 129 arguments; a launch has at most 128"):
         files_of("k", [launched(op, {"k": kernel}, ["sm_90a"])])
 
 
-NUMBERS = ", ".join(f"int n{at}" for at in range(64))
+NUMBERS = ", ".join(f"int n{at}" for at in range(126))
 
 
 def test_control_and_module_are_asked_for():

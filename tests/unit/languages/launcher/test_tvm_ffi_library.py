@@ -143,6 +143,20 @@ def test_on_the_cpu_without_a_driver(tmp_path):
         functions.twice(fake, 1.0)
 
 
+def test_values_before_the_launches_on_the_cpu(tmp_path):
+    """A result that no launch writes to, zeroed and with another value."""
+    for value in ("0", "-2.5"):
+        more = f'temporaries = ["part"]\nfill = {{ rest = {value} }}'
+        text = ON_THE_CPU.replace("-> Tensor out", "-> (Tensor out, Tensor rest)")
+        text = text.replace('out = ["N"] }', 'out = ["N"], rest = ["N", 3] }')
+        (op,) = ops_of(text.replace('temporaries = ["part"]', more))
+        made = linked_op(op, tmp_path, ["cpu"])
+        files = files_of("k", [made], framework="tvm-ffi")
+        functions = Functions(library(files, tmp_path, f"cpu{value}", tested=False), [op])
+        _, rest = functions.twice(torch.arange(4.0), 1.0)
+        torch.testing.assert_close(rest, torch.full((4, 3), float(value)))
+
+
 HIP_PROGRAM = """
 import ctypes, sys, torch, tvm_ffi
 hip = ctypes.CDLL(sys.argv[1])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from wheel_bench import make_wheel, pinned
+from wheel_bench import make_wheel, pinned, serve
 
+from kbuild import frozen
 from kbuild.errors import ToolchainError
 from kbuild.languages.environment import Environments
 from kbuild.run import LocalRunner
-from kbuild.store import Store
+from kbuild.store import Entry, Store
 from kbuild.toolchains.wheels.installer import Installer
 from kbuild.toolchains.wheels.lock import Lock, LockedToolkit
 from kbuild.toolchains.wheels.settings import IndexSettings
@@ -149,3 +154,136 @@ def test_an_assembler_that_is_not_there(tmp_path):
     known = environments(tmp_path)
     with pytest.raises(ToolchainError, match="has no ptxas-blackwell"):
         known.assembler(known.provide("triton", PIN), "ptxas-blackwell")
+
+
+class TestOneMorePin:
+    """Wheels are unpacked once; environments are links to their files."""
+
+    MORE = (*PIN, "einops==0.8.1")
+
+    @pytest.fixture
+    def known(self, tmp_path, wheels) -> Environments:
+        make_wheel(wheels, "einops", "0.8.1", {"einops/__init__.py": b"VALUE = 5\n"})
+        return environments(tmp_path)
+
+    def test_only_its_own_wheel_is_unpacked(self, known: Environments) -> None:
+        first = known.provide("triton", PIN)
+        second = known.provide("triton", self.MORE)
+        ways = [source["how"] for source in second.facts["sources"]]
+        assert ways == ["store", "local"]
+        assert second.facts["sources"][0]["sha256"] == (first.facts["sources"][0]["sha256"])
+        for path in ("triton/__init__.py", f"{BIN}/ptxas"):
+            assert (first.root / path).samefile(second.root / path)
+        assert (second.root / "einops" / "__init__.py").is_file()
+        assert second.facts["size"] == 0
+        assert second.facts["linked"] > first.facts["linked"] > 0
+        assert first.differences() == second.differences() == ()
+        assert known.assembler(second, "ptxas")[1] == "12.9.86"
+
+    def test_a_wheel_stays_as_long_as_what_is_made_from_it(self, known: Environments) -> None:
+        first, second = (known.provide("triton", pins) for pins in (PIN, self.MORE))
+        store = known.installer.store
+        for entry in store.entries():
+            if entry != second:
+                os.utime(entry.folder / "entry.json", (0, 0))
+        assert store.prune(1) == (first.name,)
+        assert second.differences() == ()
+        assert (second.root / "triton" / "__init__.py").read_bytes() == b"VALUE = 3\n"
+        assert set(store.prune(0)) == {second.name, *(part.name for part in second.parts)}
+
+    def test_damage_shows_in_all_that_have_the_file(self, known: Environments) -> None:
+        first, second = (known.provide("triton", pins) for pins in (PIN, self.MORE))
+        module = first.root / "triton" / "__init__.py"
+        module.chmod(0o644)
+        module.write_text("VALUE = 6\n")
+        (wheel,) = first.parts
+        for entry in (first, second, wheel):
+            assert Entry(entry.folder).differences() == ("`triton/__init__.py` was changed",)
+
+    def test_a_file_that_is_its_own(self, known: Environments) -> None:
+        known.provide("triton", PIN)
+        entry = known.provide("triton", self.MORE)
+        own = json.loads((entry.folder / "members.json").read_text())
+        assert own == {}
+        (entry.root / "triton").chmod(0o755)
+        (entry.root / "triton" / "more.py").write_text("")
+        (entry.root / "triton" / "__init__.py").unlink()
+        assert entry.differences() == ("`triton/__init__.py` is gone", "`triton/more.py` was added")
+
+    def test_a_part_that_somebody_deleted(self, known: Environments) -> None:
+        entry = known.provide("triton", PIN)
+        frozen.remove(entry.parts[0].folder)
+        (said,) = entry.differences()
+        assert said == f"`{entry.parts[0].name}`, which says what its files were, is gone"
+        assert known.provide("triton", PIN) == entry
+
+    def test_use_of_an_environment_is_use_of_its_wheels(self, known: Environments) -> None:
+        known.provide("triton", PIN)
+        store = known.installer.store
+        for entry in store.entries():
+            os.utime(entry.folder / "entry.json", (0, 0))
+        known.provide("triton", PIN)
+        assert store.prune(1) == ()
+
+    def test_what_was_changed_in_the_store_is_not_linked(self, known: Environments) -> None:
+        known.provide("triton", PIN)
+        (wheel,) = known.installer.store.root.glob("wheel-triton-*")
+        module = wheel / "root" / "triton" / "__init__.py"
+        module.chmod(0o644)
+        module.write_text("VALUE = 6\n")
+        with pytest.raises(ToolchainError, match=r"wheel-triton.* not as it was .*__init__"):
+            known.provide("triton", self.MORE)
+
+    def test_a_file_system_without_hard_links(self, known, monkeypatch) -> None:
+        def refused(*_: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr("os.link", refused)
+        entry = known.provide("triton", self.MORE)
+        assert entry.facts["linked"] == 0
+        assert entry.differences() == ()
+        assert known.assembler(entry, "ptxas")[1] == "12.9.86"
+
+    def test_another_file_of_that_version_is_another_wheel(self, known, wheels) -> None:
+        known.provide("triton", PIN)
+        make_wheel(wheels, "triton", "3.9.0", {**MEMBERS, "new.py": b""}, tag=TAG)
+        entry = known.provide("triton", self.MORE)
+        assert (entry.root / "new.py").is_file()
+
+    def test_the_same_file_in_two_wheels(self, known, wheels) -> None:
+        """The last wheel's is there, and no bytecode of another one's."""
+        make_wheel(wheels, "one", "1.0", {"nvidia/__init__.py": b"A = 1\n", "nvidia/one.py": b""})
+        make_wheel(wheels, "two", "1.0", {"nvidia/__init__.py": b"A = (\n", "nvidia/two.py": b""})
+        entry = known.provide("triton", (*PIN, "one==1.0", "two==1.0"))
+        names = sorted(path.name for path in (entry.root / "nvidia").glob("*.py"))
+        assert names == ["__init__.py", "one.py", "two.py"]
+        assert (entry.root / "nvidia" / "__init__.py").read_bytes() == b"A = (\n"
+        assert not list((entry.root / "nvidia" / "__pycache__").glob("__init__*"))
+        assert entry.differences() == ()
+
+    def test_a_file_where_another_wheel_has_a_folder(self, known, wheels) -> None:
+        make_wheel(wheels, "one", "1.0", {"nvidia": b""})
+        make_wheel(wheels, "two", "1.0", {"nvidia/two.py": b""})
+        with pytest.raises(ToolchainError, match=r"`nvidia` is a file in wheel-one.*wheel-two"):
+            known.provide("triton", (*PIN, "one==1.0", "two==1.0"))
+
+    def test_a_server_is_not_asked_again(self, known, wheels, tmp_path) -> None:
+        with serve(wheels) as served:
+            installer = replace(known.installer, settings=served.settings)
+            Environments(installer).provide("triton", PIN)
+            served.requests.clear()
+            Environments(installer).provide("triton", self.MORE)
+            assert {path.split("/")[2].partition("-")[0] for path, _ in served.requests} == {
+                "einops"
+            }
+            assert [path for path, _ in served.requests if "triton" in path] == []
+
+    def test_a_wheel_of_ones_own_goes_first(self, known, wheels, tmp_path) -> None:
+        with serve(wheels) as served:
+            Environments(replace(known.installer, settings=served.settings)).provide("triton", PIN)
+            own = tmp_path / "own"
+            make_wheel(own, "triton", "3.9.0", {**MEMBERS, "new.py": b""}, tag=TAG)
+            settings = replace(served.settings, find_links=(str(own),))
+            installer = replace(known.installer, settings=settings)
+            entry = Environments(installer).provide("triton", self.MORE)
+            assert (entry.root / "new.py").is_file()

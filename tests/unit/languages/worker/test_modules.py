@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbuild.languages.worker import functions, parameters, standin
+from kbuild.languages.worker import functions, parameters, standin, torch_values
 from kbuild.languages.worker.protocol import RefusalError
-from kbuild.languages.worker.sources import Shelf, module_name
+from kbuild.languages.worker.sources import Shelf, module_name, module_names
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,32 @@ from kbuild.languages.worker.sources import Shelf, module_name
 )
 def test_names_of_modules(file, name):
     assert module_name(file) == name
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (["src/lib/a/k.py"], ["lib.a.k"]),
+        (["src/k.py", "src/lib/k.py"], ["src.k", "lib.k"]),
+        (["src/lib/k.py", "src/__init__.py"], ["src.lib.k", "src"]),
+        (["python/lib/a/k.py", "python/lib/__init__.py"], ["lib.a.k", "lib"]),
+        (["lib/a/k.py", "lib/__init__.py"], ["lib.a.k", "lib"]),
+        (["src/json/k.py"], ["src.json.k"]),
+    ],
+)
+def test_names_begin_at_the_outermost_package(files, names):
+    assert list(module_names(files).values()) == names
+
+
+def test_a_module_has_both_names(project):
+    """As the package calls it, and as it is called from the project's folder."""
+    text = "from lib.c import C\nimport src.lib.c as whole\nVALUE = C is whole.C"
+    shelf = Shelf()
+    first = shelf.get(project("one", src__lib__k=text, src__lib__c="C = object()")).main()
+    assert first.VALUE
+    assert first.__name__ == "lib.k"
+    shelf.get(project("two", k="A = 1"))
+    assert not {"lib", "lib.c", "src", "src.lib", "src.lib.c"} & sys.modules.keys()
 
 
 def test_a_name_that_cannot_be_imported():
@@ -136,18 +162,90 @@ def op(x: Tensor) -> Tensor: return x
 @op.register_fake
 def fake(x): return x
 AVAILABLE = torch.cuda.is_available() and torch.version.hip is None
+apply = Function.apply
+class Layer(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.size, self.weight = size, nn.Parameter(torch.empty(size))
+    def forward(self, x): return F.relu(x)
+layer = Layer(3)
+LIBRARY = torch.library.Library("a", "FRAGMENT")
+LIBRARY.define("c(Tensor x) -> Tensor")
+STREAM, SEED, DEVICE = torch.cuda.Stream(), torch.manual_seed(0), torch.device("cuda:1")
+TABLE = {torch.float16: 1, torch.relu: 2, torch.strided: 3, DEVICE: 4}
+with torch.no_grad(): pass
+class Mode(torch.overrides.TorchFunctionMode): pass
+def caught():
+    try: raise torch.cuda.OutOfMemoryError
+    except torch.cuda.OutOfMemoryError: return True
 """
     exec(source, namespace)  # noqa: S102
     assert namespace["wrapper"](3) == 3
     assert namespace["op"](4) == 4
     assert namespace["AVAILABLE"] is False
+    assert (namespace["layer"].size, namespace["caught"]()) == (3, True)
+    assert namespace["TABLE"][torch.relu] == 2
+    assert namespace["TABLE"][torch.device("cuda", 1)] == 4
+    assert (str(namespace["DEVICE"]), namespace["DEVICE"].type) == ("cuda:1", "cuda")
+    assert issubclass(namespace["Layer"], torch.nn.Module)
+    assert isinstance(namespace["layer"], torch.nn.Module)
+    assert not isinstance(3, (torch.Tensor, torch.nn.Parameter))
 
 
 @pytest.mark.parametrize("call", ["torch.empty(3)", "torch.ops.x.y(1)", "torch.Tensor()"])
-def test_what_needs_the_real_one(torch, call):
-    with pytest.raises(RefusalError, match=r"needs the real torch") as caught:
-        eval(call, {"torch": torch})  # noqa: S307
-    assert "does not call when imported" in caught.value.hint
+@pytest.mark.parametrize(
+    "use",
+    [
+        *("bool(V)", "int(V)", "list(V)", "V == 3", "V + 1 > 2", "f'{V}'", "{V: 1}", "3 in V"),
+        *("range(V.shape[0])", "'x' if V.is_cuda else 'y'", "V.numel() in {1, 2}", "min(V, 3)"),
+    ],
+)
+def test_nothing_is_decided_with_what_is_not_known(torch, call, use):
+    value = eval(call, {"torch": torch})  # noqa: S307
+    with pytest.raises(RefusalError, match=r"is not known when a kernel is compiled"):
+        eval(use, {"V": value})  # noqa: S307
+
+
+def test_names_that_torch_does_not_have(torch):
+    """Sources look whether a name is there, and go another way where it is not."""
+    assert not hasattr(torch, "npu")
+    assert not hasattr(torch.cuda, "get_device_color")
+    assert hasattr(torch.library, "triton_op")
+    assert hasattr(torch.amp, "custom_fwd")
+    for name in ("torch.nothing", "torch._inductor.nothing", "torch.cuda.Stream"):
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(name)
+    assert importlib.import_module("torch.distributed.tensor").DTensor
+    with pytest.raises(AttributeError, match="has no attribute 'flaot16'"):
+        _ = torch.flaot16
+
+
+def test_values_are_those_of_torch():
+    real = pytest.importorskip("torch")
+    for name in torch_values.DTYPES:
+        ours, theirs = torch_values.dtype(name), getattr(real, name)
+        for fact in ("itemsize", "is_floating_point", "is_complex", "is_signed"):
+            assert getattr(ours, fact) == getattr(theirs, fact), (name, fact)
+        if not theirs.is_complex and name not in {"bool", "float8_e8m0fnu", "float4_e2m1fn_x2"}:
+            found = vars(torch_values.limits(ours))
+            limits = real.finfo(theirs) if theirs.is_floating_point else real.iinfo(theirs)
+            assert found == {
+                fact: pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
+                for fact in found
+                for value in [getattr(limits, fact)]
+            }, name
+    for alias, name in torch_values.ALIASES.items():
+        assert getattr(real, alias) == getattr(real, name)
+
+
+def test_versions_are_compared_as_versions(torch):
+    assert torch.__version__ >= "2.4"
+    assert torch.__version__ > (2, 9)
+    assert not torch.__version__ < "2.4.0"
+    assert torch.__version__ != "2.4"
+    assert (torch.__version__.split(".")[0], torch.__version__ == "x") == ("2", False)
+    with pytest.raises(RefusalError, match="cannot be compared"):
+        _ = torch.__version__ < "new"
 
 
 PTX = """
@@ -287,11 +385,53 @@ def test_pruning_that_needs_a_call(prune, why):
     assert note.endswith("all its candidates are kept")
 
 
+def test_pruning_by_constants_waits_for_an_image():
+    prune = lambda configs, named, **given: [c for c in configs if c.kwargs["B"] <= given["D"]]  # noqa: E731
+    jit = JITFunction("x", "n", "B", "D")
+    tuner = tuned([config(B=64), config(B=128)], prune)
+    tuner.fn = tuner.base_fn = jit
+    kernel = functions.Kernel("k", tuner)
+    described = kernel.describe()
+    assert (len(described["candidates"]), described["notes"]) == (2, [])
+    assert [one["constants"]["B"] for one in kernel.pruned(functions.Known(D=64))] == [64]
+    assert len(kernel.pruned(functions.Known())) == 2
+
+
+def test_a_pruning_function_may_change_what_it_gets():
+    def prune(configs, named, **given):
+        for one in configs:
+            one.kwargs["B"] *= 2
+        return configs
+
+    kernel = functions.Kernel("k", tuned([config(B=64)], prune))
+    assert [kernel.describe()["candidates"][0]["constants"] for _ in range(2)] == [{"B": 128}] * 2
+
+
+def test_a_class_derived_from_triton_s():
+    class Autotuner:
+        def __init__(self):
+            vars(self).update(vars(tuned([config(B=64)])))
+
+    class Mine(Autotuner):
+        pass
+
+    class Choosing(Autotuner):
+        def prune_configs(self, *given):
+            return []
+
+    for one in (Mine(), Choosing()):
+        one.fn.__module__ = "own"
+    found = functions.kernels(SimpleNamespace(a=Mine(), b=Choosing()), lambda _: True)
+    assert list(found) == ["a", "b"]
+    assert found["a"].describe()["notes"] == []
+    (note,) = found["b"].describe()["notes"]
+    assert note.startswith("`Choosing.prune_configs` of `k` needs a call")
+
+
 def test_what_is_not_followed_is_said():
-    configs = [config(B=64, pre_hook=print), config(B=(1, 2))]
+    configs = [config(B=64), config(B=(1, 2))]
     found = described(tuned(configs, model=lambda **_: 1.0))
     assert [note.partition("`k` ")[2] or note for note in found["notes"]] == [
         "the `perf_model` of `k` needs a call: all its candidates are kept".partition("`k` ")[2],
-        "has candidates with a `pre_hook`, which is not run",
         "has a candidate with B = (1, 2): left out",
     ]

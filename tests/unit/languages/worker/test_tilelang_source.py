@@ -226,3 +226,22 @@ def test_the_same_text_twice():
     first, second = (completed(emitted(), "k", kernels, ENTRY) for _ in range(2))
     assert first == second
     assert first != completed(emitted(), "other", kernels, ENTRY)
+
+
+@pytest.mark.parametrize(
+    ("written", "n", "blocks"),
+    [
+        ("(int)(n + 5) / 4", 7, 3),
+        ("(int)(n * 1073741824 + 4096) / 4096", 4, 2**20 + 1),  # TileLang casts the dividend
+        ("max((int64_t)n * 1048576 >> 10, 1)", 4, 4096),
+        ("n * 2147483647", 3, 2**32 - 1),  # which no launch takes
+        ("n * 1073741824 * 4 + 1", 1, 2**32 - 1),
+    ],
+)
+def test_grids_are_computed_with_64_bits(written, n, blocks, tmp_path):
+    text = emitted().replace("dim3((n + 255) / 256", f"dim3({written}")
+    maximum = "template <class T> static T max(T a, T b) { return a < b ? b : a; }\n"
+    source = completed(maximum + text, "wide", [Kernel("add_kernel", False)], ENTRY)
+    made = Made(linked(tmp_path, compiled(source, "wide", tmp_path)), "wide")
+    made.call(n)
+    assert made.probed(GRID) & 0xFFFFFFFF == blocks

@@ -172,6 +172,13 @@ def test_lasting_failures_are_reported_and_the_others_made(bench: Shop, how: str
     assert sorted(bench.numbers()) == ["1", "2", "2", "3"]
 
 
+def test_a_fault_of_the_worker_is_told_with_its_words(bench: Shop):
+    """Its answers end before it does; it is not ended meanwhile."""
+    with pytest.raises(BuildError, match="the compiler ended with 1, 2 times") as caught:
+        bench.compile(unit(1), unit(2, do="raise", always=True))
+    assert "LookupError: an oversight" in caught.value.excerpt
+
+
 @pytest.mark.parametrize("how", ["hang", "spin"])
 def test_a_compiler_that_does_not_come_back(tmp_path, how):
     with shop(tmp_path, patience=1.0) as bench:

@@ -7,7 +7,7 @@ set(KBUILD_DEVICE_LANGUAGES)
 set(KBUILD_CXX_STANDARD 20)
 set(KBUILD_DEFINITIONS CPU_KERNEL)
 set(KBUILD_LIBRARIES torch torch_cpu c10)
-set(KBUILD_LINK_FLAGS "")
+set(KBUILD_LINK_FLAGS "-fopenmp -fsanitize=bounds,shift")
 
 set(KBUILD_METADATA [=[
 {
@@ -39,7 +39,7 @@ function(kbuild_variant)
     INCLUDE torch-ext binding
     DEFINITIONS Py_LIMITED_API=0x03090000 TORCH_EXTENSION_NAME=_fast_relu_cpu_1a2b3c4
     DEPENDS torch
-    HEADERS binding/binding.h
+    HEADERS binding/binding.h cpu/tables.h cpu/tables.inc
   )
   kbuild_sources(binding CXX
     binding/binding.cpp
@@ -48,12 +48,22 @@ function(kbuild_variant)
   kbuild_add_component(relu-0
     DEFINITIONS Py_LIMITED_API=0x03090000
     DEPENDS torch
-    HEADERS cpu/relu.h
+    HEADERS cpu/relu.h cpu/tables.h cpu/tables.inc
   )
   kbuild_sources(relu-0 CXX
     cpu/relu.cpp
   )
   kbuild_flags(relu-0 CXX "-ffast-math '-DNAME=\"a $<ANGLE-R> b\"'")
+
+  kbuild_add_component(relu-1
+    DEFINITIONS Py_LIMITED_API=0x03090000
+    DEPENDS torch
+    HEADERS cpu/tables.h cpu/tables.inc
+  )
+  kbuild_sources(relu-1 CXX
+    cpu/sum.cpp
+  )
+  kbuild_flags(relu-1 CXX "-fopenmp -fsanitize=bounds,shift")
 
   kbuild_install(torch-ext/fast_relu/__init__.py __init__.py)
   kbuild_install(torch-ext/fast_relu/layers/__init__.py layers/__init__.py)

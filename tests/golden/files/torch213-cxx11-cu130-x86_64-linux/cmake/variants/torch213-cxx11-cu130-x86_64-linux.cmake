@@ -7,7 +7,8 @@ set(KBUILD_DEVICE_LANGUAGES CUDA)
 set(KBUILD_CXX_STANDARD 20)
 set(KBUILD_DEFINITIONS CUDA_KERNEL USE_CUDA=1)
 set(KBUILD_LIBRARIES torch torch_cpu c10 torch_cuda c10_cuda CUDA::cudart)
-set(KBUILD_LINK_FLAGS "")
+set(KBUILD_LINK_FLAGS "-fopenmp")
+set(KBUILD_CUDA_LINK_FLAGS "-gencode=arch=compute_75,code=sm_75")
 
 set(KBUILD_METADATA [=[
 {
@@ -44,7 +45,7 @@ function(kbuild_variant)
   kbuild_add_component(binding
     INCLUDE torch-ext binding
     DEFINITIONS Py_LIMITED_API=0x03090000 TORCH_EXTENSION_NAME=_fast_relu_cuda_1a2b3c4
-    DEPENDS torch
+    DEPENDS torch cutlass_3_8
     HEADERS binding/binding.h
   )
   kbuild_sources(binding CXX
@@ -55,7 +56,7 @@ function(kbuild_variant)
   kbuild_add_component(relu-0
     INCLUDE cuda
     DEFINITIONS Py_LIMITED_API=0x03090000
-    DEPENDS torch
+    DEPENDS torch cutlass_3_8
   )
   kbuild_sources(relu-0 CUDA
     cuda/relu.cu
@@ -73,7 +74,7 @@ function(kbuild_variant)
   kbuild_sources(relu-1 CUDA
     cuda/relu.cu
   )
-  kbuild_flags(relu-1 CUDA "-gencode=arch=compute_75,code=sm_75 --compress-mode=size")
+  kbuild_flags(relu-1 CUDA "-gencode=arch=compute_75,code=sm_75 --compress-mode=size -rdc=true -Xcompiler=-fopenmp,-Wall")
 
   kbuild_install(torch-ext/fast_relu/__init__.py __init__.py)
   kbuild_install(torch-ext/fast_relu/layers/__init__.py layers/__init__.py)

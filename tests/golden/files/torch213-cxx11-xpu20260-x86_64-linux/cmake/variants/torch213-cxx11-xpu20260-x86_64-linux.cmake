@@ -38,7 +38,7 @@ function(kbuild_variant)
   kbuild_add_component(binding
     INCLUDE torch-ext binding
     DEFINITIONS Py_LIMITED_API=0x03090000 TORCH_EXTENSION_NAME=_fast_relu_xpu_1a2b3c4
-    DEPENDS torch
+    DEPENDS torch sycl_tla
     HEADERS binding/binding.h
   )
   kbuild_sources(binding CXX
@@ -47,7 +47,7 @@ function(kbuild_variant)
 
   kbuild_add_component(relu-0
     DEFINITIONS Py_LIMITED_API=0x03090000
-    DEPENDS torch
+    DEPENDS torch sycl_tla
   )
   kbuild_sources(relu-0 CXX
     xpu/relu.cpp

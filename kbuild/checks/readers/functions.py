@@ -1,0 +1,219 @@
+"""Which functions C++ files define, declare and use, as far as their text shows without a compiler.
+
+Names are qualified by the namespaces around them. Other files cannot link against templates,
+`static` and `inline` functions, and what is in an unnamed namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kbuild.checks.readers.cxx import Code, Word
+
+_TYPES = ("class", "struct", "union", "enum")
+_OWN = ("static", "inline", "constexpr", "consteval", "template", "friend", "typedef", "using")
+_WEAK = ("weak", "weak_import")
+_NO_NAMES = frozenset(
+    (
+        *("if", "for", "while", "switch", "return", "sizeof", "alignof", "decltype", "noexcept"),
+        *("operator", "requires", "alignas", "__attribute__", "__declspec", "__launch_bounds__"),
+    )
+)
+_MEMBER = (".", "->")
+_BEFORE_USES = ("return", "else", "do", "case", "co_await")
+_ENDS_TYPE = ("*", "&", ">", "::", ")")
+
+
+@dataclass(frozen=True)
+class FunctionMention:
+    """A function's name at one place."""
+
+    name: str
+    """With the qualifiers that apply or were written: `sm80::launch`."""
+    line: int
+    maybe: bool = False
+    """In a branch, a template or a macro: some builds may do without."""
+    is_own: bool = False
+    """No other file can link against it."""
+
+    @property
+    def base(self) -> str:
+        """The last part."""
+        return self.name.rpartition("::")[2]
+
+    def means(self, other: str) -> bool:
+        """True when the name, as it was written, may be the qualified one."""
+        return other == self.name or other.endswith(f"::{self.name}")
+
+
+@dataclass
+class Functions:
+    """The functions of one file."""
+
+    defined: list[FunctionMention] = field(default_factory=list)
+    declared: list[FunctionMention] = field(default_factory=list)
+    used: list[FunctionMention] = field(default_factory=list)
+    """Every identifier in bodies, and in macros, that may be a function's."""
+
+
+@dataclass
+class _Scope:
+    kind: str
+    """`namespace`, `body` of a function, or `other` braces."""
+    name: str = ""
+    is_hidden: bool = False
+    """Below an unnamed namespace."""
+    is_template: bool = False
+
+
+def functions_of(code: Code) -> Functions:
+    """Read one file; never fails, whatever the text is."""
+    reader = _FunctionReader()
+    for at, word in enumerate(code.words):
+        reader.take(code.words, at, word)
+    for macro in code.macros:
+        for at in range(len(macro.body)):
+            reader.use(macro.body, at, maybe=True)
+    return reader.found
+
+
+class _FunctionReader:
+    """Walks the words of one file."""
+
+    def __init__(self) -> None:
+        self.found = Functions()
+        self.scopes = [_Scope("namespace")]
+        self.statement: list[Word] = []
+        """The words of the statement so far, where the scope is a namespace."""
+        self.depth = 0
+        """Of parentheses and brackets."""
+
+    def take(self, words: Sequence[Word], at: int, word: Word) -> None:
+        self.depth += (word.text in "([") - (word.text in ")]")
+        if word.text == "{":
+            self._open()
+        elif word.text == "}":
+            self._close()
+        elif self.scopes[-1].kind != "namespace":
+            self.use(words, at, maybe=any(scope.is_template for scope in self.scopes))
+        elif word.text == ";" and self.depth <= 0:
+            _declare(self.statement, self.scopes, self.found)
+            self.statement, self.depth = [], 0
+        else:
+            self.statement.append(word)
+
+    def use(self, words: Sequence[Word], at: int, *, maybe: bool) -> None:
+        """Note a name that may be a function's."""
+        word = words[at]
+        if word.text.isidentifier() and _is_use(words, at):
+            self.found.used.append(
+                FunctionMention(_written(words, at), word.line, maybe or word.maybe)
+            )
+
+    def _open(self) -> None:
+        is_plain = self.depth <= 0  # not a braced list among arguments
+        opened = _opened(self.statement, self.scopes, self.found) if is_plain else _Scope("body")
+        self.scopes.append(opened)
+        if opened.kind == "namespace":
+            self.statement = []
+
+    def _close(self) -> None:
+        closed = self.scopes.pop() if len(self.scopes) > 1 else self.scopes[0]
+        if self.scopes[-1].kind == "namespace":
+            self.depth = 0
+            if closed.kind == "body":
+                self.statement = []
+
+
+def _opened(statement: Sequence[Word], scopes: Sequence[_Scope], found: Functions) -> _Scope:
+    """What a brace opens, by the words before it; a definition of a function is noted."""
+    around = scopes[-1]
+    texts = [word.text for word in statement]
+    if around.kind != "namespace":
+        return _Scope("body", is_hidden=around.is_hidden)
+    if "namespace" in texts:
+        names = [text for text in texts[texts.index("namespace") + 1 :] if text.isidentifier()]
+        hidden = around.is_hidden or not names
+        return _Scope("namespace", "::".join(names), hidden)
+    if texts[:1] == ["extern"] and "(" not in texts:
+        return _Scope("namespace", is_hidden=around.is_hidden)
+    declarator = _declarator(statement)
+    is_template = "template" in texts[:1]
+    if declarator is None or "=" in texts[:declarator]:
+        # After a type or a value the statement goes on; after a macro's block it does not.
+        goes_on = bool({*_TYPES, "="} & {*texts}) or "(" not in texts
+        kind = "other" if goes_on else "body"
+        return _Scope(kind, is_hidden=around.is_hidden, is_template=is_template)
+    is_own = around.is_hidden or bool({*texts} & {*_OWN})
+    found.defined.append(_named(declarator, statement, scopes, is_own=is_own))
+    return _Scope("body", is_hidden=around.is_hidden, is_template=is_template)
+
+
+def _declare(statement: Sequence[Word], scopes: Sequence[_Scope], found: Functions) -> None:
+    texts = {word.text for word in statement}
+    declarator = _declarator(statement)
+    if declarator is None or scopes[-1].is_hidden or texts & {*_OWN, *_WEAK, *_TYPES, "="}:
+        # `struct X f(...)` is rare, and not knowing it says less, nothing wrong.
+        return
+    found.declared.append(_named(declarator, statement, scopes))
+
+
+def _declarator(statement: Sequence[Word]) -> int | None:
+    """The index of the function's name: before the first parentheses after something like a type.
+
+    Other names before parentheses are attributes and macros.
+    """
+    at = 0
+    while at + 1 < len(statement):
+        name, after = statement[at].text, statement[at + 1].text
+        if after != "(" or not name.isidentifier():
+            at += 1
+            continue
+        before = statement[at - 1].text if at else ""
+        if name not in _NO_NAMES and (before.isidentifier() or before in _ENDS_TYPE):
+            return at
+        at = _closing(statement, at + 1) + 1
+    return None
+
+
+def _closing(words: Sequence[Word], opening: int) -> int:
+    depth = 0
+    for at in range(opening, len(words)):
+        depth += (words[at].text == "(") - (words[at].text == ")")
+        if depth == 0:
+            return at
+    return len(words)
+
+
+def _named(
+    at: int, statement: Sequence[Word], scopes: Sequence[_Scope], *, is_own: bool = False
+) -> FunctionMention:
+    around = [scope.name for scope in scopes if scope.name]
+    word = statement[at]
+    return FunctionMention(
+        "::".join([*around, _written(statement, at)]), word.line, word.maybe, is_own
+    )
+
+
+def _written(words: Sequence[Word], at: int) -> str:
+    """The name there with the qualifiers in front of it."""
+    return "::".join(reversed([*_backwards(words, at)]))
+
+
+def _backwards(words: Sequence[Word], at: int) -> Iterator[str]:
+    yield words[at].text
+    while at >= 2 and words[at - 1].text == "::" and words[at - 2].text.isidentifier():  # noqa: PLR2004
+        at -= 2
+        yield words[at].text
+
+
+def _is_use(words: Sequence[Word], at: int) -> bool:
+    """True where a function may be called or its address taken; not for members and qualifiers."""
+    before = words[at - 1].text if at else ""
+    after = words[at + 1].text if at + 1 < len(words) else ""
+    if before in _MEMBER or after == "::" or words[at].text in _NO_NAMES:
+        return False
+    # `int f(...)` in a body declares, and so does a variable.
+    is_declared = before.isidentifier() and before not in _BEFORE_USES
+    return not is_declared and after in ("(", ")", ",", ";", "}", "<", "")

@@ -1,0 +1,285 @@
+"""What a source is told of the device that its kernels are compiled for.
+
+There is no GPU at build, but sources ask for one: for its capability, its memory, its name. Such a
+question is answered from what holds for every device of the arch that is compiled for, and
+remembered: what was imported with an answer is good for devices with the same answer alone. What
+differs from device to device, such as how many multiprocessors there are, has no answer. It may be
+handed on, but nothing can be decided with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from kbuild.languages.worker.protocol import RefusalError
+
+_HINT = "use it in a function that is not called when the kernels' module is imported"
+_OPERATORS = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul"),
+    *("and", "or", "xor", "lshift", "rshift"),
+)
+
+
+class TargetDevice:
+    """The one that is compiled for, as far as it is known."""
+
+    def __init__(self, facts: Mapping[str, Any] | None = None) -> None:
+        """Without facts there is none: a DSL is imported.
+
+        Args:
+            facts: as `kbuild.languages.releases.device_facts` gives them.
+        """
+        self.facts: Mapping[str, Any] = facts or {}
+        self.files: Mapping[str, str] = {}
+        """The author's files; refusals are said at their lines."""
+        self.asked: list[str] = []
+        """Questions whose answers differ from arch to arch."""
+        self.refused: list[RefusalError] = []
+        """Also those that the author's code has caught."""
+        self.importing = False
+        self.model: dict[str, int] = {}
+        """Question -> which of several answers is given."""
+        self.doubts: dict[str, tuple[tuple[str, ...], str, int]] = {}
+        """Question on which devices of the arch differ -> the answers, file and line."""
+
+    @property
+    def backend(self) -> str:
+        """`cuda`, `hip`, or `` for the CPU and where there is none."""
+        backend = str(self.facts.get("backend", ""))
+        return "" if backend == "cpu" else backend
+
+    def ask(self, question: str) -> TargetDevice:
+        """Itself; remembers the question."""
+        if self.facts and question not in self.asked:
+            self.asked.append(question)
+        return self
+
+    def gpu(self, question: str) -> TargetDevice:
+        """Itself, which has to be a GPU; remembers the question.
+
+        Raises:
+            RefusalError: it is none.
+        """
+        if not self.ask(question).backend:
+            self.refuse(f"`{question}` asks for a GPU, and the kernel is compiled for none")
+        return self
+
+    def refuse(self, message: str, hint: str = _HINT, at: tuple[str, int] = ("", 0)) -> NoReturn:
+        """Raise a `RefusalError` at the author's line, which counts also where it is caught.
+
+        Args:
+            message: what is wrong.
+            hint: what to do.
+            at: file and line where it began, for when none of the author's lines is running.
+        """
+        refusal = RefusalError(message, hint=hint)
+        here = self.line()
+        refusal.file, refusal.line = here if here[0] else at
+        self.refused.append(refusal)
+        raise refusal
+
+    def line(self) -> tuple[str, int]:
+        """The author's line that is running."""
+        frame = sys._getframe()  # noqa: SLF001 - the documented way to a caller
+        while frame is not None:
+            if frame.f_code.co_filename in self.files.values():
+                return frame.f_code.co_filename, frame.f_lineno
+            frame = frame.f_back  # type: ignore[assignment]
+        return "", 0
+
+    @property
+    def arch(self) -> str:
+        """As `build.toml` writes it."""
+        return str(self.facts.get("arch", ""))
+
+    def capability(self) -> tuple[int, int]:
+        """Major and minor."""
+        major, minor = self.facts["capability"]
+        return major, minor
+
+
+current = TargetDevice()
+"""The device of the request that is answered."""
+
+
+def use(device: TargetDevice) -> None:
+    """Make it the one that answers."""
+    global current  # noqa: PLW0603 - one request is answered at a time
+    current = device
+
+
+class UnknownAnswer:
+    """What is not known when a kernel is compiled: it can be handed on, and decides nothing."""
+
+    def __init__(self, path: str, why: str = "") -> None:
+        self._path, self._why, self._line = path, why, current.line()
+
+    def __repr__(self) -> str:
+        return f"<{self._path}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return UnknownAnswer(f"{self._path}.{name}", self._why)
+
+    def __getitem__(self, key: object) -> Any:
+        return UnknownAnswer(f"{self._path}[...]", self._why)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        pass
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002, D102
+        return UnknownAnswer(f"{self._path}()", self._why)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def _computed(self, *others: Any) -> Any:
+        del others
+        return UnknownAnswer(self._path, self._why)
+
+    __neg__ = __pos__ = __abs__ = __invert__ = __round__ = _computed
+
+    def _decide(self, *others: Any) -> Any:
+        del others
+        why = self._why or "is not known when a kernel is compiled"
+        current.refuse(f"`{self._path}` {why}, and the source depends on it", at=self._line)
+
+    __bool__ = __len__ = __iter__ = __contains__ = __hash__ = _decide
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _decide
+    __int__ = __index__ = __float__ = __complex__ = __str__ = __format__ = __bytes__ = _decide
+    __trunc__ = __floor__ = __ceil__ = _decide
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """Refused where the author asks which it is; whoever only looks around is told."""
+        caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way to a caller
+        return self._decide() if caller in current.files.values() else UnknownAnswer
+
+
+for _name in _OPERATORS:
+    for _prefix in ("__", "__r"):
+        setattr(UnknownAnswer, f"{_prefix}{_name}__", UnknownAnswer._computed)  # noqa: SLF001 - this module's own
+
+
+def one_of(question: str, values: Sequence[str]) -> Any:
+    """One of the answers that devices of the arch give.
+
+    Where these differ, the first counts while a source is imported; `Sources` imports it again for
+    the others, to see whether it comes to the same.
+
+    Raises:
+        RefusalError: they differ, and the source is not being imported.
+    """
+    if not values:
+        return UnknownAnswer(question, "has no answer for every device of the arch")
+    if len(values) > 1:
+        if not current.importing:
+            words = f"`{question}` differs among the devices that run code for {current.arch}"
+            current.refuse(words)
+        current.doubts.setdefault(question, (tuple(values), *current.line()))
+    return values[current.model.get(question, 0)]
+
+
+def varies(question: str) -> UnknownAnswer:
+    """What differs from device to device of an arch."""
+    words = f"differs among the devices that run code for {current.arch}"
+    return UnknownAnswer(question, words)
+
+
+class Properties:
+    """`torch.cuda.get_device_properties()`: what holds for every device of an arch."""
+
+    def __init__(self, known: Mapping[str, Any], names: Sequence[str]) -> None:
+        self._known, self._names = known, tuple(names)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._known:
+            return self._known[name]
+        if name.startswith("_") or name not in self._names:
+            raise AttributeError(name)
+        return varies(f"get_device_properties().{name}")
+
+    def __repr__(self) -> str:
+        return f"<properties of {current.arch}>"
+
+
+class DeviceProperties(dict[str, Any]):
+    """`driver.active.utils.get_device_properties()`, alike."""
+
+    def __init__(self, known: Mapping[str, Any], names: Sequence[str]) -> None:
+        whole = {name: varies(f"get_device_properties()[{name!r}]") for name in names}
+        super().__init__({**whole, **known})
+
+
+_OF_TORCH = (
+    "name", "major", "minor", "total_memory", "multi_processor_count", "is_integrated",
+    "is_multi_gpu_board", "max_threads_per_multi_processor", "max_threads_per_block", "warp_size",
+    "regs_per_multiprocessor", "shared_memory_per_block", "shared_memory_per_block_optin",
+    "shared_memory_per_multiprocessor", "L2_cache_size", "gcnArchName", "uuid", "pci_bus_id",
+    "pci_device_id", "pci_domain_id", "clock_rate", "memory_clock_rate", "memory_bus_width",
+)  # fmt: skip
+_OF_TRITON = (
+    "max_shared_mem", "max_num_regs", "multiprocessor_count", "warpSize", "sm_clock_rate",
+    "mem_clock_rate", "mem_bus_width", "arch", "cu_count",
+)  # fmt: skip
+
+
+def properties(question: str = "torch.cuda.get_device_properties()") -> Properties:
+    """As Torch gives them."""
+    device = current.gpu(question)
+    facts, (major, minor) = device.facts, device.capability()
+    known = {"major": major, "minor": minor, "warp_size": facts["warp"], **facts["properties"]}
+    if "shared" in facts:
+        known["shared_memory_per_block_optin"] = facts["shared"]
+    if device.backend == "hip":
+        known |= {"gcnArchName": device.arch, "shared_memory_per_block": facts["shared"]}
+        del known["shared_memory_per_block_optin"]
+    own = [name for name in _OF_TORCH if name != "gcnArchName" or device.backend == "hip"]
+    return Properties({"name": name(question), **known}, own)
+
+
+def table(question: str = "driver.active.utils.get_device_properties()") -> DeviceProperties:
+    """As Triton gives them."""
+    device = current.gpu(question)
+    facts = device.facts
+    known = {"max_shared_mem": facts["shared"], "warpSize": facts["warp"]}
+    registers = facts["properties"].get("regs_per_multiprocessor")
+    if registers is not None:
+        known["max_num_regs"] = registers
+    if device.backend == "hip":
+        known["arch"] = device.arch
+    other = {"arch", "cu_count"} if device.backend == "cuda" else set()
+    return DeviceProperties(known, [name for name in _OF_TRITON if name not in other])
+
+
+def name(question: str) -> Any:
+    """What devices of the arch are called."""
+    return one_of(f"{question}.name", current.gpu(question).facts["names"])
+
+
+def index(question: str) -> int:
+    """The number of the device: there is one."""
+    current.gpu(question)
+    return 0
+
+
+def has_bfloat16(question: str) -> bool:
+    """Whether every device of the arch computes with it."""
+    device = current.gpu(question)
+    if device.backend == "cuda" and device.capability() < (8, 0):
+        device.refuse(f"`{question}` depends on what emulates it on {device.arch}")
+    return True
+
+
+def release(backend: str) -> Any:
+    """`torch.version.cuda` or `.hip`: None where the device is another's."""
+    device = current.ask(f"torch.version.{backend}")
+    if device.backend != backend:
+        return None
+    return one_of(f"torch.version.{backend}", device.facts["releases"])

@@ -1,0 +1,128 @@
+"""Readers of archives, and of what units of a build and git write about files."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from fuzzing.common import ROOT, put, text_of
+
+sys.path.insert(0, str(ROOT / "tests" / "unit" / "toolchains"))
+
+
+def wheel(data: bytes, folder: Path) -> object:
+    from kbuild.toolchains.wheels.archive import Wheel
+    from kbuild.toolchains.wheels.lock import LockedWheel
+
+    name = "demo-1.0-py3-none-any.whl"
+    wheel = Wheel(LockedWheel(name, "0" * 64, len(data)), put(folder, name, data))
+    try:
+        target = folder / "unpacked"
+        target.mkdir()
+        wheel.unpack(target, lambda member: None if member.endswith("RECORD") else member)
+    finally:
+        wheel.close()
+    return _refuse_escapes(folder, target)
+
+
+@cache
+def wheel_seeds() -> Sequence[bytes]:
+    from wheel_bench import make_wheel
+
+    files = {"demo/__init__.py": b"x = 1\n" * 40, "demo/lib/liba.so": b"\0" * 300}
+    with tempfile.TemporaryDirectory() as name:
+        return [make_wheel(Path(name), "demo", "1.0", files).read_bytes()]
+
+
+def debian(data: bytes, folder: Path) -> object:
+    from kbuild.toolchains.debian.deb import unpack
+
+    target = folder / "unpacked"
+    unpack(put(folder, "a.deb", data), target, lambda path: path)
+    return _refuse_escapes(folder, target)
+
+
+def debian_tar(data: bytes, folder: Path) -> object:
+    """The archive inside a sound package."""
+    from debian_bench import ar
+
+    return debian(ar(("data.tar.xz", lzma.compress(data, preset=0))), folder)
+
+
+@cache
+def tar_seeds() -> Sequence[bytes]:
+    """Files, a link, another name of a file, and a name that has a member of its own."""
+    made = []
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
+            for name, kind in (("a", b"0"), ("n" * 120, b"0"), ("b", b"2"), ("c", b"1")):
+                info = tarfile.TarInfo(f"./usr/lib/{name}")
+                info.type, info.size = kind, 40 * (kind == b"0")
+                info.linkname = {b"0": "", b"1": "./usr/lib/a", b"2": "a"}[kind]
+                archive.addfile(info, io.BytesIO(b"x" * 40))
+        made.append(buffer.getvalue()[: 16 << 9])
+    return made
+
+
+def debian_seeds() -> Sequence[bytes]:
+    from debian_bench import make_deb
+
+    return [make_deb({"bin/tool": "#!", "lib/a.so": "-> b.so", "lib/b.so": "b"})]
+
+
+def _refuse_escapes(folder: Path, target: Path) -> object:
+    """Nothing of an archive may lie beside the folder that it is unpacked into."""
+    beside = [path for path in folder.iterdir() if path != target][1:]  # the archive is there
+    out = [
+        path
+        for path in target.rglob("*")
+        if path.is_symlink() and not path.resolve().is_relative_to(target.resolve())
+    ]
+    if beside or out:
+        raise AssertionError(f"an archive wrote outside of its folder: {[*beside, *out]}")
+    return sum(1 for _ in target.rglob("*"))
+
+
+def object_inputs(data: bytes, folder: Path) -> object:
+    """What lies beside an object: damaged, the object is compiled again."""
+    from kbuild.build.inputs import drop_stale, inputs_of
+
+    name = "CMakeFiles/a.dir/a.cpp.o"
+    put(folder, name, b"object")
+    put(folder, f"{name}.inputs", data.replace(b"ROOT", os.fsencode(folder)))
+    found = inputs_of(folder, [name])
+    found.disagreeing(folder)
+    drop_stale(folder)
+    return sorted(found.below(folder, folder / "without"))
+
+
+def cache_record(data: bytes, folder: Path) -> object:
+    from kbuild.build.unit.cache import recorded
+
+    return recorded(str(put(folder, "a.d", data)))
+
+
+def ledger(data: bytes, folder: Path) -> object:
+    """Who holds how much memory, as another unit left it."""
+    from kbuild.build.unit.ledger import Ledger
+
+    file = put(folder, "ledger", data.replace(b"PID", str(os.getpid()).encode()))
+    ledger = Ledger(str(file), 100, pid=1)
+    ledger.take(1, lambda: True)
+    state = ledger.advise(1)
+    ledger.release()
+    return state
+
+
+def git_index(data: bytes, _folder: Path) -> object:
+    from kbuild.git import _entries
+
+    return [(entry.path, entry.changed) for entry in _entries(text_of(data))]

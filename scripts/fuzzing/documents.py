@@ -1,0 +1,311 @@
+"""Readers of documents: metadata, locks, caches, tables, and what other programs write."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fuzzing.common import EXAMPLES, NAME, VARIANT, put, text_of
+
+from kbuild.errors import KbuildError
+
+
+def metadata(data: bytes, folder: Path) -> object:
+    """`metadata.json` through every door."""
+    from kbuild.checks.base import Output
+    from kbuild.checks.examination import Wanted, examine
+    from kbuild.digest import recorded_files
+    from kbuild.package import is_variant
+    from kbuild.variant import Variant
+
+    root = folder / VARIANT
+    put(root, "metadata.json", data)
+    recorded_files(root)
+    is_variant(root)
+    output = Output(root, Variant.parse(VARIANT))
+    wanted = Wanted(only=("metadata", "layout", "depends"))
+    return examine(output, wanted.checks(), wanted).to_json()
+
+
+def digest(data: bytes, folder: Path) -> object:
+    """`kbuild hash` reads what it does not know as well."""
+    from kbuild.cli.hash import _update
+
+    root = folder / VARIANT
+    put(root, "metadata.json", data)
+    _update(root, dry=True)
+    return _update(root, dry=False)
+
+
+def manifest(data: bytes, _folder: Path) -> object:
+    from kbuild.mirror.manifest import parse_manifest
+
+    return parse_manifest(data, "mirror/kbuild-manifest.json").to_json_text()
+
+
+def created_files(data: bytes, folder: Path) -> object:
+    from kbuild.fileset import MANIFEST, read_manifest
+
+    put(folder, MANIFEST, data)
+    return read_manifest(folder)
+
+
+def lock(data: bytes, folder: Path) -> object:
+    from kbuild.toolchains.wheels.lock import read_lock
+
+    lock = read_lock(put(folder, "lock.json", data))
+    _ = lock.pinned, lock.dumps()
+    return None
+
+
+def state(data: bytes, folder: Path) -> object:
+    from kbuild.build.state import read_state
+
+    return read_state(put(folder, "state.json", data))
+
+
+def verdict(data: bytes, folder: Path) -> object:
+    """A project's remembered verdict, wherever the cache keeps it."""
+    from kbuild.config.verdict import cached_verdict, remember
+
+    root = folder / "project"
+    root.mkdir()
+    remember(root, folder, (), {})
+    (file,) = folder.glob("verdicts/*")
+    known = json.loads(file.read_bytes())
+    file.write_bytes(data.replace(b'"JUDGES"', json.dumps(known.get("judges")).encode()))
+    verdict = cached_verdict(root, folder)
+    return verdict and (verdict.ok, verdict.problems)
+
+
+def facts(data: bytes, folder: Path) -> object:
+    from kbuild.toolchains.facts import FactCache
+
+    cache_ = FactCache(folder)
+    cache_.remember("?", {}, (), 0)
+    (file,) = folder.glob("facts/*")
+    file.write_bytes(data)
+    return cache_.recall("?")
+
+
+def nix_kept(data: bytes, folder: Path) -> object:
+    from kbuild.build.workspace import Workspace
+    from kbuild.nix.kept import read_kept
+
+    space = Workspace(folder, VARIANT)
+    put(space.root, "nix.json", data)
+    kept = read_kept(space)
+    return kept and kept.holds("/nix/store/x", folder)
+
+
+def images(data: bytes, folder: Path) -> object:
+    from kbuild.languages.cache import ImageCache
+
+    images = ImageCache(folder)
+    for path in ("objects/ab/cd/image.d", "described/ab/cd"):
+        put(folder, path, data)
+    put(folder, "objects/ab/cd/image.o", b"")
+    return images.find("abcd"), images.described("abcd")
+
+
+def units(data: bytes, folder: Path) -> object:
+    from kbuild.build.units import read_log
+
+    log = read_log(put(folder, "units.jsonl", data))
+    return log.summary, log.hits, [(unit.seconds, unit.cpu) for unit in log.units], log.warnings
+
+
+def answers(data: bytes, folder: Path) -> object:
+    """A probe's answer that was remembered, with a right seal."""
+    from kbuild.checks.readers.memory import ANSWERS, SURROUNDINGS, _read
+    from kbuild.fileset import sha256
+
+    around = data if data.startswith(b"{") else b"{}"
+    put(folder, f"{SURROUNDINGS}/{sha256(around)}", around)
+    body = data.replace(b"AROUND", sha256(around).encode())
+    put(folder, f"{ANSWERS}/x", sha256(body).encode() + b"\n" + body)
+    return _read(folder, "x")
+
+
+def store(data: bytes, folder: Path) -> object:
+    from kbuild.store import Store
+
+    put(folder, "cuda-13.0-0123456789ab/entry.json", data)
+    put(folder, "cuda-13.0-0123456789ab/members.json", data)
+    entries = list(Store(folder).entries())
+    return [(entry.name, entry.version, entry.facts, entry.members) for entry in entries]
+
+
+def tuned(data: bytes, folder: Path) -> object:
+    from kbuild.languages.tablefile import read_files, written
+
+    put(folder, "tuned/gpu.json", data)
+    return [written(file.table) for file in read_files(folder, ("tuned/gpu.json",))]
+
+
+def imported(data: bytes, folder: Path) -> object:
+    from kbuild.tune.imports.files import read_import
+
+    for name, given in (("a.csv", (("M", "N"), ("BLOCK",))), ("N=8,device_name=X.json", ((), ()))):
+        try:
+            read_import(put(folder, name, data), *given)
+        except KbuildError as error:
+            str(error)
+    return None
+
+
+def shapes(data: bytes, folder: Path) -> object:
+    from kbuild.tune.shapes import read_shapes
+
+    for name in ("shapes.json", "shapes.toml"):
+        try:
+            read_shapes(put(folder, name, data), ops())
+        except KbuildError as error:
+            str(error)
+    return None
+
+
+@cache
+def ops() -> tuple[Any, ...]:
+    import tomli
+
+    from kbuild.languages.spec.section import read_section
+
+    document = tomli.loads((EXAMPLES / "gemm-triton/build.toml").read_text())
+    return tuple(
+        op for name, section in document["kernel"].items() for op in read_section(name, section).ops
+    )
+
+
+def journal(data: bytes, folder: Path) -> object:
+    from kbuild.tune.journal import Journal
+
+    journal = Journal(put(folder, "journal.jsonl", data))
+    return journal.outcome("a"), journal.crashed("a")
+
+
+def results(data: bytes, folder: Path) -> object:
+    from kbuild.card.chart import chart_svg
+    from kbuild.card.results import read_results
+
+    put(folder, "results/a.json", data)
+    return [chart_svg(run, NAME) for run in read_results(folder / "results")]
+
+
+def description(data: bytes, folder: Path) -> object:
+    from kbuild.languages.description import read_description
+
+    put(folder, "aot.json", data)
+    return read_description(folder).measured()
+
+
+def image(data: bytes, folder: Path) -> object:
+    """What a worker of a Python DSL answers of an image."""
+    from kbuild.languages.image import Image
+    from kbuild.untrusted import read_json
+
+    return Image.from_json(read_json(put(folder, "image.json", data), "an image")).to_json()
+
+
+def statement(data: bytes, folder: Path) -> object:
+    from kbuild.provenance.variantfiles import bom_is_told, is_about
+
+    put(folder, f"{VARIANT}/metadata.json", b"{}")
+    bom = put(folder, f"{VARIANT}.cdx.json", b"{}")
+    file = put(folder, f"{VARIANT}.intoto.json", data)
+    return is_about(file, folder / VARIANT), bom_is_told(file, bom)
+
+
+def bundle(data: bytes, folder: Path) -> object:
+    from kbuild.signing import verify
+
+    file = put(folder, "metadata.json.sigstore", data)
+    verify._signed_digest(file)  # noqa: SLF001 - what `verify` asks first
+    try:
+        return verify._bundle(file)  # noqa: SLF001
+    except verify._Refused as refused:  # noqa: SLF001
+        return str(refused)
+
+
+def direct_url(data: bytes, folder: Path) -> object:
+    from kbuild.provenance.builder import running_builder
+    from kbuild.run import Done
+
+    class Silent:
+        def run(self, *_: object, **__: object) -> Done:
+            return Done((), 1, "", 0.0)
+
+    put(folder, "kbuild-1.dist-info/direct_url.json", data)
+    return running_builder(Silent(), folder / "kbuild")
+
+
+def account(data: bytes, _folder: Path) -> object:
+    from kbuild.hub.huggingface import account_of
+    from kbuild.hub.values import Repo
+    from kbuild.untrusted import parse_json
+
+    return account_of(parse_json(data, "whoami", "an answer of the Hub")).why_not(Repo("o/k"))
+
+
+def nix_output(data: bytes, folder: Path) -> object:
+    from kbuild.errors import KbuildError
+    from kbuild.nix.events import read_event
+    from kbuild.nix.failures import evaluation_error
+    from kbuild.nix.flake import _answer
+    from kbuild.nix.program import _settings
+    from kbuild.run import Done
+
+    text = text_of(data)
+    _answer(Done((), 0, text, 0.0))
+    _settings(text)
+    for line in text.splitlines():
+        read_event(line)
+    error = evaluation_error(text, folder)
+    return isinstance(error, KbuildError) and str(error)
+
+
+def depfile(data: bytes, _folder: Path) -> object:
+    from kbuild.build.unit.depfile import parse, quick
+
+    text = data.decode("utf-8", "surrogateescape")
+    return quick(text), parse(text)
+
+
+def hashes(data: bytes, folder: Path) -> object:
+    """A memory file of hashes that is damaged."""
+    from kbuild.build.unit.hashes import FileHashes
+
+    source = put(folder, "a.h", b"int a;\n")
+    hashes = FileHashes(str(folder / "memory"))
+    known = hashes.of(str(source))
+    hashes.save()
+    for file in (path for path in (folder / "memory").rglob("*") if path.is_file()):
+        file.write_bytes(data)
+    if FileHashes(str(folder / "memory")).of(str(source)) is None:
+        raise AssertionError("a file that is there has no hash")
+    return known
+
+
+def ninja(data: bytes, folder: Path) -> object:
+    from kbuild.build.ninja import NinjaOutput, first_errors
+
+    output = NinjaOutput(lambda *_: None, folder)
+    lines = text_of(data).splitlines()
+    for line in lines:
+        output.listen(line)
+    return output.errors.excerpt, first_errors(lines)
+
+
+def pip_settings(data: bytes, _folder: Path) -> object:
+    from kbuild.toolchains.wheels.settings import settings_from
+
+    return settings_from(text_of(data))
+
+
+def tune_answer(data: bytes, _folder: Path) -> object:
+    from kbuild.tune.devices import parsed
+    from kbuild.tune.journal import Outcome
+
+    return Outcome.from_json(parsed(text_of(data)))

@@ -1,0 +1,112 @@
+"""What a project says: build.toml and the small languages in it."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from fuzzing.common import EXAMPLES, put, text_of
+
+from kbuild.languages.expression import EvaluationError
+
+
+def build_toml(data: bytes, folder: Path) -> object:
+    """Load a project, then plan every variant of it."""
+    from kbuild.errors import ConfigError
+    from kbuild.identity import Identity
+    from kbuild.matrix.selection import Selection
+    from kbuild.pipeline.plans import plan
+    from kbuild.project import open_project
+    from kbuild.run import LocalRunner
+
+    root = folder / "project"
+    shutil.copytree(_project(data), root)
+    put(root, "build.toml", data)
+    try:
+        project = open_project(root)
+    except ConfigError as error:
+        return str(error)
+    identity = Identity("0" * 7, "0" * 40, dirty=False)
+    return plan(project, Selection(), LocalRunner(), identity=identity)
+
+
+@cache
+def _projects() -> dict[str, Path]:
+    """Examples by name, for the files that a `build.toml` names."""
+    return {path.parent.name: path.parent for path in sorted(EXAMPLES.glob("*/build.toml"))}
+
+
+def _project(data: bytes) -> Path:
+    """The example whose files a changed `build.toml` most likely names."""
+    for name, folder in _projects().items():
+        if name.replace("-", "_").encode() in data or name.encode() in data:
+            return folder
+    return EXAMPLES / "relu"
+
+
+def build_toml_rules(data: bytes, folder: Path) -> object:
+    """Load alone, of a project without other files."""
+    from kbuild.errors import ConfigError
+    from kbuild.project import open_project
+
+    put(folder, "build.toml", data)
+    try:
+        return open_project(folder)
+    except ConfigError as error:
+        return str(error)
+
+
+def expression(data: bytes, _folder: Path) -> object:
+    from kbuild.languages.expression import parse
+
+    expression = parse(text_of(data))
+    names = dict.fromkeys(expression.names(), 7)
+    text = str(expression)
+    _ = expression.bind({"M": 3}), expression.constant, expression.is_condition
+    with suppress(EvaluationError):
+        expression.evaluate(names)
+    return parse(text)
+
+
+def schema(data: bytes, _folder: Path) -> object:
+    from kbuild.languages.schema import parse_schema
+
+    return str(parse_schema(text_of(data)))
+
+
+def variant_name(data: bytes, _folder: Path) -> object:
+    from kbuild.variant import System, Variant
+
+    for parse in (Variant.parse, System.parse):
+        try:
+            str(parse(text_of(data)))
+        except ValueError as error:
+            str(error)
+    return None
+
+
+def hub_spec(data: bytes, _folder: Path) -> object:
+    from kbuild.hub.spec import HubSpec
+
+    return str(HubSpec.parse(text_of(data)))
+
+
+def version(data: bytes, _folder: Path) -> object:
+    from kbuild.version import Version
+
+    version = Version.parse(text_of(data))
+    return str(version), hash(version), version.compact, version < Version((1,))
+
+
+def arch(data: bytes, _folder: Path) -> object:
+    from kbuild.backends import BACKENDS
+
+    for backend in BACKENDS.load():
+        if backend.arch_key is not None:
+            try:
+                backend.check_arch(text_of(data))
+            except ValueError as error:
+                str(error)
+    return None

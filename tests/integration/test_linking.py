@@ -1,0 +1,193 @@
+"""A CPU kernel as people have them: OpenMP, Torch's own Sleef, headers that others depend on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from integration_bench import Bench
+
+from kbuild.checks.readers.elf import read_elf
+
+pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
+
+BUILD = """\
+[general]
+name = "sums"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+stable-abi = "2.11"
+
+[kernel.sums]
+backend = "cpu"
+cxx-flags = ["-fopenmp", "-O2"]
+depends = []
+src = ["cpu/sums.cpp"]
+
+[kernel.tables]
+backend = "cpu"
+depends = ["cutlass_3_8"]
+src = ["cpu/tables.h", "cpu/tables.inc"]
+"""
+BINDING = """\
+#include "registration.h"
+
+#include <cutlass/only_here.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+
+torch::stable::Tensor shifted_exp(const torch::stable::Tensor &x);
+
+static_assert(ONLY_HERE == 3);
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) { m.def("shifted_exp(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, m) {
+  m.impl("shifted_exp", TORCH_BOX(&shifted_exp));
+}
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+# It sees Torch because it includes it; `depends` does not say so.
+SUMS = """\
+#include "tables.h"
+
+#include <omp.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+extern "C" __m256 Sleef_expf8_u10(__m256);
+__attribute__((target("avx2"))) static float exponential(float x) {
+  return _mm256_cvtss_f32(Sleef_expf8_u10(_mm256_set1_ps(x)));
+}
+#else
+#include <cmath>
+static float exponential(float x) { return std::exp(x); }
+#endif
+
+torch::stable::Tensor shifted_exp(const torch::stable::Tensor &x) {
+  torch::stable::Tensor out = torch::stable::empty_like(x);
+  const float *from = static_cast<const float *>(x.data_ptr());
+  float *to = static_cast<float *>(out.data_ptr());
+  const long count = x.numel();
+#pragma omp parallel for
+  for (long i = 0; i < count; ++i) {
+    to[i] = exponential(from[i]) + SHIFT * (omp_get_num_threads() > 0);
+  }
+  return out;
+}
+"""
+PACKAGE = """\
+from ._ops import ops
+
+__all__ = ["shifted_exp"]
+
+
+def shifted_exp(x):
+    return ops.shifted_exp(x)
+"""
+LOAD = """
+import torch
+from pathlib import Path
+from kernels import get_local_kernel
+kernel = get_local_kernel(Path({path!r}), backend="cpu")
+x = torch.randn(10_001)
+torch.testing.assert_close(kernel.shifted_exp(x), x.exp() + 2)
+names = {{line.split()[-1] for line in open("/proc/self/maps") if "libgomp" in line}}
+print(len(names))
+"""
+
+
+def write(root: Path, **changed: str) -> Bench:
+    files = {
+        "build.toml": BUILD,
+        "torch-ext/binding.cpp": BINDING,
+        "torch-ext/sums/__init__.py": PACKAGE,
+        "cpu/sums.cpp": SUMS,
+        "cpu/tables.h": '#include "tables.inc"\n',
+        "cpu/tables.inc": "constexpr float SHIFT = 2;\n",
+        **changed,
+    }
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    headers = root.parent / "cutlass/include/cutlass"
+    (root.parent / "cutlass/tools/util/include").mkdir(parents=True, exist_ok=True)
+    headers.mkdir(parents=True, exist_ok=True)
+    (headers / "only_here.h").write_text("#define ONLY_HERE 3\n")
+    (headers / "cutlass.h").write_text("")
+    release = zip(("MAJOR", "MINOR", "PATCH"), (3, 8, 0), strict=True)
+    text = "".join(f"#define CUTLASS_{part} {number}\n" for part, number in release)
+    (headers / "version.h").write_text(text)
+    (root.parent / "cache").mkdir(exist_ok=True)
+    return Bench(root, root.parent / "cache")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, Path]:
+    bench = write(tmp_path_factory.mktemp("linking") / "sums")
+    entry = bench.built("--with-source", "cutlass_3_8=../cutlass")
+    assert entry["status"] == "built"
+    return bench, Path(entry["path"])
+
+
+def test_openmp_is_linked_and_shared_with_torch(built: tuple[Bench, Path]) -> None:
+    bench, folder = built
+    (library,) = folder.glob("*.so")
+    assert "libgomp.so.1" in read_elf(library).needed
+    assert bench.python(LOAD.format(path=str(bench.root / "build"))).strip() == "1"
+
+
+def test_no_check_refuses_it(built: tuple[Bench, Path]) -> None:
+    bench, folder = built
+    bench.kbuild("check", "--strict", "--no-load", str(folder))
+
+
+def test_what_the_sources_show_is_said_before_anything_is_compiled(tmp_path: Path) -> None:
+    other = '\n[kernel.rest]\nbackend = "cpu"\ndepends = []\nsrc = ["cpu/rest.cpp"]\n'
+    wrong = (
+        PACKAGE + '\n\nimport torch\n\n\n@torch.library.custom_op("mine::op", mutates_args=())\n'
+    )
+    wrong += "def op(x: torch.Tensor) -> torch.Tensor:\n    return x.clone()\n"
+    bench = write(
+        tmp_path / "sums",
+        **{
+            "build.toml": BUILD + other,
+            "cpu/rest.cpp": "#error is compiled\n",
+            "torch-ext/sums/__init__.py": wrong,
+        },
+    )
+    done = bench.kbuild("build", "--with-source", "cutlass_3_8=../cutlass", expect=6)
+    assert "sums would break its promises" in done.stderr
+    assert "is compiled" not in done.stderr
+    assert not (bench.root / ".kbuild").exists() or not list(bench.root.rglob("*.o"))
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+def test_device_code_of_several_files_is_linked(tmp_path: Path) -> None:
+    files = {
+        "build.toml": BUILD.partition("[kernel.sums]")[0].replace('"cpu"', '"cuda"')
+        + '[kernel.a]\nbackend = "cuda"\ndepends = []\nsrc = ["cuda/a.cu", "cuda/b.cu"]\n'
+        'cuda-capabilities = ["8.0", "9.0"]\ncuda-flags = ["-rdc=true", "-Xcompiler=-fopenmp"]\n',
+        "torch-ext/binding.cpp": '#include "registration.h"\nvoid run();\n'
+        "static auto *volatile used = &run;\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n",
+        "cuda/a.cu": "extern __device__ float twice(float);\n"
+        "__global__ void k(float *x) { x[0] = twice(x[0]); }\nvoid run() {\n"
+        "#pragma omp parallel\n  k<<<1, 1>>>(nullptr);\n}\n",
+        "cuda/b.cu": "__device__ float twice(float x) { return 2 * x; }\n",
+    }
+    bench = write(tmp_path / "sums", **files)
+    done = bench.run("build", "--json", "--variant", "torch-stable-abi211-cu*-x86_64-linux")
+    if "can be built on this machine" in done.stderr:
+        pytest.skip("needs Torch for CUDA")
+    assert done.returncode == 0, done.stderr
+    (library, *_) = (bench.root / "build").rglob("*.so")
+    elf = read_elf(library)
+    assert {"libgomp.so.1"} <= {*elf.needed}
+    assert not [s.name for s in elf.undefined if s.name.startswith("__cudaRegisterLinkedBinary")]
+    assert [s.name for s in elf.exported] == [f"PyInit_{library.name.partition('.')[0]}"]

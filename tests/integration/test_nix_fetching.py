@@ -1,0 +1,330 @@
+"""What a user's pip is set up for reaches the builders of `kbuild build --driver nix`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from integration_bench import ROOT, Bench, run
+from nix_build_bench import NIX, SYSTEM, Sandbox, why_not
+from projects import BINDING, kernel, write_project
+
+pytestmark = [
+    pytest.mark.nix,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
+VARIANT = f"torch213-cxx11-cpu-{SYSTEM}"
+PASSWORD = "kbuild-s3cret"  # noqa: S105
+NEEDED = ("nix/fetch-wheel.nix", "nix/fetching.nix", "kbuild/toolchains/wheels/settings.py")
+METADATA = {
+    "name": "my-kernel", "id": "_my_kernel_cpu_1", "version": 2, "license": "MIT",
+    "python-depends": [], "backend": {"type": "cpu"},
+    "provenance": {"kernel-builder": {"name": "kbuild", "version": "0"}},
+}  # fmt: skip
+FLAKE = """\
+{ # kbuild's own fetching, of one wheel
+  outputs = { self }:
+    let
+      pkgs = import ./nixpkgs { system = "SYSTEM"; };
+      fetch = import ./nix/fetch-wheel.nix { inherit pkgs; python = pkgs.python3; };
+      wheel = fetch { filename = "FILE"; sha256 = "DIGEST"; };
+    in {
+      packages.SYSTEM.redistributable."VARIANT" = derivation {
+        name = "my-kernel-VARIANT";
+        system = "SYSTEM";
+        builder = "/bin/bash";
+        args = [ "-c" ''
+          export PATH=/usr/bin:/bin
+          mkdir $out
+          echo "$metadata" > $out/metadata.json
+          sha256sum < ${wheel} > $out/__init__.py
+          exit 0
+        '' ];
+        metadata = builtins.readFile ./metadata.json;
+      };
+    };
+}
+"""
+HOSTILE = """\
+constraint = /nowhere/constraints.txt
+target = /nowhere
+prefix = /nowhere
+user = true
+require-virtualenv = true
+quiet = 3
+log = /nowhere/pip.log
+no-binary = :all:
+"""
+"""What a configuration may say beside where wheels are."""
+
+
+@dataclass
+class Server:
+    """An index with one wheel; also a proxy, and one that asks for a name and a password."""
+
+    wheel: Path
+    port: int = 0
+    asked: list[str] = field(default_factory=list)
+    needs_password: bool = False
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        self.asked.append(handler.path)
+        given = handler.headers.get("Authorization", "").removeprefix("Basic ")
+        if self.needs_password and base64.b64decode(given).decode() != f"me:{PASSWORD}":
+            handler.send_response(401)
+            handler.send_header("WWW-Authenticate", 'Basic realm="index"')
+            handler.end_headers()
+            return
+        path = unquote(urlsplit(handler.path).path)
+        page = f'<a href="/files/{self.wheel.name}">{self.wheel.name}</a>'.encode()
+        body = self.wheel.read_bytes() if path.startswith("/files/") else page
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/html")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+
+@contextmanager
+def served(server: Server, context: ssl.SSLContext | None = None) -> Iterator[Server]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            server.answer(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        if context:
+            listening.socket = context.wrap_socket(listening.socket, server_side=True)
+        server.port = listening.server_port
+        thread = threading.Thread(target=listening.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            listening.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+    """A Nix that lends programs, and nothing of this machine's settings of pip."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("PIP_")]:
+            patch.delenv(name)
+        patch.setenv("PIP_CONFIG_FILE", os.devnull)
+        made = Sandbox(tmp_path_factory.mktemp("nix"))
+        made.configure(made.conf)
+    return made
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody with a home and a kernel whose flake fetches a wheel that no store has."""
+
+    kernel: Bench
+    home: Path
+    wheel: Path
+    environment: dict[str, str]
+
+    def configure(self, text: str) -> None:
+        file = self.home / ".config" / "pip" / "pip.conf"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"[global]\n{text}{HOSTILE}")
+
+    def build(self, *, expect: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = self.environment | more
+        done = self.kernel.kbuild("build", "--variant", VARIANT, expect=expect, env=environment)
+        if not expect:
+            read = (self.kernel.root / "build" / VARIANT / "__init__.py").read_text()
+            assert read.split()[0] == hashlib.sha256(self.wheel.read_bytes()).hexdigest()
+        return done
+
+
+@pytest.fixture
+def user(sandbox: Sandbox, tmp_path: Path) -> User:
+    wheel = tiny_wheel(tmp_path)
+    root = write_project(tmp_path / "kernel", BINDING, kernel("cpu"))
+    for name in NEEDED:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    shutil.copytree(sandbox.conf / "nixpkgs", root / "nixpkgs")
+    (root / "metadata.json").write_text(json.dumps(METADATA))
+    flake = FLAKE.replace("FILE", wheel.name).replace("SYSTEM", SYSTEM).replace("VARIANT", VARIANT)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (root / "flake.nix").write_text(flake.replace("DIGEST", digest))
+    made = Bench(root, tmp_path / "cache")
+    made.git("init", "-q")
+    made.git("add", "-A")
+    home = tmp_path / "home"
+    home.mkdir()
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "nix").symlink_to(str(NIX))
+    hidden = dict.fromkeys((name for name in os.environ if name.startswith("PIP_")), "")
+    environment = {
+        **hidden, **sandbox.environment(), "PIP_CONFIG_FILE": "", "HOME": str(home),
+        "XDG_CONFIG_HOME": "", "KBUILD_TOOLCHAIN": "", "KBUILD_DRIVER": "nix",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    }  # fmt: skip
+    return User(made, home, wheel, environment)
+
+
+def tiny_wheel(folder: Path) -> Path:
+    """One that nobody has fetched before."""
+    path = folder / "odd_wheel-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("odd_wheel.py", f"# {folder} {time.time_ns()}\n")
+        about = "Metadata-Version: 2.1\nName: odd-wheel\nVersion: 1.0\n"
+        archive.writestr("odd_wheel-1.0.dist-info/METADATA", about)
+        tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        archive.writestr("odd_wheel-1.0.dist-info/WHEEL", tags)
+        archive.writestr("odd_wheel-1.0.dist-info/RECORD", "")
+    return path
+
+
+def opened(*folders: Path) -> None:
+    """For builders, whatever this user's umask: they are other users."""
+    for folder in folders:
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+class TestPlaces:
+    def test_a_folder_of_wheels_at_an_odd_place(self, user, tmp_path) -> None:
+        folder, elsewhere = tmp_path / "wheels", tmp_path / "elsewhere"
+        folder.mkdir()
+        elsewhere.mkdir()
+        shutil.move(user.wheel, elsewhere)
+        (folder / user.wheel.name).symlink_to(elsewhere / user.wheel.name)
+        user.configure(f"no-index = true\nfind-links = {folder}\n")
+        user.wheel.symlink_to(elsewhere / user.wheel.name)
+        opened(folder, elsewhere)
+        user.build()
+
+    def test_a_folder_that_builders_cannot_read(self, user, tmp_path) -> None:
+        folder = tmp_path / "wheels"
+        folder.mkdir(mode=0o700)
+        shutil.copy(user.wheel, folder)
+        user.configure(f"no-index = true\nfind-links = {folder}\n")
+        assert f"chmod -R o+rX {folder}" in user.build(expect=5).stderr
+
+    def test_an_index_of_files_with_its_files_beside_it(self, user, tmp_path) -> None:
+        page = tmp_path / "mirror" / "simple" / "odd-wheel" / "index.html"
+        page.parent.mkdir(parents=True)
+        (tmp_path / "mirror" / "files").mkdir()
+        shutil.copy(user.wheel, tmp_path / "mirror" / "files")
+        name = user.wheel.name
+        page.write_text(f'<a href="../../files/{name}">{name}</a>')
+        empty = tmp_path / "empty"
+        empty.mkdir()
+        opened(empty, tmp_path / "mirror")
+        user.configure(
+            f"index-url = file://{empty}\nextra-index-url = file://{tmp_path}/mirror/simple\n"
+        )
+        user.build()
+
+    def test_a_place_that_is_not_named_is_not_seen(self, user, tmp_path) -> None:
+        """What shows that the others are lent, and not simply there."""
+        user.configure(f"no-index = true\nfind-links = {tmp_path}/missing\n")
+        done = user.build(expect=5)
+        assert "odd-wheel" in done.stderr.replace("_", "-")
+
+
+class TestCredentials:
+    def test_in_the_address_and_nowhere_else(self, user, tmp_path) -> None:
+        began = time.time()
+        with served(Server(user.wheel, needs_password=True)) as server:
+            user.configure(f"index-url = http://me:{PASSWORD}@127.0.0.1:{server.port}/simple\n")
+            done = user.build()
+        assert PASSWORD not in done.stdout + done.stderr
+        assert traces(began, user.kernel.root, user.kernel.cache) == []
+
+    def test_in_a_netrc(self, user) -> None:
+        began = time.time()
+        (user.home / ".netrc").write_text(
+            f"machine 127.0.0.1 login me password {PASSWORD}\n"
+            f"machine elsewhere.invalid login me password {PASSWORD}-too\n"
+        )
+        (user.home / ".netrc").chmod(0o600)
+        with served(Server(user.wheel, needs_password=True)) as server:
+            user.configure(f"index-url = http://127.0.0.1:{server.port}/simple\n")
+            user.build()
+        assert traces(began, user.kernel.root, user.kernel.cache) == []
+
+    def test_none_is_a_failure_that_says_so(self, user) -> None:
+        with served(Server(user.wheel, needs_password=True)) as server:
+            user.configure(f"index-url = http://127.0.0.1:{server.port}/simple\n")
+            done = user.build(expect=5)
+        assert "401" in done.stderr
+
+
+def traces(began: float, *folders: Path) -> list[Path]:
+    """Files that hold the password, among those that are new in the store and in some folders."""
+    new = [path for path in Path("/nix/store").iterdir() if path.lstat().st_ctime >= began - 1]
+    places = [*map(str, (*new, *folders)), "/nix/var/log", "/nix/var/nix/db"]
+    there = [place for place in places if Path(place).exists()]
+    done = run(("grep", "-rlaF", PASSWORD, *there), cwd=Path("/"))
+    return [Path(line) for line in done.stdout.splitlines()]
+
+
+class TestConnections:
+    @pytest.mark.skipif(
+        shutil.which("openssl") is None, reason="needs openssl: apt install openssl"
+    )
+    def test_certificates_at_odd_places(self, user, tmp_path) -> None:
+        """The index's own, and one that it wants of those who ask."""
+        place = tmp_path / "odd place"
+        place.mkdir()
+        made = run(
+            ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+             "-keyout", "key.pem", "-out", "ca.pem", "-subj", "/CN=127.0.0.1",
+             "-addext", "subjectAltName=IP:127.0.0.1"),
+            cwd=place,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stderr
+        both = place / "both.pem"
+        both.write_text((place / "ca.pem").read_text() + (place / "key.pem").read_text())
+        both.chmod(0o600)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(both)
+        context.load_verify_locations(place / "ca.pem")
+        context.verify_mode = ssl.CERT_REQUIRED
+        with served(Server(user.wheel), context) as server:
+            user.configure(
+                f"index-url = https://127.0.0.1:{server.port}/simple\n"
+                f"cert = {place}/ca.pem\nclient-cert = {both}\n"
+            )
+            user.build()
+        assert any(path.startswith("/files/") for path in server.asked)
+
+    @pytest.mark.parametrize("how", ["proxy of pip", "http_proxy", "HTTP_PROXY"])
+    def test_a_proxy(self, user, how) -> None:
+        unset: dict[str, Any] = dict.fromkeys(
+            ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"), ""
+        )
+        with served(Server(user.wheel)) as server:
+            address = f"http://127.0.0.1:{server.port}"
+            line = f"proxy = {address}\n" if how == "proxy of pip" else ""
+            trusted = "trusted-host = index.invalid\n"
+            user.configure(f"index-url = http://index.invalid/simple\n{trusted}{line}")
+            user.build(**unset | ({} if line else {how: address}))
+        assert all(path.startswith("http://index.invalid/") for path in server.asked)
+        assert any("/files/" in path for path in server.asked)

@@ -1,0 +1,96 @@
+"""`kbuild test` with pytest itself: which kernel the tests get by its name."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+VARIANTS = {
+    "torch-cpu": "cpu",
+    f"torch213-cxx11-cpu-{platform.machine()}-linux": "cpu",
+    f"torch21-cxx11-cpu-{platform.machine()}-linux": "cpu",
+}
+TEST = """
+import demo
+from demo.layers import LAYER
+
+def test_it():
+    assert demo.VARIANT == {variant!r}
+    assert LAYER.startswith("layer of ")
+
+def test_another_process():
+    import subprocess, sys
+    said = subprocess.check_output([sys.executable, "-c", "import demo; print(demo.VARIANT)"])
+    assert said.decode().strip() == {variant!r}
+"""
+
+
+@pytest.fixture
+def built(demo: Path) -> Path:
+    """`demo`, with variants that say which they are, and its sources, which cannot be imported."""
+    (demo / "torch-ext" / "demo" / "__init__.py").write_text("from ._ops import ops\n")
+    for name, backend in VARIANTS.items():
+        folder = demo / "build" / name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(f"from . import layers\nVARIANT = {name!r}\n")
+        (folder / "layers.py").write_text("LAYER = 'layer of ' + __name__\n")
+        (folder / "_ops.py").write_text("")
+        told = {"name": "demo", "id": "_demo_1", "version": 1, "license": "MIT"}
+        more = {"python-depends": [], "backend": {"type": backend}}
+        (folder / "metadata.json").write_text(json.dumps({**told, **more}))
+    (demo / "tests").mkdir()
+    return demo
+
+
+def write_tests(project: Path, variant: str) -> None:
+    (project / "tests" / "test_it.py").write_text(TEST.format(variant=variant))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_variant_has_the_kernel_s_name(kbuild, built, variant):
+    write_tests(built, variant)
+    answer = kbuild("test", "demo", "--variant", variant, "--python", sys.executable)
+    assert answer.code == 0, answer.err
+
+
+@pytest.mark.parametrize("folder", ["torch-ext", "."])
+def test_sources_of_that_name_do_not_come_first(kbuild, built, folder):
+    (built / "demo").mkdir()
+    (built / "demo" / "__init__.py").write_text("raise RuntimeError('the wrong one')\n")
+    path = f"import sys\nsys.path.insert(0, {str(built / folder)!r})\n"
+    (built / "tests" / "test_it.py").write_text(
+        f"{path}import demo\ndef test_it(): assert demo.VARIANT == 'torch-cpu'\n"
+    )
+    answer = kbuild("test", "demo", "--variant", "torch-cpu", "--python", sys.executable)
+    assert answer.code == 0, answer.err
+
+
+@pytest.mark.torch
+def test_of_several_variants_the_one_that_fits_this_torch(kbuild, built):
+    kernels = pytest.importorskip("kernels.variants")
+    names = [kernels.parse_variant(name) for name in VARIANTS]
+    chosen, _ = kernels.resolve_variant(names)
+    if chosen is None:
+        pytest.skip("no variant fits this machine")
+    write_tests(built, chosen.variant_str)
+    answer = kbuild("test", "demo", "--python", sys.executable)
+    assert answer.code == 0, answer.err
+
+
+def test_all_tests_run_unless_marked_ones_are_asked_for(kbuild, built):
+    marks = "import pytest\npytestmark = pytest.mark.kernels_ci\n"
+    (built / "tests" / "test_a.py").write_text(f"{marks}def test_good(): pass\n")
+    (built / "tests" / "test_b.py").write_text("def test_bad(): assert False\n")
+    given = ("test", "demo", "--variant", "torch-cpu", "--python", sys.executable)
+    assert kbuild(*given, "--marked").code == 0
+    answer = kbuild(*given)
+    assert answer.code == 8
+    assert "test_b.py::test_bad" in answer.err
+    (built / "tests" / "test_a.py").unlink()
+    answer = kbuild(*given, "--marked")
+    assert answer.code == 8
+    assert "found no test in `tests` that is marked `kernels_ci`" in answer.err

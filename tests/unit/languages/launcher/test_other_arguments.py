@@ -1,0 +1,355 @@
+"""Arguments that are neither tensors nor plain numbers: strings, dtypes, lists, None."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib.util
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from functions import Functions, library
+from launched import Driver, Kernel, extension, files_of, launched, ops_of
+
+from kbuild.languages.launcher import LaunchedOp
+from kbuild.languages.spec import fake_source
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.torch,
+    # Torch's own, while it traces.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+SECTION = '''
+[kernel.other]
+language = "triton"
+toolchain = "triton==3.9.0"
+src = ["k.py"]
+
+[[kernel.other.op]]
+schema = "act(Tensor x, str activation='gelu', str? mode=None) -> Tensor"
+shapes = { x = ["N"], out = "x" }
+dtypes = ["float16"]
+grid = ["2 if activation == 'silu' else 1", "1 if mode is None else 3"]
+require = ["activation != 'silu' or mode is None"]
+[kernel.other.op.constants]
+ACT = { value = "activation", choices = ["gelu", "silu", "tanh"] }
+MODE = { value = "mode", choices = { fast = 1, "ünd so" = "slow" }, none = true }
+
+[[kernel.other.op]]
+schema = "floats(Tensor x, float eps=1e-6, float? scale=None, float[] weights=[0.5]) -> Tensor"
+shapes = { x = ["N"], out = "x" }
+dtypes = ["float16"]
+grid = ["1 + len(weights)"]
+args.scale = "scale if scale is not None else 1.0"
+args.first = "weights[0]"
+args.last = "weights[-1]"
+constants = { EPS = { value = "eps", choices = [1e-5, 1e-6] }, HAS = "scale is not None" }
+
+[[kernel.other.op]]
+schema = "cast(Tensor x, ScalarType dtype, *, ScalarType? acc=None) -> Tensor"
+shapes = { x = ["N"], out = "x" }
+grid = ["2 if dtype == 'bfloat16' else 1"]
+constants = { OUT = { dtype = "dtype" }, ACC = { dtype = "acc" } }
+[kernel.other.op.dtypes]
+x = ["float16", "float32"]
+dtype = ["float32", "bfloat16"]
+acc = { choices = ["float16", "float32"], none = "x" }
+out = "dtype"
+
+[[kernel.other.op]]
+schema = """lists(Tensor x, int[] pad, int[2] step=1, bool[] flags=[], SymInt? window=None,
+  int[]? more=None) -> Tensor"""
+shapes = { x = ["N"], out = ["N + pad[0] + pad[-1]"] }
+dtypes = ["float16"]
+grid = ["step[0]", "step[1]", "3 if len(flags) > 1 and flags[1] else 1"]
+require = ["len(pad) == 2"]
+args = { left = "pad[0]", window = "window if window is not None else -1" }
+constants.WIN = { value = "window", choices = [64, 128], none = true }
+constants.MORE = "more is not None"
+
+[[kernel.other.op]]
+schema = "parts(Tensor x) -> Tensor"
+shapes = { x = ["N"], out = ["2 * sm_count()", "N"] }
+dtypes = ["float16"]
+grid = ["sm_count()"]
+
+[[kernel.other.op]]
+schema = "maybe(Tensor x, Tensor? b, bool with_lse=False) -> (Tensor out, Tensor? lse)"
+shapes = { x = ["N"], b = ["N"], out = "x", lse = ["2 * N"] }
+dtypes = ["float16"]
+grid = ["size(lse, 0) if has(lse) else 1"]
+returned = { lse = "with_lse or has(b)" }
+constants = { HAS = "has(lse)" }
+'''
+KERNELS = {
+    "act": Kernel(("x", "out", "ACT!", "MODE!")),
+    "floats": Kernel(("x", "out", "eps", "scale", "first", "last", "EPS!", "HAS!"), floats="fp64"),
+    "cast": Kernel(("x", "out", "OUT!", "ACC!")),
+    "parts": Kernel(("x", "out")),
+    "maybe": Kernel(("x", "b", "out", "lse", "HAS!")),
+    "lists": Kernel(("x", "out", "left", "window", "WIN!", "MORE!")),
+}
+HOSTS = ["torch"]
+if importlib.util.find_spec("tvm_ffi"):
+    HOSTS.append("tvm-ffi")
+
+
+def other(*, returned: bool = True) -> tuple[LaunchedOp, ...]:
+    ops = [op for op in ops_of(SECTION) if returned or not op.returned]
+    return tuple(launched(op, KERNELS, ("sm_90a",)) for op in ops)
+
+
+@pytest.fixture(scope="module", params=HOSTS)
+def loaded(request: Any, driver: Driver, tmp_path_factory: Any) -> Any:
+    folder = tmp_path_factory.mktemp("other")
+    if request.param == "tvm-ffi":
+        ops = other(returned=False)
+        path = library(files_of("other", ops, framework="tvm-ffi"), folder, "other")
+        return Functions(path, [op.spec for op in ops])
+    path = extension(files_of("other", other()), folder, "_other_tests")
+    torch.ops.load_library(str(path))
+    return torch.ops._other_tests
+
+
+@pytest.fixture
+def ops(loaded: Any, driver: Driver) -> Iterator[Any]:
+    driver.said()
+    yield loaded
+    driver.library.fake_forget()
+
+
+X = torch.zeros(8).half()
+
+
+def image(driver: Driver) -> tuple[str, tuple[int, ...]]:
+    (record,) = driver.launches()
+    return record.image, record.grid
+
+
+class TestStrings:
+    @pytest.mark.parametrize(
+        ("arguments", "words", "grid"),
+        [
+            ((), "ACT=gelu MODE=None", (1, 1)),
+            (("silu",), "ACT=silu MODE=None", (2, 1)),
+            (("tanh", "fast"), "ACT=tanh MODE=1", (1, 3)),
+            (("gelu", "ünd so"), "ACT=gelu MODE=slow", (1, 3)),
+        ],
+    )
+    def test_choose(self, ops, driver, arguments, words, grid):
+        ops.act(X, *arguments)
+        found, blocks = image(driver)
+        assert words in found
+        assert blocks[:2] == grid
+
+    def test_what_no_image_is_for(self, ops):
+        with pytest.raises(RuntimeError) as told:
+            ops.act(X, "relu")
+        assert (
+            "no image of `act` for this call: it needs ACT = another value, MODE = None; there are "
+            "images for ACT = 'gelu', 'silu', 'tanh'; MODE = 1, 'slow', None"
+        ) in str(told.value)
+
+    def test_require(self, ops):
+        with pytest.raises(RuntimeError, match="`activation != 'silu' or mode is None`"):
+            ops.act(X, "silu", "fast")
+
+    def test_only_what_require_allows_is_compiled(self):
+        units = [dict(one.unit.constants) for one in other()[0].launches[0].compiled]
+        assert {(unit["ACT"], unit["MODE"]) for unit in units} == {
+            *((act, mode) for act in ("gelu", "tanh") for mode in (1, "slow", None)),
+            ("silu", None),
+        }
+
+
+class TestFloats:
+    @pytest.mark.parametrize(
+        ("arguments", "words", "values"),
+        [
+            ((), "EPS=1e-06 HAS=False", (1e-6, 1.0, 0.5, 0.5)),
+            ((1e-5, 3, [1.0, 2.5]), "EPS=1e-05 HAS=True", (1e-5, 3.0, 1.0, 2.5)),
+        ],
+    )
+    def test_values(self, ops, driver, arguments, words, values):
+        ops.floats(X, *arguments)
+        (record,) = driver.launches()
+        assert words in record.image
+        passed = [struct_of(one) for one in record.parameters[2:6]]
+        assert tuple(passed) == values
+        assert record.grid[0] == 1 + len(arguments[2] if len(arguments) > 2 else [0.5])
+
+    def test_no_image(self, ops):
+        with pytest.raises(RuntimeError, match=r"EPS = another value, HAS = 0; .*1e-05, 1e-06"):
+            ops.floats(X, 2e-6)
+
+    def test_beyond_the_list(self, ops):
+        with pytest.raises(RuntimeError, match=r"`weights\[0\]` is asked for.* has 0 items"):
+            ops.floats(X, 1e-6, None, [])
+
+
+class TestDtypes:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    @pytest.mark.parametrize("acc", [None, torch.float16, torch.float32])
+    @pytest.mark.parametrize("own", [torch.float16, torch.float32])
+    def test_values(self, ops, driver, dtype, acc, own):
+        out = ops.cast(X.to(own), dtype, acc=acc)
+        found, grid = image(driver)
+        assert out.dtype == dtype
+        assert f"OUT={str(dtype)[6:]} ACC={str(acc or own)[6:]}" in found
+        assert grid[0] == (2 if dtype == torch.bfloat16 else 1)
+
+    @pytest.mark.parametrize(
+        ("dtype", "acc", "words"),
+        [
+            (torch.float16, None, "`dtype` is float16; it takes float32 or bfloat16"),
+            (torch.float8_e4m3fn, None, "`dtype` is float8_e4m3fn; it takes float32 or bfloat16"),
+            (torch.float32, torch.int8, "`acc` is int8; it takes float16 or float32"),
+        ],
+    )
+    def test_refusals(self, ops, dtype, acc, words):
+        with pytest.raises(RuntimeError, match=words):
+            ops.cast(X, dtype, acc=acc)
+
+
+class TestLists:
+    @pytest.mark.parametrize(
+        ("arguments", "words", "grid", "left"),
+        [
+            (([1, 2], [3, 4]), "WIN=None MORE=False", (3, 4, 1), 1),
+            (([0, 5], [1, 1], [False, True], 64), "WIN=64 MORE=False", (1, 1, 3), 0),
+            (([7, 0], [1, 2], [True], 128, []), "WIN=128 MORE=True", (1, 2, 1), 7),
+        ],
+    )
+    def test_values(self, ops, driver, arguments, words, grid, left):
+        out = ops.lists(X, *arguments)
+        (record,) = driver.launches()
+        assert out.shape == (8 + sum(arguments[0]),)
+        assert words in record.image
+        assert record.grid == grid
+        assert record.integer(2) == left
+        assert record.integer(3) == (arguments[3] if len(arguments) > 3 else -1)
+
+    def test_their_length(self, ops):
+        with pytest.raises(
+            RuntimeError, match=r"must have `len\(pad\) == 2` \(`len\(pad\)` is 3\)"
+        ):
+            ops.lists(X, [1, 2, 3], [1, 1])
+
+    def test_no_image(self, ops):
+        with pytest.raises(RuntimeError, match="WIN = another value"):
+            ops.lists(X, [1, 2], [1, 1], [], 65)
+
+    def test_what_the_host_lends_is_given_back(self, ops, driver):
+        def called(count: int) -> int:
+            for _ in range(count):
+                ops.lists(X, [1, 2], [3, 4], [True], 64, [5, 6, 7])
+                ops.act(X, "tanh", "fast")
+                ops.floats(X, 1e-5, 2.0, [1.0, 2.0])
+                ops.cast(X, torch.float32, acc=torch.float16)
+            return bytes_in_use()
+
+        driver.library.fake_quiet(1)
+        before = called(300)
+        after = called(3000)
+        driver.library.fake_quiet(0)
+        assert after - before < 3000 * 16
+
+
+def test_multiprocessors_in_a_shape(ops, driver):
+    out = ops.parts(X)
+    (record,) = driver.launches()
+    assert out.shape == (2 * record.grid[0], 8)
+    if isinstance(ops, Functions):
+        assert ops.module["_kbuild_sm_count"](0) == record.grid[0]
+
+
+class TestResultsThatMayBeNone:
+    @pytest.fixture
+    def called(self, ops):
+        if isinstance(ops, Functions):
+            pytest.skip("of Torch's ops")
+        return ops.maybe
+
+    @pytest.mark.parametrize("with_lse", [True, False])
+    @pytest.mark.parametrize("b", [None, X])
+    def test_values(self, called, driver, b, with_lse):
+        out, lse = called(X, b, with_lse)
+        found, grid = image(driver)
+        assert out.shape == (8,)
+        assert (lse is not None) == (with_lse or b is not None)
+        assert ("no-lse" in found) == (lse is None)
+        assert f"HAS={lse is not None}" in found
+        assert grid[0] == (1 if lse is None else 16)
+        assert lse is None or lse.shape == (16,)
+
+    def test_only_what_a_call_can_have_is_compiled(self):
+        (op,) = (one for one in other() if one.spec.name == "maybe")
+        kinds = {one.unit.absent for one in op.launches[0].compiled}
+        assert kinds == {(), ("b",), ("b", "lse")}
+
+    def test_tvm_ffi_has_none(self):
+        with pytest.raises(ValueError, match="`maybe` returns `lse` or None, which TVM-FFI"):
+            files_of("other", other(), framework="tvm-ffi")
+
+
+class TestFakes:
+    """What `torch.compile` is told agrees with what is launched."""
+
+    @pytest.fixture
+    def faked(self, loaded, driver):
+        if isinstance(loaded, Functions):
+            pytest.skip("of Torch's ops")
+        names = {"torch": torch}
+        for op in other():
+            register = f"torch.library.register_fake('_other_tests::{op.spec.name}')"
+            exec(fake_source(op.spec, register), names)  # noqa: S102 - what kbuild writes
+        return loaded
+
+    def test_opcheck(self, faked):
+        checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+        for op, arguments, named in (
+            (faked.act, (X, "tanh", "fast"), {}),
+            (faked.floats, (X, 1e-5, 2.0, [1.0, 2.0]), {}),
+            (faked.cast, (X, torch.bfloat16), {"acc": torch.float32}),
+            (faked.cast, (X, torch.bfloat16), {}),
+            (faked.lists, (X, [1, 2], [3, 4], [True], 64, None), {}),
+            (faked.maybe, (X, None, True), {}),
+            (faked.maybe, (X, None, False), {}),
+        ):
+            torch.library.opcheck(op.default, arguments, named, test_utils=checks)
+
+    def test_compile(self, faked):
+        @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
+        def model(x, pad):
+            y = faked.act(faked.floats(x, 1e-6), "silu")
+            lists = faked.lists(x, [pad, 1], [1, 1], [], 64)
+            _, lse = faked.maybe(x, None)
+            return faked.cast(y, torch.bfloat16), lists, lse, faked.maybe(x, x)[1]
+
+        for size in (3, 5):
+            cast, lists, none, lse = model(torch.zeros(size).half(), size)
+            assert none is None
+            assert lse.shape == (2 * size,)
+            assert cast.dtype == torch.bfloat16
+            assert lists.shape == (2 * size + 1,)
+
+
+def bytes_in_use() -> int:
+    """What the C library has given out and not got back."""
+
+    class Facts(ctypes.Structure):
+        _fields_ = tuple((f"field_{at}", ctypes.c_size_t) for at in range(10))
+
+    gc.collect()
+    function = ctypes.CDLL(None).mallinfo2
+    function.restype = Facts
+    return int(function().field_7)
+
+
+def struct_of(raw: bytes) -> float:
+    return float(struct.unpack("d", raw)[0])

@@ -1,0 +1,49 @@
+"""Provenance of a variant whose sources were edited since it was built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kbuild.build.state import BuildState
+from kbuild.build.workspace import Workspace
+from kbuild.errors import BuildError
+from kbuild.filestate import identify
+from kbuild.pipeline.evidence import evidence
+
+VARIANT = "torch-cuda"
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_nothing_is_told_about_what_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, edited: bool
+) -> None:
+    source, written = tmp_path / "a.cpp", tmp_path / "torch-cuda.intoto.json"
+    source.write_text("int a;\n")
+    state = BuildState("plan", "kbuild", "out", {"a.cpp": identify(source)}, {})
+    state.write(Workspace(tmp_path, VARIANT).state)
+
+    def write(*_: object) -> tuple[Path, ...]:
+        written.touch()
+        if edited:
+            source.write_text("int b;\n")
+        return (written,)
+
+    monkeypatch.setattr("kbuild.provenance.evidence.Evidence.write", write)
+    monkeypatch.setattr("kbuild.pipeline.evidence._options", lambda _: {})
+    site: Any = SimpleNamespace(
+        options=SimpleNamespace(provenance=True),
+        project=SimpleNamespace(root=tmp_path),
+        doors=SimpleNamespace(cache=None, runner=None),
+        target_of=lambda _: tmp_path / "build" / VARIANT,
+    )
+    made: Any = SimpleNamespace(variant=VARIANT, inputs=("a.cpp",))
+    if not edited:
+        assert evidence(site, made, None) == (written,)  # type: ignore[arg-type]
+        return
+    with pytest.raises(BuildError, match="a file that it was made from has changed since"):
+        evidence(site, made, None)  # type: ignore[arg-type]
+    assert not written.exists()
