@@ -55,6 +55,18 @@ T item_of(const char* op, const char* asked, const List<T>& list, Int place) {
   return list.items[size_t(at)];
 }
 
+struct TensorList : Held {  // its tensors are members of the call
+  size_t count = 0;
+};
+
+// With `up_to`, each may be None, and those behind the end of a shorter list are.
+void check_length(const char* op, const char* name, const TensorList& list, size_t wanted, bool up_to) {
+  if (KBUILD_UNLIKELY(up_to ? list.count > wanted : list.count != wanted)) {
+    refuse(op, quoted(name) + " must have " + (up_to ? "up to " : "") + std::to_string(wanted) +
+                   (wanted == 1 ? " tensor" : " tensors") + ", but it has " + std::to_string(list.count));
+  }
+}
+
 [[noreturn]] KBUILD_COLD void wrong_kind_of_dtype(const char* op, const char* name, const DtypeArgument& kind,
                                                   const char* const* supported, int count) {
   const std::string is = kind.kind >= 0 ? std::string(dtypes[kind.kind].name)

@@ -168,6 +168,23 @@ void take_list(const char* op, const char* name, List<T>& argument, StableIValue
   }
 }
 
+// The handles in a list are ours, too: what the call has no room for is dropped.
+template <typename T, size_t most>
+void take_tensors(const char* op, const char* name, TensorList& list, T (&tensors)[most], StableIValue raw) {
+  list.handle = value_of<void*>(raw);
+  list.release = &release_list;
+  static const auto size_of = torch_needs(op, name, TorchFunction<void*, size_t*>(), "torch_list_size");
+  static const auto get =
+      torch_needs(op, name, TorchFunction<void*, size_t, StableIValue*>(), "torch_list_get_item");
+  if (size_of(list.handle, &list.count)) torch_failed(op, "read", name);
+  for (size_t i = 0; i < list.count; ++i) {
+    StableIValue item = 0;
+    if (get(list.handle, i, &item)) torch_failed(op, "read", name);
+    T dropped;
+    take(i < most ? tensors[i] : dropped, item);
+  }
+}
+
 // Leave the values to somebody else.
 void leave(Tensor& tensor) { tensor.handle = nullptr; }
 void leave(OptionalTensor& tensor) { tensor.handle = nullptr, tensor.box = nullptr; }

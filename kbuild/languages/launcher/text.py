@@ -36,6 +36,8 @@ def type_of(argument: Argument) -> str:
     kind = argument.type
     if kind.is_tensor:
         return "OptionalTensor" if kind.is_optional else "Tensor"
+    if kind.is_tensor_list:
+        return "TensorList"
     if kind.name in _OTHERS:
         return _OTHERS[kind.name]
     number = CXX_TYPES.get(kind.name, "Int")
@@ -62,6 +64,12 @@ def number(value: int) -> str:
 def identifier(name: str) -> str:
     """A C name for something that need not be one, such as a kernel's name."""
     return re.sub(r"\W", "_", name)
+
+
+def suffix_of(tensor: str) -> str:
+    """The end of a C name that is of a tensor: `x`, and `0_xs` for `xs[0]`, as no argument is."""
+    name, _, item = tensor.rstrip("]").partition("[")
+    return f"{item}_{name}" if item else name
 
 
 def array(kind: str, name: str, items: Iterable[str], *, per_line: int = 1) -> str:

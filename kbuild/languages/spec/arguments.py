@@ -140,20 +140,34 @@ def bind(
 def default_source(op: OpSpec, launch: Launch, parameter: str) -> Source | None:
     """What a parameter gets by its name alone; None when that is not clear."""
     tensors = (*op.inputs, *op.results, *op.temporaries)
+    called = {_called(name): name for name in tensors} | {name: name for name in tensors}
     for name in (parameter, parameter.removesuffix(POINTER)):
-        if name in tensors:
-            return Source("tensor", name)
+        if name in called:
+            return Source("tensor", called[name])
     argument = op.schema.argument(parameter)
     kind = argument.type.name if argument is not None and not argument.type.suffixes else ""
     if kind == "float":
         return Source("float", parameter)
     if kind in ("int", "SymInt", "bool"):
         return Source("bool" if kind == "bool" else "int", expression=parse(parameter))
+    if argument is not None and argument.type.is_tensor_list:
+        dialect = DIALECTS[op.language]
+        if not dialect.structured and not dialect.shaped:
+            return None
+        count = len(argument.type.items)
+        return Source(
+            "tuple", items=tuple(Source("tensor", f"{parameter}[{at}]") for at in range(count))
+        )
     if argument is not None:
         return None
     if parameter in {size.name for size in op.sizes} | {name for name, _ in op.let}:
         return Source("int", expression=parse(parameter))
     return _stride(op, launch, tensors, parameter)
+
+
+def _called(tensor: str) -> str:
+    """The name of a kernel's parameter for a tensor: `xs_0` for `xs[0]`."""
+    return tensor.replace("[", "_").removesuffix("]")
 
 
 def _stride(op: OpSpec, launch: Launch, tensors: Sequence[str], parameter: str) -> Source | None:
@@ -167,7 +181,7 @@ def _stride(op: OpSpec, launch: Launch, tensors: Sequence[str], parameter: str) 
 
 def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
     """What tensors are called in the kernel: their names, and `c` where `c_ptr` is one."""
-    called = {tensor: tensor for tensor in tensors}
+    called = {_called(tensor): tensor for tensor in tensors}
     for name, source in launch.args:
         if source.kind == "tensor":
             called[name.removesuffix(POINTER)] = source.name

@@ -66,7 +66,7 @@ def read_dtypes(
         allocated: results and temporaries.
         place: the `dtypes` key.
     """
-    optional = {a.name for a in schema.arguments if a.type.is_optional}
+    optional = {a.name for a in (*schema.arguments, *schema.tensors) if a.type.is_optional}
     asked = [a.name for a in schema.arguments if a.type.name == "ScalarType"]
     tensors = (*inputs, *allocated)
     if isinstance(value, dict):

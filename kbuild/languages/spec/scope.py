@@ -21,9 +21,10 @@ from kbuild.languages.spec.values import ShapeRule
 
 Kind = Literal[
     "tensor", "result", "temporary", "int", "float", "bool", "str", "dtype", "list", "floats",
-    "size", "let", "constant", "word",
+    "tensors", "size", "let", "constant", "word",
 ]  # fmt: skip
-"""`list` is one of integers or booleans, `floats` one of floats."""
+"""`list` is one of integers or booleans, `floats` one of floats, `tensors` one of tensors, each of
+which is a `tensor` by its own name: `xs[0]`."""
 _TITLES: dict[Kind, str] = {
     "tensor": "a tensor",
     "result": "a result",
@@ -31,7 +32,7 @@ _TITLES: dict[Kind, str] = {
     "int": "an argument of the op",
     "float": "an argument of the op",
     "bool": "an argument of the op",
-    **dict.fromkeys(("str", "dtype", "list", "floats"), "an argument of the op"),
+    **dict.fromkeys(("str", "dtype", "list", "floats", "tensors"), "an argument of the op"),
     "size": "a dimension",
     "let": "a name of `let`",
     "constant": "a constant",
@@ -75,6 +76,10 @@ class Scope:
         """Every tensor that can be asked about."""
         wanted = _TENSORS if self.allocated else _TENSORS[:1]
         return [name for name, kind in self.kinds.items() if kind in wanted]
+
+    def items(self, name: str) -> list[str]:
+        """The tensors of a list of them."""
+        return [one for one in self.kinds if one.startswith(f"{name}[")]
 
     def numbers(self) -> list[str]:
         """Every name that is an integer."""
@@ -206,6 +211,8 @@ class Scope:
             return f"`{name}` is {what}", f"compare it: `{name} == '{value}'`"
         if kind in _LISTS:
             return f"`{name}` is a list", f"`{name}[0]`, `len({name})`"
+        if kind == "tensors":
+            return f"`{name}` is a list of tensors", f"`numel({name}[0])`, `size({name}[0], 0)`"
         if kind == "word":
             return f"`{name}` is not an integer", "expressions are made of integers"
         return None
@@ -236,6 +243,11 @@ class Scope:
         known = [name for name, one in self.kinds.items() if one in _LISTS]
         if kind in _TENSORS:
             return f"`{query.tensor}` is a tensor", f"`size({query.tensor}, 0)`"
+        if kind == "tensors":
+            count = len(self.items(query.tensor))
+            if query.function == "len" or query.axis not in range(count):
+                return f"`{query.tensor}` has {count} tensors", f"`numel({query.tensor}[0])`"
+            return f"`{query.key}` is a tensor", f"`numel({query.key})`, `size({query.key}, 0)`"
         hint = did_you_mean(query.tensor, known) or (f"lists: {listed(known)}" if known else "")
         return f"`{query.tensor}` is not a list", hint
 

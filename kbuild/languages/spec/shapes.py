@@ -29,8 +29,8 @@ class Shapes:
         self._scope = scope
         self._required = [
             argument.name
-            for argument in schema.arguments
-            if argument.type.is_tensor and not argument.type.is_optional
+            for argument in schema.tensors
+            if not argument.type.is_optional
         ]
         tensors = scope.tensors()
         self._table: dict[str, Any] = {}

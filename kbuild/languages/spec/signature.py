@@ -21,8 +21,7 @@ _BASES: dict[str, Kind] = {
 _ITEMS: dict[str, Kind] = {"int": "list", "SymInt": "list", "bool": "list", "float": "floats"}
 """Of what lists are passed, and what they are then."""
 _INSTEAD = {
-    "Tensor[]": "a kernel is launched with a fixed number of pointers: write one argument for each "
-    "tensor, `Tensor a, Tensor b`, and pass the list's items from Python",
+    "Tensor[]": "write `Tensor[]`, or `Tensor?[]` where each of them may be None",
     "str[]": "write one `str` argument for each",
     "Device": "an op runs on the device of its first tensor; a wrapper in Python moves tensors",
     "Scalar": "say which it is: `float`, `int` or `bool`",
@@ -31,7 +30,7 @@ _INSTEAD = {
 }
 _TAKEN = (
     "an op takes `Tensor`, `int`, `float`, `bool`, `str` and `ScalarType`, each also with `?`, and "
-    "lists of numbers such as `int[]`; wrap it in Python"
+    "lists of numbers such as `int[]` and of tensors; wrap it in Python"
 )
 _RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
 RESULT = "out"
@@ -49,7 +48,7 @@ def read_schema(text: str, place: Place) -> Schema | None:
         place.error(f"`{schema.name}` has a namespace", "kbuild gives each variant its own")
     if schema.overload:
         place.error("overloads are not supported", "give each op a name of its own")
-    if not any(argument.type.is_tensor for argument in schema.arguments):
+    if not any(argument.type.name == "Tensor" for argument in schema.arguments):
         place.error("has no tensor argument", "the first one says on which device the op runs")
     elif not schema.returns and not schema.mutated:
         hint = "add a result, or mark what is written to: `Tensor(a!) out`"
@@ -72,6 +71,8 @@ def enter(schema: Schema, scope: Scope, place: Place) -> None:
         kind = kind_of(argument)
         if kind is not None:
             scope.add(argument.name, kind, place)
+    for argument in schema.items:
+        scope.add(argument.name, "tensor", place)
     for name in result_names(schema):
         if name in scope.kinds:
             hint = f"name it in the schema: `-> (Tensor {name}_)`"
@@ -85,6 +86,9 @@ def kind_of(argument: Argument) -> Kind | None:
     suffixes = argument.type.suffixes[: -1 if argument.type.is_optional else None]
     if not suffixes:
         return _BASES.get(argument.type.name)
+    if argument.type.name == "Tensor":
+        is_list = suffixes[-1] != "?" and not argument.type.is_optional
+        return "tensors" if is_list else None
     return _ITEMS.get(argument.type.name) if len(suffixes) == 1 and suffixes != ("?",) else None
 
 

@@ -37,6 +37,8 @@ def source_of(value: Any, dialect: Dialect, scope: Scope, place: Place) -> Sourc
         scope: of the launch, with its constants.
         place: where the value is written.
     """
+    if isinstance(value, str) and scope.kinds.get(value) == "tensors":
+        value = scope.items(value)
     is_tuple = isinstance(value, (list, tuple))
     able = dialect.structured or (is_tuple and dialect.shaped)
     if (is_tuple or isinstance(value, dict)) and not able:

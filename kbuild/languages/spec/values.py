@@ -282,14 +282,13 @@ class OpSpec:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the tensor arguments."""
-        return tuple(a.name for a in self.schema.arguments if a.type.is_tensor)
+        """Names of the tensor arguments; each of a list of them by itself, as `xs[0]`."""
+        return tuple(argument.name for argument in self.schema.tensors)
 
     @property
     def optional(self) -> tuple[str, ...]:
         """Names of the tensor arguments that may be None."""
-        tensors = (a for a in self.schema.arguments if a.type.is_tensor)
-        return tuple(argument.name for argument in tensors if argument.type.is_optional)
+        return tuple(a.name for a in self.schema.tensors if a.type.is_optional)
 
     @property
     def may_be_none(self) -> tuple[str, ...]:
