@@ -26,10 +26,11 @@ def _group(op: OpSpec, base: DtypeRule) -> Iterator[str]:
     inputs = [name for name in op.inputs if op.dtype_rule(name) is base]
     always = [name for name in inputs if name not in op.optional]
     inputs = always + [name for name in inputs if name not in always]
+    end = suffix_of(base.tensor)
     if inputs:
-        yield f"static const char* const supported_{suffix_of(base.tensor)}[] = {{{_choices(base)}}};"
+        yield f"static const char* const supported_{end}[] = {{{_choices(base)}}};"
     if len(inputs) > 1:
-        yield f"const Tensor* base_{suffix_of(base.tensor)} = nullptr;"
+        yield f"const Tensor* base_{end} = nullptr;"
     for name in inputs:
         yield from _member(op, base, name, len(always))
     yield f"set = set * {len(base.choices)}{' + d' if inputs else ''};"

@@ -108,7 +108,7 @@ class Names:
     def leaf(self, leaf: Leaf) -> str:
         """One name or question."""
         if isinstance(leaf, Query):
-            return self._question(leaf)
+            return self.constants.get(leaf.key) or self._question(leaf)
         if isinstance(leaf, Match):
             return f"Int({self._matches(leaf)})"
         if any(size.name == leaf.name for size in self.op.sizes):

@@ -67,7 +67,8 @@ def read_dtypes(
         place: the `dtypes` key.
     """
     optional = {a.name for a in (*schema.arguments, *schema.tensors) if a.type.is_optional}
-    asked = [a.name for a in schema.arguments if a.type.name == "ScalarType"]
+    words = (a for a in schema.arguments if a.type.name == "ScalarType" and not a.type.is_list)
+    asked = [argument.name for argument in words]
     tensors = (*inputs, *allocated)
     if isinstance(value, dict):
         always = [tensor for tensor in inputs if tensor not in optional]

@@ -108,10 +108,17 @@ def results_source(op: OpSpec) -> str:
     """
     names = ", ".join(argument.name for argument in op.schema.arguments)
     spelling = ARRAYS
+    checks = (*lengths_source(op, spelling), *_ranks(op, spelling))
     sizes = sizes_source(op, spelling)
     made = ", ".join(empty_source(op, name, spelling) for name in op.results)
     device = device_source(op, spelling)
-    body = [*lengths_source(op, spelling), *_ranks(op, spelling), *sizes, *device, *_let(op, spelling), f"return ({made},)"]
+    body = [
+        *checks,
+        *sizes,
+        *device,
+        *_let(op, spelling),
+        f"return ({made},)",
+    ]
     return f"def _{op.name}_results({names}):\n" + "".join(f"    {line}\n" for line in body)
 
 

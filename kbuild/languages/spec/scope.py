@@ -218,12 +218,12 @@ class Scope:
         return None
 
     def _asked(self, query: Query) -> tuple[str, str] | None:
-        if not query.tensor:
-            return None
         kind = self.kinds.get(query.tensor)
-        if query.function in OF_LISTS:
+        if not query.tensor or (query.function == "has" and kind is None and self.is_open):
+            return None
+        if query.function in OF_LISTS or kind == "tensors":
             return self._listed(query, kind)
-        there = (*_ARGUMENTS, *(_TENSORS if self.allocated else ()))
+        there = (*_ARGUMENTS, "constant", "word", *(_TENSORS if self.allocated else ()))
         if query.function == "has" and kind in there:
             words = f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
             return None if query.tensor in self.optional else words
@@ -245,6 +245,8 @@ class Scope:
             return f"`{query.tensor}` is a tensor", f"`size({query.tensor}, 0)`"
         if kind == "tensors":
             count = len(self.items(query.tensor))
+            if query.function not in OF_LISTS:
+                return self._used(query.tensor)
             if query.function == "len" or query.axis not in range(count):
                 return f"`{query.tensor}` has {count} tensors", f"`numel({query.tensor}[0])`"
             return f"`{query.key}` is a tensor", f"`numel({query.key})`, `size({query.key}, 0)`"

@@ -21,17 +21,16 @@ _BASES: dict[str, Kind] = {
 _ITEMS: dict[str, Kind] = {"int": "list", "SymInt": "list", "bool": "list", "float": "floats"}
 """Of what lists are passed, and what they are then."""
 _INSTEAD = {
-    "Tensor[]": "write `Tensor[]`, or `Tensor?[]` where each of them may be None",
-    "str[]": "write one `str` argument for each",
+    "Tensor": "write `Tensor?[]`: each of its tensors may be None",
     "Device": "an op runs on the device of its first tensor; a wrapper in Python moves tensors",
+    "Stream": "an op launches on the current stream of its tensors' device",
+    "Layout": "Python around the op makes its tensors strided; kernels know no other layout",
+    "MemoryFormat": "Python around the op calls `.contiguous(...)`; kernels get the strides",
     "Scalar": "say which it is: `float`, `int` or `bool`",
     "complex": "pass its two parts as floats",
     "Generator": "pass a seed and an offset as integers",
 }
-_TAKEN = (
-    "an op takes `Tensor`, `int`, `float`, `bool`, `str` and `ScalarType`, each also with `?`, and "
-    "lists of numbers such as `int[]` and of tensors; wrap it in Python"
-)
+"""What no op takes, alone or in a list."""
 _RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
 RESULT = "out"
 """What a single result without a name is called; several are `out0`, `out1`, ..."""
@@ -102,8 +101,9 @@ def _judge_names(schema: Schema, place: Place) -> None:
 def _judge_types(schema: Schema, place: Place) -> None:
     for argument in schema.arguments:
         if kind_of(argument) is None:
-            name = argument.type.name
-            hint = _INSTEAD.get(f"{name}[]" if argument.type.is_list else name, _TAKEN)
+            name, inner = argument.type.name, argument.type.suffixes[:1]
+            single = f"{name}{'?' * (inner == ('?',))}"
+            hint = _INSTEAD.get(name) or f"write one `{single}` argument for each"
             place.error(f"`{argument.name}` is a `{name}{''.join(argument.type.suffixes)}`", hint)
         alias = argument.type.alias
         if alias is not None and (not alias.write or alias.after is not None):

@@ -18,9 +18,15 @@ Value: TypeAlias = "Scalar | DtypeName | None"
 Pairs: TypeAlias = "tuple[tuple[str, Scalar], ...]"
 """Names with values, in the author's order."""
 Given: TypeAlias = "tuple[tuple[str, Scalar | None], ...]"
-"""The same where a call may have chosen None."""
+"""The same where a value may be None."""
 FillValue: TypeAlias = "int | float | str"
 """What a tensor is filled with: a finite number, `inf`, `-inf` or `nan`."""
+
+
+def numbers_of(pairs: Given) -> dict[str, int]:
+    """What expressions know of constants: `BLOCK`, and `has(BLOCK)`."""
+    numbers = {name: int(value) for name, value in pairs if isinstance(value, (bool, int))}
+    return numbers | {f"has({name})": int(value is not None) for name, value in pairs}
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,7 @@ class Source:
             EvaluationError: a division by zero, or a value beyond 64 bits.
             KeyError: a constant has no value.
         """
-        numbers = {name: int(value) for name, value in constants if isinstance(value, (bool, int))}
-        return tuple(dim.evaluate(numbers) for dim in self.block)
+        return tuple(dim.evaluate(numbers_of(constants)) for dim in self.block)
 
     def __str__(self) -> str:
         if self.kind == "tuple":
@@ -163,7 +168,7 @@ class Constant:
 class Candidate:
     """One way to compile and launch a function."""
 
-    constants: Pairs = ()
+    constants: Given = ()
     options: Pairs = ()
     """`num_warps` and the like."""
     when: Expression | None = None

@@ -100,6 +100,18 @@ zero = ["z"]
 grid = [1]
 
 [[kernel.other.op]]
+schema = "split(Tensor x) -> Tensor"
+shapes = { x = ["N"], out = "x" }
+dtypes = ["float16"]
+configs = [
+    { SPLIT = 4, MODE = "None", maxnreg = "None", when = "N > 16 and SPLIT is not None" },
+    { SPLIT = "None", MODE = { string = "None" }, when = "SPLIT is None" },
+]
+grid = ["SPLIT if SPLIT is not None else 1", "2 if MODE is None else 3"]
+args = { parts = "SPLIT * 2 if has(SPLIT) else -1" }
+constants = { WIDE = "4 * SPLIT if SPLIT is not None else 8" }
+
+[[kernel.other.op]]
 schema = "parts(Tensor x) -> Tensor"
 shapes = { x = ["N"], out = ["2 * sm_count()", "N"] }
 dtypes = ["float16"]
@@ -123,6 +135,7 @@ KERNELS = {
     "many": Kernel(
         (*("xs_0", "xs_1_ptr", "more_0", "more_1", "third", "out_ptr"), *_NUMBERS, "HAS!", "KIND!")
     ),
+    "split": Kernel(("x", "out", "parts", "SPLIT!", "MODE!", "WIDE!")),
     "small": Kernel(("xs", "more", "out", "BLOCK!")),
     "fill_all": Kernel(("ys", "z_0")),
     "lists": Kernel(("x", "out", "left", "window", "WIN!", "MORE!")),
@@ -397,6 +410,29 @@ class TestListsOfTensors:
         kinds = {len(one.unit.absent) for one in op.launches[0].compiled}
         assert kinds == {0, 1, 2, 3}
         assert len({one.unit.absent for one in op.launches[0].compiled}) == 4
+
+
+class TestCandidatesWithNone:
+    @pytest.mark.parametrize(
+        ("size", "words", "grid", "parts"),
+        [
+            (32, "SPLIT=4 MODE=None WIDE=16 x:fp16", (4, 2, 1), 8),
+            (8, "SPLIT=None MODE=None WIDE=8 x:fp16", (1, 3, 1), -1),
+        ],
+    )
+    def test_values(self, ops, driver, size, words, grid, parts):
+        ops.split(torch.zeros(size).half())
+        (record,) = driver.launches()
+        assert words in record.image
+        assert record.grid == grid
+        assert record.integer(2) == parts
+
+    def test_they_are_compiled_with(self):
+        (op,) = (one for one in other() if one.spec.name == "split")
+        assert {one.unit.constants for one in op.launches[0].compiled} == {
+            (("SPLIT", 4), ("MODE", None), ("WIDE", 16)),
+            (("SPLIT", None), ("MODE", "None"), ("WIDE", 8)),
+        }
 
 
 def test_multiprocessors_in_a_shape(ops, driver):
