@@ -221,13 +221,15 @@ def _scalars(op: OpSpec, said: Mapping[str, Any]) -> Iterator[tuple[str, Extent 
     for argument in op.schema.arguments:
         if argument.type.name == "Tensor" or argument.name in op.dtype_arguments:
             continue
+        if argument.type.name == "Device" and not argument.type.is_optional:
+            raise NoCase(f"`{argument.name}` is a device, which no case can say; write `Device?`")
         value: Any = said.get(argument.name)
         if value is None and isinstance(argument.default, Default):
             default = argument.default.value
             if isinstance(default, Symbol):
                 raise NoCase(f"`{argument.name}` is `{default}`, which no case can say")
             value = default
-        elif value is None:
+        elif value is None and argument.type.name != "Device":
             raise NoCase(f"nothing says what `{argument.name}` is; name it in `tune`")
         yield argument.name, value
 

@@ -38,6 +38,12 @@ struct DtypeArgument : Held {  // a dtype
   bool given = false;
 };
 
+struct DeviceArgument : Held {  // a device, in the host's numbers; without an index, any of its type
+  int32_t type = -1;
+  int32_t index = -1;
+  bool given = false;
+};
+
 template <typename T>
 struct List : Held {
   std::vector<T> items;

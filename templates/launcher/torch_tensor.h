@@ -107,6 +107,15 @@ void take(const char*, const char*, DtypeArgument& argument, StableIValue raw, b
   if (argument.kind < 0) argument.words = "Torch's number " + std::to_string(code);
 }
 
+// Torch's number of the type in the upper half, the index in the lower.
+void take(const char*, const char*, DeviceArgument& argument, StableIValue raw, bool optional) {
+  const StableIValue* value = optional ? boxed(argument, raw) : &raw;
+  argument.given = value != nullptr;
+  if (value == nullptr) return;
+  argument.type = int32_t(*value >> 32);
+  argument.index = int32_t(*value);
+}
+
 // Strings and lists come with functions of libtorch, from 2.10 on.
 template <typename... Args>
 using TorchFunction = AOTITorchError (*)(Args...);

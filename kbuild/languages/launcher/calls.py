@@ -79,11 +79,7 @@ def _names(op: OpSpec) -> Iterator[str]:
 
 
 def _check(op: OpSpec) -> Iterator[str]:
-    for argument in op.schema.arguments:
-        if argument.type.is_tensor_list:
-            up_to = str(argument.type.suffixes[0] == "?").lower()
-            told = f"{literal(argument.name)}, {member_of(argument)}, {len(argument.type.items)}"
-            yield f"check_length(op, {told}, {up_to});"
+    yield from _lengths(op)
     owner = next(name for name in op.inputs if name not in op.optional)
     for name in sorted(op.inputs, key=lambda one: one in op.optional):
         lines = [f"look_at(op, {literal(name)}, t_{name});"]
@@ -95,6 +91,7 @@ def _check(op: OpSpec) -> Iterator[str]:
         if name in op.optional:
             lines = [f"if (t_{name}.handle != nullptr) {{ {' '.join(lines)} }}"]
         yield from lines
+    yield from _devices(op, owner)
     yield f"device = &device_at(op, t_{owner}.device);"
     yield from dtype_checks(op)
     yield f"combination = set << {len(op.may_be_none)};"
@@ -113,6 +110,21 @@ def _check(op: OpSpec) -> Iterator[str]:
         yield f"checked.what = {literal(f'`{op.name}`: `{condition}`')};"
         yield f"r_{name} = ({Names(op).cxx(condition)}) != 0;"
         yield f"if (!r_{name}) combination |= {1 << at};"
+
+
+def _lengths(op: OpSpec) -> Iterator[str]:
+    for argument in op.schema.arguments:
+        if argument.type.is_tensor_list:
+            up_to = str(argument.type.suffixes[0] == "?").lower()
+            told = f"{literal(argument.name)}, {member_of(argument)}, {len(argument.type.items)}"
+            yield f"check_length(op, {told}, {up_to});"
+
+
+def _devices(op: OpSpec, owner: str) -> Iterator[str]:
+    for argument in op.schema.arguments:
+        if argument.type.name == "Device":
+            tensor = f"{literal(owner)}, t_{owner}"
+            yield f"check_device(op, {literal(argument.name)}, {member_of(argument)}, {tensor});"
 
 
 def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:

@@ -17,7 +17,7 @@ KINDS = tuple(DTYPES)
 CXX_TYPES = {"float": "double", "bool": "bool"}
 """Of a schema -> of C++; the others are `Int`."""
 _NUMBERS = ("int", "SymInt", "float", "bool")
-_OTHERS = {"str": "Text", "ScalarType": "DtypeArgument"}
+_OTHERS = {"str": "Text", "ScalarType": "DtypeArgument", "Device": "DeviceArgument"}
 
 
 def is_plain(argument: Argument) -> bool:

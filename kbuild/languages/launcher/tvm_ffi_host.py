@@ -29,7 +29,13 @@ class TvmFfiHost(Host):
     includes = ("tvm/ffi/c_api.h", "tvm/ffi/extra/c_env_api.h")
 
     def judge(self, op: OpSpec) -> None:
-        """There is no DSL to fall back on where Torch is not needed, and every result is one."""
+        """There is no DSL to fall back on where Torch is not needed, and every result is one.
+
+        The runtime does not pass `torch.device` on, which `ops` would get.
+        """
+        for argument in op.schema.arguments:
+            if argument.type.name == "Device":
+                raise ValueError(f"`{op.name}` takes the device `{argument.name}`; TVM-FFI cannot")
         if op.returned:
             name = op.returned[0][0]
             raise ValueError(f"`{op.name}` returns `{name}` or None, which TVM-FFI cannot do")

@@ -104,7 +104,7 @@ class _ConstantReader:
     place: Place
 
     def read(self, value: Any) -> Constant | None:  # noqa: PLR0911
-        if value == NONE:
+        if value_of(value) is None:
             return Constant(self.name)
         if isinstance(value, str):
             return self._expression(value, ())

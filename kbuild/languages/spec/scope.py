@@ -20,8 +20,8 @@ from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import ShapeRule
 
 Kind = Literal[
-    "tensor", "result", "temporary", "int", "float", "bool", "str", "dtype", "list", "floats",
-    "tensors", "size", "let", "constant", "word",
+    "tensor", "result", "temporary", "int", "float", "bool", "str", "dtype", "device", "list",
+    "floats", "tensors", "size", "let", "constant", "word",
 ]  # fmt: skip
 """`list` is one of integers or booleans, `floats` one of floats, `tensors` one of tensors, each of
 which is a `tensor` by its own name: `xs[0]`."""
@@ -32,7 +32,9 @@ _TITLES: dict[Kind, str] = {
     "int": "an argument of the op",
     "float": "an argument of the op",
     "bool": "an argument of the op",
-    **dict.fromkeys(("str", "dtype", "list", "floats", "tensors"), "an argument of the op"),
+    **dict.fromkeys(
+        ("str", "dtype", "device", "list", "floats", "tensors"), "an argument of the op"
+    ),
     "size": "a dimension",
     "let": "a name of `let`",
     "constant": "a constant",
@@ -40,7 +42,7 @@ _TITLES: dict[Kind, str] = {
 }
 _TENSORS = ("tensor", "result", "temporary")
 _LISTS = ("list", "floats")
-_ARGUMENTS = ("tensor", "int", "float", "bool", "str", "dtype", *_LISTS)
+_ARGUMENTS = ("tensor", "int", "float", "bool", "str", "dtype", "device", *_LISTS)
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,8 @@ class Scope:
             return f"`{name}` is a list", f"`{name}[0]`, `len({name})`"
         if kind == "tensors":
             return f"`{name}` is a list of tensors", f"`numel({name}[0])`, `size({name}[0], 0)`"
+        if kind == "device":
+            return f"`{name}` is a device", "it is checked to be that of the tensors, no more"
         if kind == "word":
             return f"`{name}` is not an integer", "expressions are made of integers"
         return None
@@ -221,8 +225,8 @@ class Scope:
         kind = self.kinds.get(query.tensor)
         if not query.tensor or (query.function == "has" and kind is None and self.is_open):
             return None
-        if query.function in OF_LISTS or kind == "tensors":
-            return self._listed(query, kind)
+        if kind == "tensors" or query.function in OF_LISTS:
+            return self._of_tensors(query) if kind == "tensors" else self._listed(query, kind)
         there = (*_ARGUMENTS, "constant", "word", *(_TENSORS if self.allocated else ()))
         if query.function == "has" and kind in there:
             words = f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
@@ -235,6 +239,15 @@ class Scope:
             return f"`{query.tensor}` is not a tensor", hint
         return self._axis(query)
 
+    def _of_tensors(self, query: Query) -> tuple[str, str] | None:
+        """A question about a list of tensors, or about one of its items as if it were a number."""
+        if query.function not in OF_LISTS:
+            return self._used(query.tensor)
+        count = len(self.items(query.tensor))
+        if query.function == "len" or query.axis not in range(count):
+            return f"`{query.tensor}` has {count} tensors", f"`numel({query.tensor}[0])`"
+        return f"`{query.key}` is a tensor", f"`numel({query.key})`, `size({query.key}, 0)`"
+
     def _listed(self, query: Query, kind: Kind | None) -> tuple[str, str] | None:
         if kind == "list" or (kind == "floats" and query.function == "len"):
             return None
@@ -243,13 +256,6 @@ class Scope:
         known = [name for name, one in self.kinds.items() if one in _LISTS]
         if kind in _TENSORS:
             return f"`{query.tensor}` is a tensor", f"`size({query.tensor}, 0)`"
-        if kind == "tensors":
-            count = len(self.items(query.tensor))
-            if query.function not in OF_LISTS:
-                return self._used(query.tensor)
-            if query.function == "len" or query.axis not in range(count):
-                return f"`{query.tensor}` has {count} tensors", f"`numel({query.tensor}[0])`"
-            return f"`{query.key}` is a tensor", f"`numel({query.key})`, `size({query.key}, 0)`"
         hint = did_you_mean(query.tensor, known) or (f"lists: {listed(known)}" if known else "")
         return f"`{query.tensor}` is not a list", hint
 

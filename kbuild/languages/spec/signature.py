@@ -17,12 +17,12 @@ _BASES: dict[str, Kind] = {
     "bool": "bool",
     "str": "str",
     "ScalarType": "dtype",
+    "Device": "device",
 }
 _ITEMS: dict[str, Kind] = {"int": "list", "SymInt": "list", "bool": "list", "float": "floats"}
 """Of what lists are passed, and what they are then."""
 _INSTEAD = {
     "Tensor": "write `Tensor?[]`: each of its tensors may be None",
-    "Device": "an op runs on the device of its first tensor; a wrapper in Python moves tensors",
     "Stream": "an op launches on the current stream of its tensors' device",
     "Layout": "Python around the op makes its tensors strided; kernels know no other layout",
     "MemoryFormat": "Python around the op calls `.contiguous(...)`; kernels get the strides",
@@ -105,6 +105,9 @@ def _judge_types(schema: Schema, place: Place) -> None:
             single = f"{name}{'?' * (inner == ('?',))}"
             hint = _INSTEAD.get(name) or f"write one `{single}` argument for each"
             place.error(f"`{argument.name}` is a `{name}{''.join(argument.type.suffixes)}`", hint)
+        if argument.type.name == "Device" and argument.default and argument.default.value:
+            hint = f"write `Device? {argument.name}=None`: that of the tensors"
+            place.error(f"`{argument}`: no device is known when the op is built", hint)
         alias = argument.type.alias
         if alias is not None and (not alias.write or alias.after is not None):
             place.error(f"`{argument}` shares memory with a result", "return a new tensor")

@@ -72,7 +72,7 @@ def kinds_of(schema: Schema, sizes: Sequence[Size]) -> dict[str, str]:
     """
     kinds = {size.name: "size" for size in sizes}
     for argument in schema.arguments:
-        if argument.type.name not in ("ScalarType", "Tensor"):
+        if argument.type.name not in ("ScalarType", "Device", "Tensor"):
             name = argument.type.name
             kind = name if name in {"float", "bool", "str"} else "int"
             kinds[argument.name] = f"{kind}[]" if argument.type.is_list else kind

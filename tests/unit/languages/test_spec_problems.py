@@ -51,8 +51,7 @@ def one(text, line, words):
         ("k(Tensor x, Tensor w, Stream s) -> Tensor", "`s` is a `Stream`\n  hint: an op launches"),
         ("k(Tensor x, Tensor w, complex s) -> Tensor", "`s` is a `complex`\n  hint: pass its two"),
         ("k(Tensor x, Tensor w, Scalar[] s) -> Tensor", "`s` is a `Scalar[]`\n  hint: say which"),
-        ("k(Tensor x, Tensor w, Device s) -> Tensor", "`s` is a `Device`\n  hint: an op runs on"),
-        ("k(Tensor x, Tensor w, Device[] s) -> Tensor", "`s` is a `Device[]`\n  hint: an op runs"),
+        ("k(Tensor x, Tensor w, Device[] s) -> Tensor", "`s` is a `Device[]`\n  hint: write one"),
         (
             "k(Tensor x, Tensor w, Tensor[]? s) -> Tensor",
             "is a `Tensor[]?`\n  hint: write `Tensor?[",
@@ -77,7 +76,7 @@ def one(text, line, words):
             "k(Tensor x, Tensor w, Tensor?[9] s) -> Tensor",
             "`s` has 9 tensors; an op takes at most 8",
         ),
-        ("k(Tensor x, Tensor w, Device? s) -> Tensor", "`s` is a `Device?`\n  hint: an op runs on"),
+        ("k(Tensor x, Tensor w, Device s='cpu') -> Tensor", "write `Device? s=None`: that of"),
         ("k(Tensor x, Tensor w, Scalar s) -> Tensor", "`s` is a `Scalar`\n  hint: say which"),
         ("k(Tensor x, Tensor w, int lambda) -> Tensor", "`lambda` cannot be a name here"),
         ("k(Tensor x, Tensor w, int cdiv) -> Tensor", "`cdiv` cannot be a name here"),

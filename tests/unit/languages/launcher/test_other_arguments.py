@@ -112,6 +112,12 @@ args = { parts = "SPLIT * 2 if has(SPLIT) else -1" }
 constants = { WIDE = "4 * SPLIT if SPLIT is not None else 8" }
 
 [[kernel.other.op]]
+schema = "moved(Tensor x, Device? device=None, *, Device? other=None) -> Tensor"
+shapes = { x = ["N"], out = "x" }
+dtypes = ["float16"]
+grid = ["1 if device is None else 2"]
+
+[[kernel.other.op]]
 schema = "parts(Tensor x) -> Tensor"
 shapes = { x = ["N"], out = ["2 * sm_count()", "N"] }
 dtypes = ["float16"]
@@ -136,6 +142,7 @@ KERNELS = {
         (*("xs_0", "xs_1_ptr", "more_0", "more_1", "third", "out_ptr"), *_NUMBERS, "HAS!", "KIND!")
     ),
     "split": Kernel(("x", "out", "parts", "SPLIT!", "MODE!", "WIDE!")),
+    "moved": Kernel(("x", "out")),
     "small": Kernel(("xs", "more", "out", "BLOCK!")),
     "fill_all": Kernel(("ys", "z_0")),
     "lists": Kernel(("x", "out", "left", "window", "WIN!", "MORE!")),
@@ -146,7 +153,7 @@ if importlib.util.find_spec("tvm_ffi"):
 
 
 def other(*, returned: bool = True) -> tuple[LaunchedOp, ...]:
-    ops = [op for op in ops_of(SECTION) if returned or not op.returned]
+    ops = [op for op in ops_of(SECTION) if returned or not (op.returned or op.name == "moved")]
     made = tuple(launched(op, KERNELS, ("sm_90a",)) for op in ops)
     return made if returned else without_fallback(made)
 
@@ -412,6 +419,27 @@ class TestListsOfTensors:
         assert len({one.unit.absent for one in op.launches[0].compiled}) == 4
 
 
+class TestDevices:
+    @pytest.fixture
+    def ops(self, ops):
+        if isinstance(ops, Functions):
+            pytest.skip("TVM-FFI passes no devices")
+        return ops
+
+    @pytest.mark.parametrize("device", [None, torch.device("cpu")])
+    def test_that_of_the_tensors(self, ops, driver, device):
+        ops.moved(X, device, other=device)
+        assert image(driver)[1][0] == (1 if device is None else 2)
+
+    @pytest.mark.parametrize("device", [torch.device("cuda"), torch.device("cuda:1")])
+    def test_another_one(self, ops, driver, device):
+        with pytest.raises(RuntimeError) as told:
+            ops.moved(X, other=device)
+        words = "`moved`: `other` is another device than that of `x`, where the op runs"
+        assert words in str(told.value)
+        assert driver.launches() == []
+
+
 class TestCandidatesWithNone:
     @pytest.mark.parametrize(
         ("size", "words", "grid", "parts"),
@@ -468,8 +496,14 @@ class TestResultsThatMayBeNone:
         assert kinds == {(), ("b",), ("b", "lse")}
 
     def test_tvm_ffi_has_none(self):
+        maybe = [one for one in other() if one.spec.name == "maybe"]
         with pytest.raises(ValueError, match="`maybe` returns `lse` or None, which TVM-FFI"):
-            files_of("other", without_fallback(other()), framework="tvm-ffi")
+            files_of("other", maybe, framework="tvm-ffi")
+
+    def test_tvm_ffi_has_no_devices(self):
+        moved = [one for one in other() if one.spec.name == "moved"]
+        with pytest.raises(ValueError, match="`moved` takes the device `device`; TVM-FFI cannot"):
+            files_of("other", moved, framework="tvm-ffi")
 
 
 class TestFakes:
