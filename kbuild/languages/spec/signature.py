@@ -108,6 +108,9 @@ def _judge_types(schema: Schema, place: Place) -> None:
         if argument.type.name == "Device" and argument.default and argument.default.value:
             hint = f"write `Device? {argument.name}=None`: that of the tensors"
             place.error(f"`{argument}`: no device is known when the op is built", hint)
+        if argument.type.is_tensor_list and argument.default:
+            hint = "leave it out; a function in Python around the op may have one"
+            place.error(f"`{argument}`: Torch takes no default for a list of tensors", hint)
         alias = argument.type.alias
         if alias is not None and (not alias.write or alias.after is not None):
             place.error(f"`{argument}` shares memory with a result", "return a new tensor")

@@ -595,6 +595,11 @@ class TestListsOfTensors:
         line = 6 if "is used" in words else line
         assert any(one.startswith(f"{line}: ") and words[:9] in one for one in found.splitlines())
 
+    def test_defaults(self):
+        schema = '"k(Tensor x, Tensor?[] ys=[]) -> Tensor"'
+        text = text_of(schema=schema, shapes='{ x = ["N"], "ys[0]" = ["N"], out = "x" }')
+        one(text, SCHEMA, "`Tensor?[] ys=[]`: Torch takes no default for a list of tensors")
+
     def test_what_is_said_of_all_is_wrong_once(self):
         text = text_of(**{**self.KEYS, "shapes": '{ xs = ["..", "N"], x = ["N"], out = "x" }'})
         assert said(text).count("kernel.k.op[0].shapes.xs: ") == 1
