@@ -47,8 +47,10 @@ def read_schema(text: str, place: Place) -> Schema | None:
         place.error(f"`{schema.name}` has a namespace", "kbuild gives each variant its own")
     if schema.overload:
         place.error("overloads are not supported", "give each op a name of its own")
-    if not any(argument.type.name == "Tensor" for argument in schema.arguments):
-        place.error("has no tensor argument", "the first one says on which device the op runs")
+    tensors = [one for one in schema.arguments if one.type.name == "Tensor"]
+    if not any(one.type.suffixes[:1] != ("?",) for one in tensors):
+        lacks = "has no tensor argument" + (" that is always there" if tensors else "")
+        place.error(lacks, "the first one says on which device the op runs")
     elif not schema.returns and not schema.mutated:
         hint = "add a result, or mark what is written to: `Tensor(a!) out`"
         place.error("returns nothing and writes to nothing", hint)

@@ -109,6 +109,12 @@ def test_an_op_without_tensors():
     one(text, SCHEMA, "has no tensor argument")
 
 
+@pytest.mark.parametrize("argument", ["Tensor? x", "Tensor?[2] x"])
+def test_an_op_whose_tensors_may_all_be_none(argument):
+    text = text_of(schema=f'"k({argument}) -> Tensor"', shapes="{ out = [3] }", grid="[1]")
+    one(text, SCHEMA, "has no tensor argument that is always there")
+
+
 def test_an_argument_called_out():
     text = text_of(schema='"k(Tensor(a!) out) -> Tensor"', shapes='{ out = ["N"] }')
     one(text, SCHEMA, "the result is called `out`, as an argument is")
