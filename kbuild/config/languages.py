@@ -89,8 +89,9 @@ class LaunchKeys(Section):
     None), `{ string = "<text>" }` or `{ dtype = "<tensor or dtype>" }`; a list is a tuple. Choices
     may be a table that gives each value a constant."""
     configs: ConfigsValue = ()
-    """Candidates, each a table of constants and launch options, with `when`, `archs` and `aligned`
-    for those that are not for every call; or `"autotune"`: the kernel's own."""
+    """Candidates, each a table of constants and launch options (`"None"` is None), with `when`,
+    `archs` and `aligned` for those that are not for every call; or `"autotune"`: the kernel's
+    own."""
     matrix: Mapping[str, tuple[Any, ...]] = {}
     """Candidates as all combinations of these lists."""
     keep: tuple[StrictStr, ...] = ()

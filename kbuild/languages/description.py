@@ -15,7 +15,7 @@ from typing import Any
 from kbuild.errors import DamagedFileError, UsageError
 from kbuild.languages.expression import ExpressionError, parse
 from kbuild.languages.spec.section import read_section
-from kbuild.languages.spec.values import Candidate, FillValue, OpSpec, Proposal
+from kbuild.languages.spec.values import Candidate, FillValue, OpSpec, Proposal, numbers_of
 from kbuild.untrusted import read_json, reading, reason_of
 
 FILE = "aot.json"
@@ -200,8 +200,7 @@ def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:
 
 def _candidate_of(data: Mapping[str, Any]) -> Candidate:
     constants = tuple((str(name), value) for name, value in data["constants"])
-    numbers = {name: int(value) for name, value in constants if isinstance(value, int)}
-    when = parse(data["when"]).bind(numbers) if data["when"] is not None else None
+    when = parse(data["when"]).bind(numbers_of(constants)) if data["when"] is not None else None
     options = tuple((str(name), value) for name, value in data["options"])
     aligned = bool(data.get("aligned", False))
     return Candidate(constants, options, when, tuple(data["archs"]), aligned)

@@ -28,6 +28,7 @@ from kbuild.languages.spec.values import (
     OpSpec,
     Scalar,
     Value,
+    numbers_of,
 )
 from kbuild.languages.target import Target
 from kbuild.languages.unit import Unit
@@ -107,7 +108,7 @@ def _units(
 ) -> Iterator[Unit]:
     launch = op.launches[index]
     known = call.values(op.may_be_none, op.dtype_arguments)
-    known |= {name: int(v) for name, v in candidate.constants if isinstance(v, (bool, int))}
+    known |= numbers_of(candidate.constants)
     whole = [*op.require, *(one for one in (launch.when, candidate.when) if one is not None)]
     whole += [one if name not in call.absent else one.negated() for name, one in op.returned]
     conditions = [one for condition in whole for one in condition.conjuncts()]

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 
 from kbuild.languages.description import CHOOSE
 from kbuild.languages.spec import OpSpec, fake_source
-from kbuild.languages.spec.fake import default_source, parameters, quoted, results_source
+from kbuild.languages.spec.fake import (
+    ARRAYS,
+    default_source,
+    lengths_source,
+    parameters,
+    quoted,
+    results_source,
+)
 
 TORCH_MODULE = "_aot_torch.py"
 _DTYPE = "'{}'"
@@ -92,6 +99,7 @@ def _function(op: OpSpec) -> str:
     lines = [
         f"def {op.name}({', '.join(signature)}):",
         f"    {_documented(op)}",
+        *(f"    {line}" for line in lengths_source(op, ARRAYS)),
         *_condition(op),
         "        try:",
         *(f"            {line}" for line in _short(op)),
@@ -169,9 +177,12 @@ def _as_given(op: OpSpec) -> str:
 
 
 def _arguments(op: OpSpec) -> str:
-    """What JAX has to know of each argument: its name, whether it is an array, its default."""
+    """What JAX has to know of each argument: its name, whether it is an array, its default.
+
+    A list of arrays is neither: whether it is one is None.
+    """
     parts = (
-        f'    ("{one.name}", {one.type.is_tensor}, '
+        f'    ("{one.name}", {None if one.type.is_tensor_list else one.type.is_tensor}, '
         f"{'...' if one.default is None else default_source(one.default, _DTYPE)}),"
         for one in op.schema.arguments
     )

@@ -17,6 +17,7 @@ from kbuild.languages.spec.fake import (
     device_source,
     dtype_argument,
     empty_source,
+    lengths_source,
     match_source,
     quoted,
     sizes_source,
@@ -73,6 +74,7 @@ def jit_source(op: OpSpec, launches: Joined) -> str:
     schema = replace(op.schema, name=f"_{op.name}_jit")
     names = [argument.name for argument in op.schema.arguments]
     lines = [
+        *lengths_source(op),
         f"_results = _fake_{op.name}({', '.join(names)})",
         *(
             [f"{', '.join(op.results)}{',' * (len(op.results) == 1)} = {_listed(op)}"]

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from kbuild.config.suggest import did_you_mean
 from kbuild.errors import Problem
-from kbuild.languages.spec.values import Launch, OpSpec, Pairs
+from kbuild.languages.spec.constants import NONE
+from kbuild.languages.spec.values import Given, Launch, OpSpec
 from kbuild.languages.tablefile import TableFile
 from kbuild.languages.tables import Row
 
@@ -57,7 +58,7 @@ def _candidate(row: Row, launch: Launch) -> tuple[str, str] | None:
     return f"no candidate is {written(row.constants, row.options)}", ""
 
 
-def written(constants: Pairs, options: Pairs) -> str:
+def written(constants: Given, options: Given) -> str:
     """A candidate as `build.toml` would write it."""
     pairs = ", ".join(f"{name} = {_toml(value)}" for name, value in (*constants, *options))
     return "{ " + pairs + " }" if pairs else "{}"
@@ -66,4 +67,6 @@ def written(constants: Pairs, options: Pairs) -> str:
 def _toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    if value == NONE:
+        return f'{{ string = "{NONE}" }}'
+    return f'"{value}"' if value is None or isinstance(value, str) else str(value)

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from kbuild.errors import ConfigError, DamagedFileError, Problem
 from kbuild.fileset import replace_atomically
-from kbuild.languages.spec.values import Pairs
+from kbuild.languages.spec.values import Given
 from kbuild.languages.tables import Row, Table, merge, sorted_rows
 from kbuild.sourcetree import SourceTree
 from kbuild.untrusted import parse_json, reason_of
@@ -249,9 +250,10 @@ def _integers(values: list[Any]) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _pairs(values: dict[str, Any]) -> Pairs:
-    if not all(isinstance(value, (bool, int, float, str)) for value in values.values()):
-        raise ValueError("`constants` and `options` have numbers, booleans and strings")
+def _pairs(values: dict[str, Any]) -> Given:
+    kinds = (bool, int, float, str, NoneType)
+    if not all(isinstance(value, kinds) for value in values.values()):
+        raise ValueError("`constants` and `options` have numbers, booleans, strings and null")
     return tuple(values.items())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kbuild.languages.spec.values import Candidate, Pairs, Scalar
+from kbuild.languages.spec.values import Candidate, Given, Scalar
 
 RowKey = tuple[str, str, int, tuple[tuple[str, str], ...], tuple[int, ...]]
 
@@ -21,9 +21,9 @@ class Row:
     """Tensor -> dtype, in the op's order."""
     key: tuple[int, ...]
     """Values of the op's `key` expressions, in their order."""
-    constants: Pairs
+    constants: Given
     """The candidate's constants; together with `options` they name it."""
-    options: Pairs
+    options: Given
     microseconds: float
     default_microseconds: float
     """What the default candidate took for the same call; the candidate's own time if it is it."""
@@ -98,10 +98,10 @@ def sorted_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(last[place] for place in sorted(last))
 
 
-def same_pairs(one: Pairs, other: Pairs) -> bool:
+def same_pairs(one: Given, other: Given) -> bool:
     """True for the same names with the same values, in any order; `True` is not `1`."""
     return _typed(one) == _typed(other)
 
 
-def _typed(pairs: Pairs) -> dict[str, tuple[bool, Scalar | None]]:
+def _typed(pairs: Given) -> dict[str, tuple[bool, Scalar | None]]:
     return {name: (isinstance(value, bool), value) for name, value in pairs}

@@ -9,7 +9,7 @@ from typing import Any
 
 from kbuild.languages.expression import EvaluationError, Expression
 from kbuild.languages.expression.nodes import Match
-from kbuild.languages.schema.values import Default, Symbol
+from kbuild.languages.schema.values import Argument, Default, Symbol
 from kbuild.languages.spec.dtypes import DTYPES
 from kbuild.languages.spec.tuning import ELLIPSIS
 from kbuild.languages.spec.values import Extent, OpSpec, TuningCase
@@ -46,13 +46,18 @@ class Case:
         return " ".join(filter(None, (self.op.name, sizes, dtypes)))
 
     def arguments(self) -> list[dict[str, Any]]:
-        """The arguments in the schema's order, as the probe takes them."""
+        """The arguments in the schema's order, as the probe takes them.
+
+        Tensors of a list follow one another, each with the list's name and its place there.
+        """
         shapes, scalars, dtypes = dict(self.shapes), dict(self.scalars), dict(self.dtypes)
         resets = dict(self.op.tune.resets)
         found: list[dict[str, Any]] = []
-        for argument in self.op.schema.arguments:
-            name = argument.name
+        for argument, item in self._flat():
+            name = argument.name if item is None else f"{argument.name}[{item}]"
             one: dict[str, Any] = {"name": name, "keyword": argument.keyword_only}
+            if item is not None:
+                one |= {"list": argument.name, "item": item}
             if name in shapes:
                 one |= {"shape": shapes[name], "dtype": dtypes[name]}
                 one |= {"writes": argument.type.is_mutated}
@@ -64,6 +69,11 @@ class Case:
                 one |= {"value": scalars[name]}
             found.append(one)
         return found
+
+    def _flat(self) -> Iterator[tuple[Argument, int | None]]:
+        for argument in self.op.schema.arguments:
+            items = range(len(argument.type.items)) if argument.type.is_tensor_list else [None]
+            yield from ((argument, item) for item in items)
 
     def holds(self, index: int, candidate: int) -> bool:
         """True when the candidate of a launch is meant for this call.
@@ -209,15 +219,17 @@ def _questions(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
 
 def _scalars(op: OpSpec, said: Mapping[str, Any]) -> Iterator[tuple[str, Extent | None]]:
     for argument in op.schema.arguments:
-        if argument.type.is_tensor or argument.name in op.dtype_arguments:
+        if argument.type.name == "Tensor" or argument.name in op.dtype_arguments:
             continue
+        if argument.type.name == "Device" and not argument.type.is_optional:
+            raise NoCase(f"`{argument.name}` is a device, which no case can say; write `Device?`")
         value: Any = said.get(argument.name)
         if value is None and isinstance(argument.default, Default):
             default = argument.default.value
             if isinstance(default, Symbol):
                 raise NoCase(f"`{argument.name}` is `{default}`, which no case can say")
             value = default
-        elif value is None:
+        elif value is None and argument.type.name != "Device":
             raise NoCase(f"nothing says what `{argument.name}` is; name it in `tune`")
         yield argument.name, value
 

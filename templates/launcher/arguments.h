@@ -38,6 +38,12 @@ struct DtypeArgument : Held {  // a dtype
   bool given = false;
 };
 
+struct DeviceArgument : Held {  // a device, in the host's numbers; without an index, any of its type
+  int32_t type = -1;
+  int32_t index = -1;
+  bool given = false;
+};
+
 template <typename T>
 struct List : Held {
   std::vector<T> items;
@@ -53,6 +59,18 @@ T item_of(const char* op, const char* asked, const List<T>& list, Int place) {
                    (count == 1 ? " item" : " items"));
   }
   return list.items[size_t(at)];
+}
+
+struct TensorList : Held {  // its tensors are members of the call
+  size_t count = 0;
+};
+
+// With `up_to`, each may be None, and those behind the end of a shorter list are.
+void check_length(const char* op, const char* name, const TensorList& list, size_t wanted, bool up_to) {
+  if (KBUILD_UNLIKELY(up_to ? list.count > wanted : list.count != wanted)) {
+    refuse(op, quoted(name) + " must have " + (up_to ? "up to " : "") + std::to_string(wanted) +
+                   (wanted == 1 ? " tensor" : " tensors") + ", but it has " + std::to_string(list.count));
+  }
 }
 
 [[noreturn]] KBUILD_COLD void wrong_kind_of_dtype(const char* op, const char* name, const DtypeArgument& kind,

@@ -24,6 +24,16 @@ KBUILD_COLD std::string dtype_words(const Tensor& tensor) {
                  " on device " + std::to_string(y.device) + ": they must be on the same one");
 }
 
+// A device that is an argument says nothing new: the op runs on that of its tensors.
+void check_device(const char* op, const char* name, const DeviceArgument& argument, const char* other,
+                  const Tensor& tensor) {
+  if (!argument.given) return;
+  const bool is_other = argument.type != device_type || (argument.index >= 0 && argument.index != tensor.device);
+  if (KBUILD_UNLIKELY(is_other)) {
+    refuse(op, quoted(name) + " is another device than that of " + quoted(other) + ", where the op runs");
+  }
+}
+
 [[noreturn]] KBUILD_COLD void wrong_dtype(const char* op, const char* name, const Tensor& tensor,
                                           const char* const* supported, int count) {
   refuse(op, quoted(name) + " is " + dtype_words(tensor) + "; it takes " +

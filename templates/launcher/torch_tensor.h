@@ -107,6 +107,15 @@ void take(const char*, const char*, DtypeArgument& argument, StableIValue raw, b
   if (argument.kind < 0) argument.words = "Torch's number " + std::to_string(code);
 }
 
+// Torch's number of the type in the upper half, the index in the lower.
+void take(const char*, const char*, DeviceArgument& argument, StableIValue raw, bool optional) {
+  const StableIValue* value = optional ? boxed(argument, raw) : &raw;
+  argument.given = value != nullptr;
+  if (value == nullptr) return;
+  argument.type = int32_t(*value >> 32);
+  argument.index = int32_t(*value);
+}
+
 // Strings and lists come with functions of libtorch, from 2.10 on.
 template <typename... Args>
 using TorchFunction = AOTITorchError (*)(Args...);
@@ -165,6 +174,23 @@ void take_list(const char* op, const char* name, List<T>& argument, StableIValue
     StableIValue item = 0;
     if (get(argument.handle, i, &item)) torch_failed(op, "read", name);
     argument.items.push_back(T(value_of<Told>(item)));
+  }
+}
+
+// The handles in a list are ours, too: what the call has no room for is dropped.
+template <typename T, size_t most>
+void take_tensors(const char* op, const char* name, TensorList& list, T (&tensors)[most], StableIValue raw) {
+  list.handle = value_of<void*>(raw);
+  list.release = &release_list;
+  static const auto size_of = torch_needs(op, name, TorchFunction<void*, size_t*>(), "torch_list_size");
+  static const auto get =
+      torch_needs(op, name, TorchFunction<void*, size_t, StableIValue*>(), "torch_list_get_item");
+  if (size_of(list.handle, &list.count)) torch_failed(op, "read", name);
+  for (size_t i = 0; i < list.count; ++i) {
+    StableIValue item = 0;
+    if (get(list.handle, i, &item)) torch_failed(op, "read", name);
+    T dropped;
+    take(i < most ? tensors[i] : dropped, item);
   }
 }
 

@@ -197,24 +197,44 @@ KBUILD_COLD TVMFFIObjectHandle global_function(const char* op, const char* name)
   return function;
 }
 
+Int size_of_list(const char* op, const char* name, const TVMFFIAny& any) {
+  if (any.type_index != kTVMFFIArray) wrong_kind(op, name, "a list", any.type_index);
+  static const TVMFFIObjectHandle size_of = global_function(op, "ffi.ArraySize");
+  TVMFFIAny asked = any, found = {};
+  if (TVMFFIFunctionCall(size_of, &asked, 1, &found) != 0) refuse(op, "TVM-FFI cannot read " + quoted(name));
+  return found.v_int64;
+}
+
+// An item of a list; an object is the caller's to give back.
+TVMFFIAny item_at(const char* op, const char* name, const TVMFFIAny& any, Int place) {
+  static const TVMFFIObjectHandle get = global_function(op, "ffi.ArrayGetItem");
+  TVMFFIAny asked[2] = {any, {}}, found = {};
+  asked[1].type_index = kTVMFFIInt;
+  asked[1].v_int64 = place;
+  if (TVMFFIFunctionCall(get, asked, 2, &found) != 0) refuse(op, "TVM-FFI cannot read " + quoted(name));
+  return found;
+}
+
 template <typename T>
 void take_list(const char* op, const char* name, List<T>& argument, const TVMFFIAny& any, bool optional) {
   argument.given = !optional || any.type_index != kTVMFFINone;
   if (!argument.given) return;
-  if (any.type_index != kTVMFFIArray) wrong_kind(op, name, "a list", any.type_index);
-  static const TVMFFIObjectHandle size_of = global_function(op, "ffi.ArraySize");
-  static const TVMFFIObjectHandle get = global_function(op, "ffi.ArrayGetItem");
-  TVMFFIAny asked[2] = {any, {}}, found = {};
-  if (TVMFFIFunctionCall(size_of, asked, 1, &found) != 0) refuse(op, "TVM-FFI cannot read " + quoted(name));
-  const Int count = found.v_int64;
+  const Int count = size_of_list(op, name, any);
   for (Int i = 0; i < count; ++i) {
-    asked[1].type_index = kTVMFFIInt;
-    asked[1].v_int64 = i;
-    found = {};
-    if (TVMFFIFunctionCall(get, asked, 2, &found) != 0) refuse(op, "TVM-FFI cannot read " + quoted(name));
     T value{};
-    take(op, name, value, found);
+    take(op, name, value, item_at(op, name, any, i));
     argument.items.push_back(value);
+  }
+}
+
+// As many as the call has room for; the caller's list keeps them alive.
+template <typename T, size_t most>
+void take_tensors(const char* op, const char* name, TensorList& list, T (&tensors)[most], const TVMFFIAny& any) {
+  list.count = size_t(size_of_list(op, name, any));
+  for (size_t i = 0; i < std::min(list.count, most); ++i) {
+    const TVMFFIAny item = item_at(op, name, any, Int(i));
+    if (item.type_index >= kTVMFFIStaticObjectBegin) TVMFFIObjectDecRef(item.v_obj);
+    take(op, name, tensors[i], item);
   }
 }
 

@@ -31,6 +31,27 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return importlib.import_module("asked").asked
 
 
+@pytest.mark.parametrize("size", [1, 300, 5000])
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [HALF, SINGLE])
+@pytest.mark.usefixtures("asked")
+def test_lists_of_tensors(size: int, count: int, dtype: Any) -> None:
+    joined = importlib.import_module("asked").joined
+    xs = [torch.randn(2 * size, device="cuda", dtype=dtype)[::2] for _ in range(2)]
+    more = [torch.randn(size, device="cuda", dtype=dtype) for _ in range(count)]
+    sums = [torch.full((1,), 7.0, device="cuda") for _ in range(2)]
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        out = joined(xs, sums, [*more, None] if count < 2 else more)
+        torch.cuda.current_stream().synchronize()
+    right = sum(xs) + sum(one * (at + 1) for at, one in enumerate(more))
+    torch.testing.assert_close(out, right, rtol=2e-3, atol=4e-3)
+    for found, x in zip(sums, xs, strict=True):
+        torch.testing.assert_close(found[0], x.float().sum(), rtol=1e-3, atol=1e-1)
+    with pytest.raises(RuntimeError, match="`xs` must have 2 tensors, but it has 1"):
+        joined(xs[:1], sums, [])
+
+
 def wanted(x: Any, bias: Any, dtype: Any, pad: int, named: dict[str, Any]) -> Any:
     """What the op gives, with Torch."""
     value = x.float() + (bias.float() if bias is not None else 0) + named.get("eps", 1e-6)

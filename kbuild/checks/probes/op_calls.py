@@ -131,7 +131,8 @@ def _arguments(schema: Any, shape: tuple[int, ...]) -> tuple[list[Any], dict[str
 def _value(argument: Any, shape: tuple[int, ...]) -> Any:
     written = argument.alias_info is not None and argument.alias_info.is_write
     make = torch.zeros if written else _ramp
-    return _of_kind(str(argument.type), lambda: make(shape), argument.name)
+    value = _of_kind(str(argument.type), lambda: make(shape), argument.name)
+    return value * (argument.N or 1) if isinstance(value, list) else value
 
 
 def _ramp(shape: tuple[int, ...]) -> Any:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kbuild.languages.schema import Schema
 
 _BOXED = Version.parse("2.10")
-"""The release of Torch whose stable ABI passes strings and lists."""
+"""The release of Torch whose stable ABI passes strings, lists and devices."""
 
 
 def languages(document: Document, context: Context) -> Iterator[Issue]:
@@ -58,7 +58,7 @@ def fallbacks(document: Document, _: Context) -> Iterator[Issue]:
 
 
 def passed(document: Document, _: Context) -> Iterator[Issue]:
-    """Ops take strings and lists from Torch 2.10 on, and return None to Torch alone."""
+    """Ops take strings, lists, devices from Torch 2.10 on; TVM-FFI has no devices and no None."""
     for_ffi = document.frameworks() == ["tvm-ffi"]
     floor = document.get("torch", "stable-abi")
     floors = [one for one in (floor.values() if isinstance(floor, dict) else [floor]) if one]
@@ -72,7 +72,12 @@ def passed(document: Document, _: Context) -> Iterator[Issue]:
             if for_ffi and any(one.type.is_optional for one in schema.returns):
                 message = "a result that may be None cannot be returned through TVM-FFI"
                 yield Issue(path, message, "return an empty tensor, or use `[torch]`")
-            boxed = [a for a in schema.arguments if a.type.is_list or a.type.name == "str"]
+            devices = [one for one in schema.arguments if one.type.name == "Device"]
+            if for_ffi and devices:
+                hint = "leave it out: an op runs where its tensors are; or use `[torch]`"
+                yield Issue(path, f"`{devices[0]}` cannot be passed through TVM-FFI", hint)
+            arguments = schema.arguments
+            boxed = [a for a in arguments if a.type.is_list or a.type.name in {"str", "Device"}]
             if old and boxed:
                 message = f"`{boxed[0]}` is not passed by the stable ABI of Torch {old[0]}"
                 yield Issue(path, message, f'write `stable-abi = "{_BOXED}"` or later in `[torch]`')

@@ -71,7 +71,7 @@ class Query:
 
     function: str
     tensor: str = ""
-    """Or an argument of another kind, for `has` and `OF_LISTS`."""
+    """Or one of a list, `xs[0]`; an argument of another kind for `has` and `OF_LISTS`."""
     axis: int | None = None
     """Negative counts from the last dimension, or the last item."""
     column: int = field(default=1, compare=False)

@@ -98,6 +98,8 @@ class Parser:
         left = self._sum()
         if isinstance(left, Name) and (found := self._matched(left)) is not None:
             return found
+        if isinstance(left, Query) and left.function == "item" and (given := self._given(left)):
+            return given
         whole: Node | None = None
         while token := self._take(*_COMPARISONS):
             right = self._sum()
@@ -109,11 +111,8 @@ class Parser:
 
     def _matched(self, name: Name) -> Node | None:
         """`name is None`, `name == 'text'`, `name != 1.5`; None where something else follows."""
-        if self._take("is"):
-            negated = self._take("not")
-            self._expect("None")
-            given = Query("has", name.name, column=name.column)
-            return given if negated else Not(given, name.column)
+        if given := self._given(name):
+            return given
         operator, *rest = self._tokens[self._at : self._at + 3]
         negative = bool(rest) and rest[0].text == "-"
         value = rest[negative] if len(rest) > negative else operator
@@ -129,6 +128,15 @@ class Parser:
                 raise ExpressionError(f"{value} does not fit into 64 bits", value.column)
             match = Match(name.name, -number if negative else number, name.column)
         return match if operator.text == "==" else Not(match, name.column)
+
+    def _given(self, leaf: Name | Query) -> Node | None:
+        """`name is None`, `xs[1] is not None`; None where something else follows."""
+        if not self._take("is"):
+            return None
+        negated = self._take("not")
+        self._expect("None")
+        given = Query("has", leaf.key, column=leaf.column)
+        return given if negated else Not(given, leaf.column)
 
     def _sum(self) -> Node:
         return self._row(self._product, _arithmetic, "+", "-")
@@ -266,11 +274,12 @@ def _query(function: Token, arguments: tuple[Node, ...]) -> Query:
         message = f"{function} is written `{function.text}{form}`"
         raise ExpressionError(message, function.column)
     tensor = arguments[0] if arguments else None
-    if tensor is not None and not isinstance(tensor, Name):
+    is_item = isinstance(tensor, Query) and tensor.function == "item"
+    if tensor is not None and not (isinstance(tensor, Name) or is_item):
         what = "a list" if function.text == "len" else "a tensor"
         raise ExpressionError(f"{function} asks about {what}, by its name", tensor.column)
     axis = arguments[1] if wanted > 1 else None
-    name = tensor.name if tensor is not None else ""
+    name = tensor.key if isinstance(tensor, (Name, Query)) else ""
     return Query(function.text, name, _axis(axis), function.column)
 
 

@@ -8,7 +8,14 @@ from kbuild.languages.expression import Expression, Query
 from kbuild.languages.launcher.dtypes import dtype_checks, place_functions
 from kbuild.languages.launcher.hosts import Host
 from kbuild.languages.launcher.shapes import allocations, index_of, shape_checks
-from kbuild.languages.launcher.text import KINDS, Names, literal, member_of, type_of
+from kbuild.languages.launcher.text import (
+    KINDS,
+    Names,
+    literal,
+    member_of,
+    suffix_of,
+    type_of,
+)
 from kbuild.languages.spec import OpSpec
 from kbuild.languages.spec.fills import pattern
 
@@ -40,6 +47,9 @@ def call_struct(op: OpSpec, host: Host) -> str:
 def _members(op: OpSpec) -> Iterator[str]:
     for argument in op.schema.arguments:
         yield f"{type_of(argument)} {member_of(argument)};"
+        if argument.type.is_tensor_list:
+            kind = "OptionalTensor" if argument.type.suffixes[0] == "?" else "Tensor"
+            yield f"{kind} t_{argument.name}[{len(argument.type.items)}];"
     for name in (*op.results, *op.temporaries):
         yield f"Tensor t_{name};"
     yield from (f"bool r_{name} = true;  // whether it is returned" for name, _ in op.returned)
@@ -69,6 +79,7 @@ def _names(op: OpSpec) -> Iterator[str]:
 
 
 def _check(op: OpSpec) -> Iterator[str]:
+    yield from _lengths(op)
     owner = next(name for name in op.inputs if name not in op.optional)
     for name in sorted(op.inputs, key=lambda one: one in op.optional):
         lines = [f"look_at(op, {literal(name)}, t_{name});"]
@@ -80,6 +91,7 @@ def _check(op: OpSpec) -> Iterator[str]:
         if name in op.optional:
             lines = [f"if (t_{name}.handle != nullptr) {{ {' '.join(lines)} }}"]
         yield from lines
+    yield from _devices(op, owner)
     yield f"device = &device_at(op, t_{owner}.device);"
     yield from dtype_checks(op)
     yield f"combination = set << {len(op.may_be_none)};"
@@ -100,11 +112,26 @@ def _check(op: OpSpec) -> Iterator[str]:
         yield f"if (!r_{name}) combination |= {1 << at};"
 
 
+def _lengths(op: OpSpec) -> Iterator[str]:
+    for argument in op.schema.arguments:
+        if argument.type.is_tensor_list:
+            up_to = str(argument.type.suffixes[0] == "?").lower()
+            told = f"{literal(argument.name)}, {member_of(argument)}, {len(argument.type.items)}"
+            yield f"check_length(op, {told}, {up_to});"
+
+
+def _devices(op: OpSpec, owner: str) -> Iterator[str]:
+    for argument in op.schema.arguments:
+        if argument.type.name == "Device":
+            tensor = f"{literal(owner)}, t_{owner}"
+            yield f"check_device(op, {literal(argument.name)}, {member_of(argument)}, {tensor});"
+
+
 def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:
     names = Names(op)
     yield f"checked.what = {literal(f'`{op.name}`: `{rule}`')};"
     yield f"if (KBUILD_UNLIKELY(({names.cxx(rule)}) == 0)) {{"
-    loose = {a.name for a in op.schema.arguments if a.type.is_optional}
+    loose = {a.name for a in op.schema.arguments if a.type.is_optional} | {*op.optional}
     told = {
         leaf.key: names.leaf(leaf)
         for leaf in rule.leaves()
@@ -124,6 +151,6 @@ def _allocate(op: OpSpec) -> Iterator[str]:
     for name, value in op.fills:
         bits = (pattern(value, dtype) for dtype in KINDS)
         patterns = ", ".join(f"UINT64_C({one or 0:#x})" for one in bits)
-        line = f"::fill(op, {literal(name)}, *device, t_{name}, patterns_{name});"
-        yield f"static const uint64_t patterns_{name}[] = {{{patterns}}};"
+        line = f"::fill(op, {literal(name)}, *device, t_{name}, patterns_{suffix_of(name)});"
+        yield f"static const uint64_t patterns_{suffix_of(name)}[] = {{{patterns}}};"
         yield f"if (t_{name}.handle != nullptr) {line}" if name in op.may_be_none else line

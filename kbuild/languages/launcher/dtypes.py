@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbuild.languages.launcher.text import KINDS, literal
+from kbuild.languages.launcher.text import KINDS, literal, suffix_of
 from kbuild.languages.spec import DtypeRule, OpSpec
 
 
@@ -26,10 +26,11 @@ def _group(op: OpSpec, base: DtypeRule) -> Iterator[str]:
     inputs = [name for name in op.inputs if op.dtype_rule(name) is base]
     always = [name for name in inputs if name not in op.optional]
     inputs = always + [name for name in inputs if name not in always]
+    end = suffix_of(base.tensor)
     if inputs:
-        yield f"static const char* const supported_{base.tensor}[] = {{{_choices(base)}}};"
+        yield f"static const char* const supported_{end}[] = {{{_choices(base)}}};"
     if len(inputs) > 1:
-        yield f"const Tensor* base_{base.tensor} = nullptr;"
+        yield f"const Tensor* base_{end} = nullptr;"
     for name in inputs:
         yield from _member(op, base, name, len(always))
     yield f"set = set * {len(base.choices)}{' + d' if inputs else ''};"
@@ -38,12 +39,12 @@ def _group(op: OpSpec, base: DtypeRule) -> Iterator[str]:
 
 
 def _member(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterator[str]:
-    first = f"base_{base.tensor}"
+    first = f"base_{suffix_of(base.tensor)}"
     names = [one for one in op.inputs if op.dtype_rule(one) is base]
     owner = next((one for one in names if one not in op.optional), name)
-    wrong = f"{literal(name)}, t_{name}, supported_{base.tensor}, {len(base.choices)}"
+    wrong = f"{literal(name)}, t_{name}, supported_{suffix_of(base.tensor)}, {len(base.choices)}"
     own = [
-        f"d = place_of_{base.tensor}(t_{name}.dtype);",
+        f"d = place_of_{suffix_of(base.tensor)}(t_{name}.dtype);",
         f"if (KBUILD_UNLIKELY(d < 0)) wrong_dtype(op, {wrong});",
         *([f"{first} = &t_{name};"] if len(names) > 1 else []),
     ]
@@ -86,7 +87,7 @@ def place_functions(op: OpSpec) -> Iterator[str]:
         cases = " ".join(
             f"case {KINDS.index(choice)}: return {at};" for at, choice in enumerate(rule.choices)
         )
-        yield f"static int place_of_{rule.tensor}(int dtype) {{"
+        yield f"static int place_of_{suffix_of(rule.tensor)}(int dtype) {{"
         yield f"  switch (dtype) {{ {cases} default: return -1; }}"
         yield "}"
 

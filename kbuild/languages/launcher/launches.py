@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import NoneType
 
 from kbuild.languages.expression import Expression
 from kbuild.languages.launcher.images import Slot
 from kbuild.languages.launcher.text import Names, literal
 from kbuild.languages.launcher.variants import Variants
 from kbuild.languages.spec import Source
+from kbuild.languages.spec.values import numbers_of
 
 _RANGES = {
     "i1": ("0", "1"),
@@ -66,15 +68,17 @@ class LaunchCode:
         every = self.variants.launched.launch.candidates
         yield f"const Int numbers_{self.name}[][{len(names)}] = {{"
         for at in self.variants.candidates:
-            values = dict(every[at].constants)
-            yield f"    {{{', '.join(str(int(values[name] or 0)) for name in names)}}},"
+            values = numbers_of(every[at].constants)
+            yield f"    {{{', '.join(str(values.get(name, 0)) for name in names)}}},"
         yield "};"
 
     def _numeric(self) -> list[str]:
         every = self.variants.launched.launch.candidates
         tables = [dict(every[at].constants) for at in self.variants.candidates]
         first = tables[0] if tables else {}
-        return [n for n in first if all(isinstance(t.get(n), (bool, int)) for t in tables)]
+        kinds = (bool, int, NoneType)
+        numbers = [n for n in first if all(isinstance(t.get(n), kinds) for t in tables)]
+        return [*numbers, *(f"has({n})" for n in first if any(t.get(n) is None for t in tables))]
 
     def _names(self) -> Names:
         constants = {name: f"numbers[{at}]" for at, name in enumerate(self._numeric())}

@@ -17,7 +17,7 @@ KINDS = tuple(DTYPES)
 CXX_TYPES = {"float": "double", "bool": "bool"}
 """Of a schema -> of C++; the others are `Int`."""
 _NUMBERS = ("int", "SymInt", "float", "bool")
-_OTHERS = {"str": "Text", "ScalarType": "DtypeArgument"}
+_OTHERS = {"str": "Text", "ScalarType": "DtypeArgument", "Device": "DeviceArgument"}
 
 
 def is_plain(argument: Argument) -> bool:
@@ -36,6 +36,8 @@ def type_of(argument: Argument) -> str:
     kind = argument.type
     if kind.is_tensor:
         return "OptionalTensor" if kind.is_optional else "Tensor"
+    if kind.is_tensor_list:
+        return "TensorList"
     if kind.name in _OTHERS:
         return _OTHERS[kind.name]
     number = CXX_TYPES.get(kind.name, "Int")
@@ -62,6 +64,12 @@ def number(value: int) -> str:
 def identifier(name: str) -> str:
     """A C name for something that need not be one, such as a kernel's name."""
     return re.sub(r"\W", "_", name)
+
+
+def suffix_of(tensor: str) -> str:
+    """The end of a C name that is of a tensor: `x`, and `0_xs` for `xs[0]`, as no argument is."""
+    name, _, item = tensor.rstrip("]").partition("[")
+    return f"{item}_{name}" if item else name
 
 
 def array(kind: str, name: str, items: Iterable[str], *, per_line: int = 1) -> str:
@@ -100,7 +108,7 @@ class Names:
     def leaf(self, leaf: Leaf) -> str:
         """One name or question."""
         if isinstance(leaf, Query):
-            return self._question(leaf)
+            return self.constants.get(leaf.key) or self._question(leaf)
         if isinstance(leaf, Match):
             return f"Int({self._matches(leaf)})"
         if any(size.name == leaf.name for size in self.op.sizes):

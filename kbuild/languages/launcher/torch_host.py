@@ -42,7 +42,10 @@ class TorchHost(Host):
             "schema": literal(str(op.schema)),
             "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
             "results": [(name, name in op.may_be_none) for name in op.results],
-            "owned": [member_of(one) for one in op.schema.arguments if not is_plain(one)],
+            "owned": [
+                *(member_of(one) for one in op.schema.arguments if not is_plain(one)),
+                *(f"t_{one.name}" for one in op.schema.items),
+            ],
             "fallback": literal(" ".join(op.toolchain)) if op.fallback == "jit" else "",
         }
 
@@ -52,6 +55,8 @@ def _taken(argument: Argument, raw: str) -> str:
     member, kind = member_of(argument), argument.type
     if kind.is_tensor:
         return f"take({member}, {raw});"
+    if kind.is_tensor_list:
+        return f"take_tensors(op, {literal(argument.name)}, {member}, t_{argument.name}, {raw});"
     if is_plain(argument):
         return f"{member} = value_of<{CXX_TYPES.get(kind.name, 'Int')}>({raw});"
     optional = str(kind.is_optional).lower()

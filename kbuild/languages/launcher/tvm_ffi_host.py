@@ -29,7 +29,13 @@ class TvmFfiHost(Host):
     includes = ("tvm/ffi/c_api.h", "tvm/ffi/extra/c_env_api.h")
 
     def judge(self, op: OpSpec) -> None:
-        """There is no DSL to fall back on where Torch is not needed, and every result is one."""
+        """There is no DSL to fall back on where Torch is not needed, and every result is one.
+
+        The runtime does not pass `torch.device` on, which `ops` would get.
+        """
+        for argument in op.schema.arguments:
+            if argument.type.name == "Device":
+                raise ValueError(f"`{op.name}` takes the device `{argument.name}`; TVM-FFI cannot")
         if op.returned:
             name = op.returned[0][0]
             raise ValueError(f"`{op.name}` returns `{name}` or None, which TVM-FFI cannot do")
@@ -67,10 +73,13 @@ class TvmFfiHost(Host):
 def _taken(argument: Argument, given: str) -> str:
     """Takes an argument from those of the call."""
     kind, optional = argument.type, str(argument.type.is_optional).lower()
+    member = member_of(argument)
+    if kind.is_tensor_list:
+        return f"take_tensors(op, {literal(argument.name)}, {member}, t_{argument.name}, {given});"
     function = "take_list" if kind.is_list else "take"
     asked = kind.is_list or kind.name in ("str", "ScalarType")
     more = f", {optional}" if asked else ""
-    return f"{function}(op, {literal(argument.name)}, {member_of(argument)}, {given}{more});"
+    return f"{function}(op, {literal(argument.name)}, {member}, {given}{more});"
 
 
 def _signature(op: OpSpec) -> Mapping[str, object]:
@@ -90,6 +99,9 @@ _TYPES = {"float": "float", "bool": "bool", "str": "ffi.String", "ScalarType": "
 
 
 def _kind(kind: Type) -> Mapping[str, object]:
+    if kind.is_tensor_list:
+        item = {"type": "Optional", "args": [_TENSOR]} if kind.suffixes[0] == "?" else _TENSOR
+        return {"type": "ffi.Array", "args": [item]}
     plain: Mapping[str, object] = (
         _VIEW if kind.is_tensor else {"type": _TYPES.get(kind.name, "int")}
     )

@@ -12,7 +12,7 @@ from kbuild.languages.compiled import Compiled
 from kbuild.languages.launcher.images import Slot, assumed_slots, slot_of
 from kbuild.languages.launcher.values import LaunchedLaunch
 from kbuild.languages.spec import Candidate, Constant, OpSpec
-from kbuild.languages.spec.values import DtypeName, Given, Pairs, Scalar, Value
+from kbuild.languages.spec.values import DtypeName, Given, Scalar, Value
 from kbuild.languages.unit import Unit
 
 
@@ -156,7 +156,7 @@ def is_of(candidate: Candidate, unit: Unit) -> bool:
     return not candidate.archs or unit.target.is_one_of(candidate.archs)
 
 
-def candidate_of(candidates: Sequence[Candidate], constants: Pairs, options: Pairs) -> int | None:
+def candidate_of(candidates: Sequence[Candidate], constants: Given, options: Given) -> int | None:
     """The index of the candidate with these constants and options, in any order."""
     wanted = _named(constants, options)
     return next(
@@ -165,11 +165,11 @@ def candidate_of(candidates: Sequence[Candidate], constants: Pairs, options: Pai
     )
 
 
-def _exact(constants: Given, options: Pairs) -> str:
+def _exact(constants: Given, options: Given) -> str:
     """As text, since True equals 1 but is compiled to something else."""
     return json.dumps([constants, options])
 
 
-def _named(constants: Pairs, options: Pairs) -> str:
+def _named(constants: Given, options: Given) -> str:
     tables: tuple[Mapping[str, Scalar | None], ...] = (dict(constants), dict(options))
     return json.dumps(tables, sort_keys=True)

@@ -64,6 +64,19 @@ class Type:
         return any(suffix.startswith("[") for suffix in self.suffixes)
 
     @property
+    def is_tensor_list(self) -> bool:
+        """A list of tensors; one with a size has that many."""
+        return self.name == "Tensor" and self.is_list
+
+    @property
+    def items(self) -> tuple[Type, ...]:
+        """What a list with a size holds; nothing for others."""
+        at = next((i for i, suffix in enumerate(self.suffixes) if suffix.startswith("[")), None)
+        if at is None or not (size := self.suffixes[at][1:-1]):
+            return ()
+        return (Type(self.name, self.alias, self.suffixes[:at]),) * int(size)
+
+    @property
     def is_optional(self) -> bool:
         """True when None may be given."""
         return self.suffixes[-1:] == ("?",)
@@ -122,14 +135,31 @@ class Schema:
     returns: tuple[Return, ...] = ()
     overload: str = ""
 
+    @property
+    def tensors(self) -> tuple[Argument, ...]:
+        """The tensor arguments; each of a list of them as `xs[0]`, `xs[1]`."""
+        found: list[Argument] = []
+        for one in self.arguments:
+            if one.type.is_tensor:
+                found.append(one)
+            elif one.type.is_tensor_list:
+                found += (Argument(f"{one.name}[{i}]", t) for i, t in enumerate(one.type.items))
+        return tuple(found)
+
+    @property
+    def items(self) -> tuple[Argument, ...]:
+        """The tensors of lists."""
+        return tuple(one for one in self.tensors if one not in self.arguments)
+
     def argument(self, name: str) -> Argument | None:
-        """The argument of that name."""
-        return next((argument for argument in self.arguments if argument.name == name), None)
+        """The argument of that name, or the tensor of a list: `xs[0]`."""
+        every = (*self.arguments, *self.tensors)
+        return next((argument for argument in every if argument.name == name), None)
 
     @property
     def mutated(self) -> tuple[str, ...]:
-        """Names of the arguments that are written to."""
-        return tuple(argument.name for argument in self.arguments if argument.type.is_mutated)
+        """Names of the tensors that are written to."""
+        return tuple(argument.name for argument in self.tensors if argument.type.is_mutated)
 
     def __str__(self) -> str:
         name = f"{self.name}.{self.overload}" if self.overload else self.name

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from kbuild.config.suggest import listed, one_of
 from kbuild.languages.expression import Expression, parse
-from kbuild.languages.expression.nodes import Name
+from kbuild.languages.expression.nodes import Name, Query
+from kbuild.languages.schema import Argument
 from kbuild.languages.spec.dialects import DIALECTS
 from kbuild.languages.spec.parts import flat, part_of
 from kbuild.languages.spec.place import Place
@@ -140,9 +141,10 @@ def bind(
 def default_source(op: OpSpec, launch: Launch, parameter: str) -> Source | None:
     """What a parameter gets by its name alone; None when that is not clear."""
     tensors = (*op.inputs, *op.results, *op.temporaries)
+    called = {_called(name): name for name in tensors} | {name: name for name in tensors}
     for name in (parameter, parameter.removesuffix(POINTER)):
-        if name in tensors:
-            return Source("tensor", name)
+        if name in called:
+            return Source("tensor", called[name])
     argument = op.schema.argument(parameter)
     kind = argument.type.name if argument is not None and not argument.type.suffixes else ""
     if kind == "float":
@@ -150,10 +152,24 @@ def default_source(op: OpSpec, launch: Launch, parameter: str) -> Source | None:
     if kind in ("int", "SymInt", "bool"):
         return Source("bool" if kind == "bool" else "int", expression=parse(parameter))
     if argument is not None:
-        return None
+        return _listed_tensors(op, argument)
     if parameter in {size.name for size in op.sizes} | {name for name, _ in op.let}:
         return Source("int", expression=parse(parameter))
     return _stride(op, launch, tensors, parameter)
+
+
+def _listed_tensors(op: OpSpec, argument: Argument) -> Source | None:
+    """A list of tensors as a tuple, where kernels take one; None for other arguments."""
+    dialect = DIALECTS[op.language]
+    if not argument.type.is_tensor_list or not (dialect.structured or dialect.shaped):
+        return None
+    names = (f"{argument.name}[{at}]" for at in range(len(argument.type.items)))
+    return Source("tuple", items=tuple(Source("tensor", name) for name in names))
+
+
+def _called(tensor: str) -> str:
+    """The name of a kernel's parameter for a tensor: `xs_0` for `xs[0]`."""
+    return tensor.replace("[", "_").removesuffix("]")
 
 
 def _stride(op: OpSpec, launch: Launch, tensors: Sequence[str], parameter: str) -> Source | None:
@@ -167,7 +183,7 @@ def _stride(op: OpSpec, launch: Launch, tensors: Sequence[str], parameter: str) 
 
 def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
     """What tensors are called in the kernel: their names, and `c` where `c_ptr` is one."""
-    called = {tensor: tensor for tensor in tensors}
+    called = {_called(tensor): tensor for tensor in tensors}
     for name, source in launch.args:
         if source.kind == "tensor":
             called[name.removesuffix(POINTER)] = source.name
@@ -221,15 +237,22 @@ def _judge_open(
         return
     known = {*constants, *(size.name for size in op.sizes), *(name for name, _ in op.let)}
     known |= {argument.name for argument in op.schema.arguments}
+    known |= {*op.inputs, *op.results, *op.temporaries}
     options = set(DIALECTS[op.language].options)
+    sets = [candidate.constants for candidate in launch.candidates]
+    optional = {name for pairs in sets for name, value in pairs if value is None}
     for key, name, expression in _expressions(launch):
         known = known | options if key == "keep" else known
-        leaves = (leaf for leaf in expression.leaves() if isinstance(leaf, Name))
-        for leaf in leaves:
-            if leaf.name not in known:
-                message = f"`{expression}`: `{leaf.name}` is unknown (column {leaf.column})"
-                hint = one_of(leaf.name, constants) or f"`{function}` has no constants"
+        for leaf in expression.leaves():
+            asked = leaf.tensor if isinstance(leaf, Query) else leaf.name
+            if asked and asked not in known:
+                message = f"`{expression}`: `{asked}` is unknown (column {leaf.column})"
+                hint = one_of(asked, constants) or f"`{function}` has no constants"
                 place.at(key, name).error(message, hint)
+        for leaf in expression.unguarded(optional, {}):
+            message = f"`{expression}`: a candidate has `{leaf.key} = None` (column {leaf.column})"
+            hint = f"ask first: `{leaf.key} if {leaf.key} is not None else 1`"
+            place.at(key, name).error(message, hint)
 
 
 def _judge_own_values(

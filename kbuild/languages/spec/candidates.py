@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from kbuild.config.languages import LaunchKeys
 from kbuild.config.suggest import listed, toml_type
 from kbuild.languages.expression import Expression, ExpressionError
-from kbuild.languages.spec.constants import is_scalar
+from kbuild.languages.spec.constants import NONE, is_value, value_of
 from kbuild.languages.spec.dialects import Dialect
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
-from kbuild.languages.spec.values import Candidate, Scalar
+from kbuild.languages.spec.values import Candidate, Given, Scalar, numbers_of
 
 AUTOTUNE = "autotune"
 _WORDS = ("when", "archs", "aligned")
@@ -41,7 +42,14 @@ def constant_names(keys: LaunchKeys, dialect: Dialect) -> dict[str, None]:
 def word_names(keys: LaunchKeys) -> list[str]:
     """Names that candidates set to something that is no integer."""
     sets = [*(table.items() for table in _tables(keys)), _listed(keys.matrix)]
-    return [name for pairs in sets for name, value in pairs if not isinstance(value, int)]
+    values = ((name, value_of(value)) for pairs in sets for name, value in pairs)
+    return [name for name, value in values if not isinstance(value, (int, NoneType))]
+
+
+def optional_names(keys: LaunchKeys) -> list[str]:
+    """Names that some candidate sets to None."""
+    sets = [*(table.items() for table in _tables(keys)), _listed(keys.matrix)]
+    return [name for pairs in sets for name, value in pairs if value_of(value) is None]
 
 
 def _listed(matrix: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
@@ -101,11 +109,13 @@ def _candidate(
     lacking = [name for name in expected if name not in table]
     if lacking:
         place.error(f"lacks {listed(lacking)}, which another candidate sets")
-    constants = tuple((name, table[name]) for name in expected if _is_scalar(table, name, place))
+    constants = tuple(
+        (name, value_of(table[name])) for name in expected if _is_constant(table, name, place)
+    )
     options = tuple(
         (name, table[name]) for name in dialect.options if _is_option(table, name, place)
     )
-    when = _when(table.get("when"), dict(constants), scope, place.at("when"))
+    when = _when(table.get("when"), constants, scope, place.at("when"))
     archs = _archs(table.get("archs", []), place.at("archs"))
     return Candidate(constants, options, when, archs, _aligned(table, place.at("aligned")))
 
@@ -117,20 +127,23 @@ def _aligned(table: Mapping[str, Any], place: Place) -> bool:
     return value is True
 
 
-def _is_scalar(table: Mapping[str, Any], name: str, place: Place) -> bool:
-    value = table.get(name)
-    if value is None:
+def _is_constant(table: Mapping[str, Any], name: str, place: Place) -> bool:
+    if name not in table:
         return False
-    if not is_scalar(value):
-        place.at(name).error(f"must be a number, a boolean or a string, not {toml_type(value)}")
-    return is_scalar(value)
+    fits = is_value(value_of(table[name]))
+    if not fits:
+        found = toml_type(table[name])
+        place.at(name).error(f"must be a number, a boolean or a string, not {found}")
+    return fits
 
 
 def _is_option(table: Mapping[str, Any], name: str, place: Place) -> bool:
-    problem = "" if table.get(name) is None else option_problem(name, table[name])
+    """Whether it is given; an option that is None is left to the compiler."""
+    value = value_of(table.get(name, NONE))
+    problem = "" if value is None else option_problem(name, value)
     if problem:
         place.at(name).error(problem)
-    return table.get(name) is not None and not problem
+    return value is not None and not problem
 
 
 def option_problem(name: str, value: Any) -> str:
@@ -146,9 +159,7 @@ def option_problem(name: str, value: Any) -> str:
     return ""
 
 
-def _when(
-    text: Any, constants: Mapping[str, Scalar], scope: Scope, place: Place
-) -> Expression | None:
+def _when(text: Any, constants: Given, scope: Scope, place: Place) -> Expression | None:
     if text is None:
         return None
     if not isinstance(text, str):
@@ -157,9 +168,8 @@ def _when(
     condition = scope.condition(text, place)
     if condition is None:
         return None
-    numbers = {name: int(value) for name, value in constants.items() if isinstance(value, int)}
     try:
-        bound = condition.bind(numbers)
+        bound = condition.bind(numbers_of(constants))
     except ExpressionError as error:
         place.error(f"`{text}`: {error.message} (column {error.column})")
         return None
@@ -204,9 +214,14 @@ def _matrix(
         if not values:
             place.at(name).error("lists no values")
         for index, value in enumerate(values):
-            if not is_scalar(value):
+            plain = value_of(value)
+            if not is_value(plain):
                 place.at(name, index).error("must be a number, a boolean or a string")
-            elif name in dialect.options and (problem := option_problem(name, value)):
+            elif (
+                name in dialect.options
+                and plain is not None
+                and (problem := option_problem(name, plain))
+            ):
                 place.at(name, index).error(problem)
             elif (type(value), value) in [(type(one), one) for one in values[:index]]:
                 place.at(name, index).error(f"`{value}` is listed twice", "keep one of them")
@@ -215,10 +230,14 @@ def _matrix(
     if place.errors > errors:
         return ()
     rows = itertools.product(*matrix.values())
-    return tuple(_row(dict(zip(matrix, row, strict=True)), dialect) for row in rows)
+    return tuple(_row(dict(zip(matrix, map(value_of, row), strict=True)), dialect) for row in rows)
 
 
-def _row(values: Mapping[str, Scalar], dialect: Dialect) -> Candidate:
-    options = tuple((name, values[name]) for name in values if name in dialect.options)
+def _row(values: Mapping[str, Scalar | None], dialect: Dialect) -> Candidate:
+    options = tuple(
+        (name, value)
+        for name, value in values.items()
+        if name in dialect.options and value is not None
+    )
     constants = tuple((name, values[name]) for name in values if name not in dialect.options)
     return Candidate(constants, options)

@@ -30,8 +30,8 @@ _WORDS = ("str", "dtype", "float")
 
 _KEYS = ("value", "choices", "none", "string", "dtype")
 _HINT = 'e.g. `{ value = "next_pow2(N)", choices = [1024, 2048] }` or `{ string = "gelu" }`'
-_NONE = {"none": True}
-"""None, as a table of choices writes it."""
+NONE = "None"
+"""None, wherever a constant has a value; `{ string = "None" }` is the text."""
 
 
 def read_constants(table: Mapping[str, Any], scope: Scope, place: Place) -> tuple[Constant, ...]:
@@ -74,6 +74,19 @@ def _items(name: str, value: Any, place: Place) -> Iterator[tuple[str, Any, Plac
             yield f"{name}.{index}", item, where
 
 
+def value_of(written: Any) -> Any:
+    """What TOML says of a constant that has one value: `"None"` is None."""
+    if written in (NONE, {"none": True}):
+        return None
+    is_text = isinstance(written, dict) and isinstance(written.get("string"), str)
+    return written["string"] if is_text and len(written) == 1 else written
+
+
+def is_value(value: Any) -> bool:
+    """What a candidate may give a constant."""
+    return value is None or is_scalar(value)
+
+
 def is_scalar(value: Any) -> bool:
     """A scalar that is equal to itself everywhere: not `nan`, not `inf`."""
     return isinstance(value, (bool, int, str)) or (
@@ -91,7 +104,7 @@ class _ConstantReader:
     place: Place
 
     def read(self, value: Any) -> Constant | None:  # noqa: PLR0911
-        if value == "None":
+        if value_of(value) is None:
             return Constant(self.name)
         if isinstance(value, str):
             return self._expression(value, ())
@@ -129,7 +142,8 @@ class _ConstantReader:
             if not _are_of(kind, choices):
                 what = {"str": "strings", "dtype": "dtypes", "float": "numbers"}
                 words = f"must list different {what.get(str(kind), 'integers')}"
-                self.place.at("choices").error(words, f"`{text}` is one of them")
+                hint = "`none = true` adds None" if NONE in choices else f"`{text}` is one of them"
+                self.place.at("choices").error(words, hint)
                 return None
             cases = {str(v): DtypeName(v) if kind == "dtype" else v for v in choices}
             return self._coded(str(text), cases, kind, none=none)
@@ -140,7 +154,8 @@ class _ConstantReader:
 
     def _value(self, key: str, value: Any) -> Value:
         """What a table of choices gives for a key."""
-        if value == _NONE:
+        value = value_of(value)
+        if value is None:
             return None
         if isinstance(value, dict) and value.keys() == {"dtype"} and value["dtype"] in DTYPES:
             return DtypeName(value["dtype"])
@@ -259,7 +274,9 @@ class _ConstantReader:
                 return scope.let[node.name].mapped(known).root
             return None
 
-        kinds = (scope.kinds.get(leaf.key) for leaf in leaves(mapped(found.root, known)))
+        asked = leaves(mapped(found.root, known))
+        names = (one.tensor if isinstance(one, Query) else one.name for one in asked)
+        kinds = (scope.kinds.get(name) for name in names)
         return all(kind == "constant" or (kind is None and scope.is_open) for kind in kinds)
 
 

@@ -66,8 +66,9 @@ def read_dtypes(
         allocated: results and temporaries.
         place: the `dtypes` key.
     """
-    optional = {a.name for a in schema.arguments if a.type.is_optional}
-    asked = [a.name for a in schema.arguments if a.type.name == "ScalarType"]
+    optional = {a.name for a in (*schema.arguments, *schema.tensors) if a.type.is_optional}
+    words = (a for a in schema.arguments if a.type.name == "ScalarType" and not a.type.is_list)
+    asked = [argument.name for argument in words]
     tensors = (*inputs, *allocated)
     if isinstance(value, dict):
         always = [tensor for tensor in inputs if tensor not in optional]

@@ -89,6 +89,7 @@ def fake_source(op: OpSpec, register: str = REGISTER) -> str:
     """
     head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({parameters(op)}):\n"
     body = [
+        *lengths_source(op),
         *_ranks(op),
         *sizes_source(op),
         *device_source(op),
@@ -107,10 +108,17 @@ def results_source(op: OpSpec) -> str:
     """
     names = ", ".join(argument.name for argument in op.schema.arguments)
     spelling = ARRAYS
+    checks = (*lengths_source(op, spelling), *_ranks(op, spelling))
     sizes = sizes_source(op, spelling)
     made = ", ".join(empty_source(op, name, spelling) for name in op.results)
     device = device_source(op, spelling)
-    body = [*_ranks(op, spelling), *sizes, *device, *_let(op, spelling), f"return ({made},)"]
+    body = [
+        *checks,
+        *sizes,
+        *device,
+        *_let(op, spelling),
+        f"return ({made},)",
+    ]
     return f"def _{op.name}_results({names}):\n" + "".join(f"    {line}\n" for line in body)
 
 
@@ -156,6 +164,21 @@ def _ranks(op: OpSpec, spelling: Spelling = TORCH) -> Iterator[str]:
         message = f"{op.name}: {rule.tensor} must have {words}{count} dimension{plural}"
         if count or sign == "==":
             yield _check(op, rule.tensor, condition, message, spelling)
+
+
+def lengths_source(op: OpSpec, spelling: Spelling = TORCH) -> Iterator[str]:
+    """Lines that judge how long lists of tensors are; what one may lack at its end is None then."""
+    for argument in op.schema.arguments:
+        if not argument.type.is_tensor_list:
+            continue
+        name, count = argument.name, len(argument.type.items)
+        up_to = argument.type.suffixes[0] == "?"
+        words = f"{op.name}: {name} must have {'up to ' * up_to}{count} tensor{'s' * (count != 1)}"
+        yield spelling.check.format(
+            condition=f"len({name}) {'<=' if up_to else '=='} {count}", message=words
+        )
+        if up_to:
+            yield f"{name} = [*{name}, *[None] * ({count} - len({name}))]"
 
 
 def sizes_source(op: OpSpec, spelling: Spelling = TORCH) -> Iterator[str]:

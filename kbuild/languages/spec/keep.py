@@ -12,7 +12,7 @@ from kbuild.languages.spec.candidates import option_problem
 from kbuild.languages.spec.dialects import DIALECTS, Dialect
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
-from kbuild.languages.spec.values import Candidate, Launch, OpSpec
+from kbuild.languages.spec.values import Candidate, Launch, OpSpec, numbers_of
 
 
 def read_keep(
@@ -94,7 +94,7 @@ def _found(
 ) -> Iterator[Candidate]:
     for candidate in candidates:
         pairs = (*candidate.constants, *candidate.options)
-        known = {name: int(value) for name, value in pairs if isinstance(value, (bool, int))}
+        known = numbers_of(pairs)
         when = candidate.when
         for index, condition in enumerate(keep):
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kbuild.config.languages import LaunchKeys, LaunchSection, OpSection
@@ -11,6 +12,7 @@ from kbuild.languages.spec.candidates import (
     AUTOTUNE,
     constant_names,
     is_autotuned,
+    optional_names,
     read_candidates,
     word_names,
 )
@@ -59,6 +61,7 @@ def _launch(
     words = word_names(keys)
     outer = outer.where(when)
     scope = outer.inside(tuned, place.at("configs"), words=words, is_open=is_open)
+    scope = replace(scope, optional={*scope.optional, *optional_names(keys)})
     candidates = read_candidates(keys, dialect, scope, place)
     keep = read_keep(keys.keep, candidates, dialect, scope, place.at("keep"))
     constants = read_constants(keys.constants, scope, place.at("constants"))

@@ -18,6 +18,7 @@ from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
 from kbuild.languages.spec.shapes import Shapes
 from kbuild.languages.spec.signature import enter, read_schema, result_names
+from kbuild.languages.spec.tensor_lists import relocated, sized, spread
 from kbuild.languages.spec.tuning import read_tuning
 from kbuild.languages.spec.values import OpSpec
 
@@ -38,13 +39,15 @@ def read_op(section: OpSection, owner: Owner, place: Place) -> OpSpec | None:
     schema = read_schema(section.schema_, place.at("schema"))
     if schema is None:
         return None
-    spec = _read(section, schema, owner, place)
+    schema, before = sized(schema, section, place.at("schema")), len(place.issues)
+    spec = _read(spread(section, schema), schema, owner, place)
+    place.issues[before:] = relocated(place.issues[before:], section)
     return spec if place.errors == errors else None
 
 
 def _read(section: OpSection, schema: Schema, owner: Owner, place: Place) -> OpSpec:
-    inputs = [a for a in schema.arguments if a.type.is_tensor]
-    optional = [a.name for a in schema.arguments if a.type.is_optional]
+    inputs = schema.tensors
+    optional = [a.name for a in (*schema.arguments, *inputs) if a.type.is_optional]
     maybe = [
         name
         for name, one in zip(result_names(schema), schema.returns, strict=True)

@@ -20,10 +20,11 @@ from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.values import ShapeRule
 
 Kind = Literal[
-    "tensor", "result", "temporary", "int", "float", "bool", "str", "dtype", "list", "floats",
-    "size", "let", "constant", "word",
+    "tensor", "result", "temporary", "int", "float", "bool", "str", "dtype", "device", "list",
+    "floats", "tensors", "size", "let", "constant", "word",
 ]  # fmt: skip
-"""`list` is one of integers or booleans, `floats` one of floats."""
+"""`list` is one of integers or booleans, `floats` one of floats, `tensors` one of tensors, each of
+which is a `tensor` by its own name: `xs[0]`."""
 _TITLES: dict[Kind, str] = {
     "tensor": "a tensor",
     "result": "a result",
@@ -31,7 +32,9 @@ _TITLES: dict[Kind, str] = {
     "int": "an argument of the op",
     "float": "an argument of the op",
     "bool": "an argument of the op",
-    **dict.fromkeys(("str", "dtype", "list", "floats"), "an argument of the op"),
+    **dict.fromkeys(
+        ("str", "dtype", "device", "list", "floats", "tensors"), "an argument of the op"
+    ),
     "size": "a dimension",
     "let": "a name of `let`",
     "constant": "a constant",
@@ -39,7 +42,7 @@ _TITLES: dict[Kind, str] = {
 }
 _TENSORS = ("tensor", "result", "temporary")
 _LISTS = ("list", "floats")
-_ARGUMENTS = ("tensor", "int", "float", "bool", "str", "dtype", *_LISTS)
+_ARGUMENTS = ("tensor", "int", "float", "bool", "str", "dtype", "device", *_LISTS)
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,10 @@ class Scope:
         """Every tensor that can be asked about."""
         wanted = _TENSORS if self.allocated else _TENSORS[:1]
         return [name for name, kind in self.kinds.items() if kind in wanted]
+
+    def items(self, name: str) -> list[str]:
+        """The tensors of a list of them."""
+        return [one for one in self.kinds if one.startswith(f"{name}[")]
 
     def numbers(self) -> list[str]:
         """Every name that is an integer."""
@@ -206,17 +213,21 @@ class Scope:
             return f"`{name}` is {what}", f"compare it: `{name} == '{value}'`"
         if kind in _LISTS:
             return f"`{name}` is a list", f"`{name}[0]`, `len({name})`"
+        if kind == "tensors":
+            return f"`{name}` is a list of tensors", f"`numel({name}[0])`, `size({name}[0], 0)`"
+        if kind == "device":
+            return f"`{name}` is a device", "it is checked to be that of the tensors, no more"
         if kind == "word":
             return f"`{name}` is not an integer", "expressions are made of integers"
         return None
 
     def _asked(self, query: Query) -> tuple[str, str] | None:
-        if not query.tensor:
-            return None
         kind = self.kinds.get(query.tensor)
-        if query.function in OF_LISTS:
-            return self._listed(query, kind)
-        there = (*_ARGUMENTS, *(_TENSORS if self.allocated else ()))
+        if not query.tensor or (query.function == "has" and kind is None and self.is_open):
+            return None
+        if kind == "tensors" or query.function in OF_LISTS:
+            return self._of_tensors(query) if kind == "tensors" else self._listed(query, kind)
+        there = (*_ARGUMENTS, "constant", "word", *(_TENSORS if self.allocated else ()))
         if query.function == "has" and kind in there:
             words = f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
             return None if query.tensor in self.optional else words
@@ -227,6 +238,15 @@ class Scope:
             hint = did_you_mean(query.tensor, known) or f"tensors: {listed(known)}"
             return f"`{query.tensor}` is not a tensor", hint
         return self._axis(query)
+
+    def _of_tensors(self, query: Query) -> tuple[str, str] | None:
+        """A question about a list of tensors, or about one of its items as if it were a number."""
+        if query.function not in OF_LISTS:
+            return self._used(query.tensor)
+        count = len(self.items(query.tensor))
+        if query.function == "len" or query.axis not in range(count):
+            return f"`{query.tensor}` has {count} tensors", f"`numel({query.tensor}[0])`"
+        return f"`{query.key}` is a tensor", f"`numel({query.key})`, `size({query.key}, 0)`"
 
     def _listed(self, query: Query, kind: Kind | None) -> tuple[str, str] | None:
         if kind == "list" or (kind == "floats" and query.function == "len"):

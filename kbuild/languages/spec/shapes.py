@@ -28,9 +28,7 @@ class Shapes:
         self._place = place
         self._scope = scope
         self._required = [
-            argument.name
-            for argument in schema.arguments
-            if argument.type.is_tensor and not argument.type.is_optional
+            argument.name for argument in schema.tensors if not argument.type.is_optional
         ]
         tensors = scope.tensors()
         self._table: dict[str, Any] = {}

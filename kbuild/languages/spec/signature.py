@@ -17,22 +17,20 @@ _BASES: dict[str, Kind] = {
     "bool": "bool",
     "str": "str",
     "ScalarType": "dtype",
+    "Device": "device",
 }
 _ITEMS: dict[str, Kind] = {"int": "list", "SymInt": "list", "bool": "list", "float": "floats"}
 """Of what lists are passed, and what they are then."""
 _INSTEAD = {
-    "Tensor[]": "a kernel is launched with a fixed number of pointers: write one argument for each "
-    "tensor, `Tensor a, Tensor b`, and pass the list's items from Python",
-    "str[]": "write one `str` argument for each",
-    "Device": "an op runs on the device of its first tensor; a wrapper in Python moves tensors",
+    "Tensor": "write `Tensor?[]`: each of its tensors may be None",
+    "Stream": "an op launches on the current stream of its tensors' device",
+    "Layout": "Python around the op makes its tensors strided; kernels know no other layout",
+    "MemoryFormat": "Python around the op calls `.contiguous(...)`; kernels get the strides",
     "Scalar": "say which it is: `float`, `int` or `bool`",
     "complex": "pass its two parts as floats",
     "Generator": "pass a seed and an offset as integers",
 }
-_TAKEN = (
-    "an op takes `Tensor`, `int`, `float`, `bool`, `str` and `ScalarType`, each also with `?`, and "
-    "lists of numbers such as `int[]`; wrap it in Python"
-)
+"""What no op takes, alone or in a list."""
 _RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
 RESULT = "out"
 """What a single result without a name is called; several are `out0`, `out1`, ..."""
@@ -49,8 +47,10 @@ def read_schema(text: str, place: Place) -> Schema | None:
         place.error(f"`{schema.name}` has a namespace", "kbuild gives each variant its own")
     if schema.overload:
         place.error("overloads are not supported", "give each op a name of its own")
-    if not any(argument.type.is_tensor for argument in schema.arguments):
-        place.error("has no tensor argument", "the first one says on which device the op runs")
+    tensors = [one for one in schema.arguments if one.type.name == "Tensor"]
+    if not any(one.type.suffixes[:1] != ("?",) for one in tensors):
+        lacks = "has no tensor argument" + (" that is always there" if tensors else "")
+        place.error(lacks, "the first one says on which device the op runs")
     elif not schema.returns and not schema.mutated:
         hint = "add a result, or mark what is written to: `Tensor(a!) out`"
         place.error("returns nothing and writes to nothing", hint)
@@ -72,6 +72,8 @@ def enter(schema: Schema, scope: Scope, place: Place) -> None:
         kind = kind_of(argument)
         if kind is not None:
             scope.add(argument.name, kind, place)
+    for argument in schema.items:
+        scope.add(argument.name, "tensor", place)
     for name in result_names(schema):
         if name in scope.kinds:
             hint = f"name it in the schema: `-> (Tensor {name}_)`"
@@ -85,6 +87,9 @@ def kind_of(argument: Argument) -> Kind | None:
     suffixes = argument.type.suffixes[: -1 if argument.type.is_optional else None]
     if not suffixes:
         return _BASES.get(argument.type.name)
+    if argument.type.name == "Tensor":
+        is_list = suffixes[-1] != "?" and not argument.type.is_optional
+        return "tensors" if is_list else None
     return _ITEMS.get(argument.type.name) if len(suffixes) == 1 and suffixes != ("?",) else None
 
 
@@ -98,9 +103,16 @@ def _judge_names(schema: Schema, place: Place) -> None:
 def _judge_types(schema: Schema, place: Place) -> None:
     for argument in schema.arguments:
         if kind_of(argument) is None:
-            name = argument.type.name
-            hint = _INSTEAD.get(f"{name}[]" if argument.type.is_list else name, _TAKEN)
+            name, inner = argument.type.name, argument.type.suffixes[:1]
+            single = f"{name}{'?' * (inner == ('?',))}"
+            hint = _INSTEAD.get(name) or f"write one `{single}` argument for each"
             place.error(f"`{argument.name}` is a `{name}{''.join(argument.type.suffixes)}`", hint)
+        if argument.type.name == "Device" and argument.default and argument.default.value:
+            hint = f"write `Device? {argument.name}=None`: that of the tensors"
+            place.error(f"`{argument}`: no device is known when the op is built", hint)
+        if argument.type.is_tensor_list and argument.default:
+            hint = "leave it out; a function in Python around the op may have one"
+            place.error(f"`{argument}`: Torch takes no default for a list of tensors", hint)
         alias = argument.type.alias
         if alias is not None and (not alias.write or alias.after is not None):
             place.error(f"`{argument}` shares memory with a result", "return a new tensor")

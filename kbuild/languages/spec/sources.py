@@ -8,13 +8,12 @@ from typing import Any, Literal
 
 from kbuild.config.suggest import one_of, toml_type
 from kbuild.languages.expression import Expression
+from kbuild.languages.spec.constants import NONE
 from kbuild.languages.spec.dialects import Dialect
 from kbuild.languages.spec.place import Place
 from kbuild.languages.spec.scope import Scope
 from kbuild.languages.spec.values import Source
 
-NONE = "None"
-"""What is not there in any call: a tensor, or a constant."""
 _TENSORS = ("tensor", "result", "temporary")
 _KEYS = ("tensor", "block", "padding")
 _NAME = r"(?P<name>[A-Za-z_]\w*)"
@@ -37,6 +36,8 @@ def source_of(value: Any, dialect: Dialect, scope: Scope, place: Place) -> Sourc
         scope: of the launch, with its constants.
         place: where the value is written.
     """
+    if isinstance(value, str) and scope.kinds.get(value) == "tensors":
+        value = scope.items(value)
     is_tuple = isinstance(value, (list, tuple))
     able = dialect.structured or (is_tuple and dialect.shaped)
     if (is_tuple or isinstance(value, dict)) and not able:
@@ -59,7 +60,7 @@ def _single(value: Any, scope: Scope, place: Place) -> Source | None:  # noqa: P
         return Source("bool", expression=scope.expression(str(value), place))
     if isinstance(value, float):
         return Source("float", literal=value)
-    if value == "None":
+    if value == NONE:
         return Source("none")
     kind = scope.kinds.get(value) if isinstance(value, str) else None
     if kind in _TENSORS:

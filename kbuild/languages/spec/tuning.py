@@ -72,14 +72,11 @@ def kinds_of(schema: Schema, sizes: Sequence[Size]) -> dict[str, str]:
     """
     kinds = {size.name: "size" for size in sizes}
     for argument in schema.arguments:
-        if argument.type.name == "ScalarType":
-            continue
-        if not argument.type.is_tensor:
+        if argument.type.name not in ("ScalarType", "Device", "Tensor"):
             name = argument.type.name
             kind = name if name in {"float", "bool", "str"} else "int"
             kinds[argument.name] = f"{kind}[]" if argument.type.is_list else kind
-        elif argument.type.is_optional:
-            kinds[argument.name] = "tensor"
+    kinds |= {one.name: "tensor" for one in schema.tensors if one.type.is_optional}
     needed = {a.name for a in schema.arguments if a.default is None}
     return {
         name: f"{kind}!" if kind == "size" or (name in needed and kind != "tensor") else kind

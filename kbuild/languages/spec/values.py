@@ -18,9 +18,15 @@ Value: TypeAlias = "Scalar | DtypeName | None"
 Pairs: TypeAlias = "tuple[tuple[str, Scalar], ...]"
 """Names with values, in the author's order."""
 Given: TypeAlias = "tuple[tuple[str, Scalar | None], ...]"
-"""The same where a call may have chosen None."""
+"""The same where a value may be None."""
 FillValue: TypeAlias = "int | float | str"
 """What a tensor is filled with: a finite number, `inf`, `-inf` or `nan`."""
+
+
+def numbers_of(pairs: Given) -> dict[str, int]:
+    """What expressions know of constants: `BLOCK`, and `has(BLOCK)`."""
+    numbers = {name: int(value) for name, value in pairs if isinstance(value, (bool, int))}
+    return numbers | {f"has({name})": int(value is not None) for name, value in pairs}
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,7 @@ class Source:
             EvaluationError: a division by zero, or a value beyond 64 bits.
             KeyError: a constant has no value.
         """
-        numbers = {name: int(value) for name, value in constants if isinstance(value, (bool, int))}
-        return tuple(dim.evaluate(numbers) for dim in self.block)
+        return tuple(dim.evaluate(numbers_of(constants)) for dim in self.block)
 
     def __str__(self) -> str:
         if self.kind == "tuple":
@@ -163,7 +168,7 @@ class Constant:
 class Candidate:
     """One way to compile and launch a function."""
 
-    constants: Pairs = ()
+    constants: Given = ()
     options: Pairs = ()
     """`num_warps` and the like."""
     when: Expression | None = None
@@ -282,14 +287,13 @@ class OpSpec:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the tensor arguments."""
-        return tuple(a.name for a in self.schema.arguments if a.type.is_tensor)
+        """Names of the tensor arguments; each of a list of them by itself, as `xs[0]`."""
+        return tuple(argument.name for argument in self.schema.tensors)
 
     @property
     def optional(self) -> tuple[str, ...]:
         """Names of the tensor arguments that may be None."""
-        tensors = (a for a in self.schema.arguments if a.type.is_tensor)
-        return tuple(argument.name for argument in tensors if argument.type.is_optional)
+        return tuple(a.name for a in self.schema.tensors if a.type.is_optional)
 
     @property
     def may_be_none(self) -> tuple[str, ...]:

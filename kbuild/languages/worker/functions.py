@@ -180,7 +180,7 @@ class Kernel:
     def _candidate(self, config: Any) -> tuple[dict[str, Any], list[str]]:
         constants, options, notes = {}, {}, []
         for name, value in config.kwargs.items():
-            if not isinstance(value, (bool, int, float, str)):
+            if not isinstance(value, (bool, int, float, str, type(None))):
                 notes.append(f"`{self.name}` has a candidate with {name} = {value!r}: left out")
             elif name in _AMD_OPTIONS and name not in self.jit.arg_names:
                 options[name] = value

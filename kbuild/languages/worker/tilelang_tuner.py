@@ -104,7 +104,7 @@ def _constants(name: str, config: Any) -> tuple[dict[str, Any] | None, list[str]
         if key == _PASSES:
             continue
         plain = _plain(value)
-        if plain is None:
+        if plain is None and value is not None:
             return None, [f"`{name}` has a candidate with {key} = {value!r}: left out"]
         found[key] = plain
     return found, []

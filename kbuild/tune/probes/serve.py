@@ -124,7 +124,7 @@ class Bench:
 
     def call(self, job: Job, values: list[Any]) -> Any:
         """One call of the op."""
-        pairs = list(zip(job["arguments"], values, strict=True))
+        pairs = self.tensors.joined(job["arguments"], values)
         plain = [value for one, value in pairs if not one["keyword"]]
         named = {one["name"]: value for one, value in pairs if one["keyword"]}
         return getattr(self.ops, job["op"])(*plain, **named)
@@ -155,7 +155,7 @@ class Bench:
             return list(self.tensors.made_up(job["arguments"], device))
         given = function(job["inputs"])(**job["facts"], device=device)
         return [
-            given.get(one["name"], value)
+            self.tensors.chosen(given, one, value)
             for one, value in zip(
                 job["arguments"], self.tensors.made_up(job["arguments"], device), strict=True
             )
@@ -165,8 +165,8 @@ class Bench:
         if not job["reference"]:
             return None
         own = self.tensors.copies(values, job["arguments"])
-        names = [argument["name"] for argument in job["arguments"]]
-        returned = function(job["reference"])(**dict(zip(names, own, strict=True)))
+        pairs = self.tensors.joined(job["arguments"], own)
+        returned = function(job["reference"])(**{one["name"]: value for one, value in pairs})
         self.synchronize()
         return list(self.tensors.results(returned, [], []))
 

@@ -52,6 +52,29 @@ def _value(argument: Mapping[str, Any], generator: Any, device: str) -> Any:
     return made.to(dtype)
 
 
+def joined(
+    arguments: Sequence[Mapping[str, Any]], values: Sequence[Any]
+) -> list[tuple[Mapping[str, Any], Any]]:
+    """Each argument of the op with its value; tensors of a list are one argument."""
+    pairs: list[tuple[Mapping[str, Any], Any]] = []
+    for argument, value in zip(arguments, values, strict=True):
+        if argument.get("item"):
+            pairs[-1][1].append(value)
+        elif "list" in argument:
+            pairs.append(({**argument, "name": argument["list"]}, [value]))
+        else:
+            pairs.append((argument, value))
+    return pairs
+
+
+def chosen(given: Mapping[str, Any], argument: Mapping[str, Any], value: Any) -> Any:
+    """What the author's function gives for an argument; what was made up where it gives nothing."""
+    if "list" not in argument:
+        return given.get(argument["name"], value)
+    items = given.get(argument["list"])
+    return value if items is None else items[argument["item"]]
+
+
 def copies(values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The values, with tensors that are written to copied, and given the value that they need."""
     own = [

@@ -53,3 +53,34 @@ def asked(
         while part < parts:
             tl.store(sums_ptr + part * M + row, total * (part + 1))
             part += 1
+
+
+@triton.jit
+def joined(
+    xs,
+    sums_0_ptr,
+    sums_1_ptr,
+    more_0_ptr,
+    more_1_ptr,
+    out_ptr,
+    N,
+    stride_xs_0_0,
+    stride_xs_1_0,
+    BLOCK: tl.constexpr,
+    SPLIT: tl.constexpr,
+):
+    """Adds tensors, and up the tensors; `SPLIT` blocks are worked on in turn."""
+    count: tl.constexpr = 1 if SPLIT is None else SPLIT
+    for part in range(count):
+        at = (tl.program_id(0) * count + part) * BLOCK + tl.arange(0, BLOCK)
+        mask = at < N
+        first = tl.load(xs[0] + at * stride_xs_0_0, mask=mask, other=0.0)
+        second = tl.load(xs[1] + at * stride_xs_1_0, mask=mask, other=0.0)
+        tl.atomic_add(sums_0_ptr, tl.sum(first.to(tl.float32)))
+        tl.atomic_add(sums_1_ptr, tl.sum(second.to(tl.float32)))
+        total = first + second
+        if more_0_ptr is not None:
+            total += tl.load(more_0_ptr + at, mask=mask)
+        if more_1_ptr is not None:
+            total += 2 * tl.load(more_1_ptr + at, mask=mask)
+        tl.store(out_ptr + at, total, mask=mask)

@@ -121,6 +121,39 @@ def test_functions_for_tvm_ffi_do_not_fall_back(said):
     assert "kernel.add.op[0].fallback: runs the DSL on tensors of Torch" in found
 
 
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (
+            "add(Tensor x, Tensor y, Device? device=None) -> Tensor",
+            "`Device? device=None` cannot be passed through TVM-FFI\n  hint: leave it out",
+        ),
+        (
+            "add(Tensor x, Tensor y, bool w) -> (Tensor out, Tensor? lse)",
+            "a result that may be None cannot be returned through TVM-FFI\n  hint: return an empty",
+        ),
+        ("add(Tensor x, Tensor y, str[] s) -> Tensor", "`s` is a `str[]`\n  hint: write one `str`"),
+        ("add(Tensor x, Tensor y, float[] a, bool[] b, ScalarType? c) -> Tensor", ""),
+        ("add(Tensor x, Tensor y, Tensor[2] xs, Tensor?[2] ys) -> Tensor", ""),
+    ],
+)
+def test_what_tvm_ffi_does_not_pass(said, schema, words):
+    found = said(TVM_FFI.replace("add(Tensor x, Tensor y) -> Tensor", schema), TVM_FFI_FILES)
+    assert words in found
+    assert ("op[0].schema: " in found) == bool(words)
+    line = TVM_FFI[: TVM_FFI.index("schema =")].count("\n") + 1
+    assert not words or f"build.toml:{line}: kernel.add.op[0].schema: {words}" in found
+
+
+@pytest.mark.parametrize(
+    "argument", ["Device? device", "Tensor[2] xs", "int[] n", "str s", "Tensor?[1] xs"]
+)
+def test_what_older_torches_do_not_pass(said, argument):
+    text = ADD.replace("add(Tensor x, Tensor y) ->", f"add(Tensor x, Tensor y, {argument}) ->")
+    words = f"`{argument}` is not passed by the stable ABI of Torch 2.9\n  hint: write `stable-abi"
+    assert words in said(text.replace("[torch]", '[torch]\nstable-abi = "2.9"'), FILES)
+
+
 def test_kernels_in_cxx_have_sources_that_export_them(said):
     text = TVM_FFI.replace('["cuda"]', '["cpu", "cuda"]', 1) + PLAIN
     found = said(text, {**TVM_FFI_FILES, "plain.cpp": ""})

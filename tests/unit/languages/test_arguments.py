@@ -162,6 +162,41 @@ def test_names_that_are_not_among_the_kernels_own_constants():
     )
 
 
+@pytest.mark.parametrize(
+    ("axis", "words"),
+    [
+        ("cdiv(N, BLOCK) if BLOCK is not None else 1", ""),
+        ("cdiv(N, BLOCK)", "`cdiv(N, BLOCK)`: a candidate has `BLOCK = None` (column 9) | ask"),
+        ("2 if has(BLOK) else 1", "`BLOK` is unknown (column 6) | did you mean `BLOCK`?"),
+    ],
+)
+def test_the_kernels_own_candidates_with_none(axis, words):
+    op = op_of(text_of(configs='"autotune"', grid=f'["{axis}"]'))
+    own = (Candidate((("BLOCK", 1),)), Candidate((("BLOCK", None),)))
+    launch = dataclasses.replace(op.launches[0], candidates=own)
+    _, said = joined(dataclasses.replace(op, launches=(launch,)), "k", "x, N, BLOCK!")
+    assert words in said
+    assert bool(words) == bool(said)
+
+
+def test_tensors_of_a_list_by_name():
+    text = text_of(
+        schema='"k(Tensor[2] xs, Tensor?[1] ys) -> Tensor"',
+        shapes='{ xs = ["M", "N"], ys = ["N"], out = "xs[1]" }',
+    )
+    bound, _ = joined(
+        op_of(text), "k", "xs_0, xs_1_ptr, ys_0, xs_1_stride_m, stride_ys_0_0, xs, BLOCK!"
+    )
+    assert values(bound) == {
+        "xs_0": "xs[0]",
+        "xs_1_ptr": "xs[1]",
+        "ys_0": "ys[0]",
+        "xs_1_stride_m": "stride(xs[1], 0)",
+        "stride_ys_0_0": "stride(ys[0], 0) if has(ys[0]) else 0",
+        "xs": "(xs[0], xs[1],)",
+    }
+
+
 def completed(own, **keys):
     op = op_of(text_of(configs='"autotune"', **keys))
     place = Place(op.launches[0].path)

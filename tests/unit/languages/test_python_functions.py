@@ -49,6 +49,11 @@ shapes = { x = ["M", "N"] }
 dtypes = ["float32"]
 
 [[op]]
+schema = "join(Tensor[] xs, Tensor?[2] ys, int n=1) -> Tensor"
+shapes = { xs = ["M"], "xs[1]" = ["N"], ys = ["M"], out = ["M + N"] }
+dtypes = ["float32"]
+
+[[op]]
 schema = "late(Tensor x, float a, Tensor y) -> Tensor"
 shapes = { y = "x", out = "x" }
 dtypes = ["float32"]
@@ -83,6 +88,15 @@ class Runtime:
 
     def late(self, x: Any, a: float, y: Any) -> Any:
         return x + a * y
+
+    def join(self, xs: Any, ys: Any, n: int, *results: Any) -> Any:
+        self.calls.append("join")
+        assert len(ys) <= 2
+        if isinstance(xs[0], torch.Tensor) and xs[0].is_meta:
+            raise RuntimeError("Cannot pack tensors on meta")
+        library = torch if isinstance(xs[0], torch.Tensor) else numpy
+        total = library.concatenate(list(xs)) + sum(one.sum() for one in ys if one is not None)
+        return results[0].__setitem__(..., total) if results else total
 
     def _kbuild_preload(self, device: int) -> None:
         self.calls.append(f"preload {device}")
@@ -146,6 +160,35 @@ def test_results_of_other_libraries_are_made(package):
     assert (low.shape, low.dtype, high.shape, high.dtype) == ((4, 2, 3), "f4", (4, 2, 5), "i4")
     with pytest.raises(RuntimeError, match="x must have at least 1 dimension"):
         package.ops.halves(numpy.float32(1.0), None)
+
+
+@pytest.mark.parametrize("library", [torch, numpy])
+def test_lists_of_tensors(package, library):
+    x, y = library.ones(2, dtype=library.float32), library.ones(3, dtype=library.float32)
+    assert package.ops.join([x, y], []).tolist() == [1] * 5
+    assert package.ops.join((x, y), [None, x]).tolist() == [3] * 5
+    assert package.ops.join([x, y], (x,), n=2, out=library.zeros(5)).tolist() == [3] * 5
+    calls = package.runtime.calls
+    calls.clear()
+    for xs, ys, words in (
+        ([x], [], "join: xs must have 2 tensors"),
+        ([x, y], [x, x, x], "join: ys must have up to 2 tensors"),
+    ):
+        with pytest.raises(RuntimeError, match=words):
+            package.ops.join(xs, ys)
+    assert calls == []
+
+
+def test_torch_traces_lists_of_tensors(package):
+    x, y = torch.ones(2), torch.ones(3)
+    torch.library.opcheck(package.operators.join.default, ([x, y], [None]))
+
+    @torch.compile(fullgraph=True, dynamic=True, backend="aot_eager")
+    def model(x, y):
+        return package.ops.join([x + 1, y], [x])
+
+    assert model(x, y).tolist() == [4, 4, 3, 3, 3]
+    assert package.ops.join([x.to("meta"), y.to("meta")], []).shape == (5,)
 
 
 def test_several_results_are_tensors_of_torch(package):
@@ -258,6 +301,8 @@ class TestJax:
         assert package._ops._jax_order("halves") == ["args", "attrs.n", "rets"]
         with pytest.raises(TypeError, match="late: JAX hands over arrays before numbers"):
             package._ops._jax_order("late")
+        with pytest.raises(TypeError, match="join: JAX hands over no lists of arrays; register"):
+            package._ops._jax_order("join")
 
     def test_numbers_have_their_defaults(self, package):
         def call(*arrays: Any, **numbers: Any) -> Any:

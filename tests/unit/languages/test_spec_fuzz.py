@@ -16,6 +16,7 @@ WORDS = st.sampled_from(
         *("N * 2", "numel(x)", "size(x, 9)", "has(b)", "1 // 0", "N > 1", "(", "size(out, 0)"),
         *("tensor", "block", "padding", "nan", "dtype", "string", "address(x)", "numel(b)"),
         *("autotune", "jit", "when", "choices", "value", "k(Tensor x) -> Tensor", "num_warps"),
+        *("k(Tensor[2] x, Tensor?[] b) -> Tensor", "x[0]", "b[1]", "has(b[1])", "None", "none"),
         *("k(Tensor? x, int[] n) -> (Tensor(a!), int)", "\x00", "sm_count()", "triton==1"),
     ]
 )

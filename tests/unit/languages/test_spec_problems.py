@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from sections import HEAD, read, said, text_of
+from sections import BASE, HEAD, read, said, text_of
 
+BASE_KEYS = [*BASE]
 SCHEMA, SHAPES, DTYPES, GRID, CONFIGS, MORE = 6, 7, 8, 9, 10, 11
 
 
@@ -27,12 +28,55 @@ def one(text, line, words):
         ("k.o(Tensor x, Tensor w) -> Tensor", "overloads are not supported"),
         (
             "k(Tensor x, Tensor w, Layout s) -> Tensor",
-            "`s` is a `Layout`\n  hint: an op takes `Tensor`",
+            "`s` is a `Layout`\n  hint: Python around the op",
         ),
         ("k(Tensor x, Tensor w, str[] s) -> Tensor", "`s` is a `str[]`\n  hint: write one `str`"),
-        ("k(Tensor x, Tensor w, int?[] s) -> Tensor", "`s` is a `int?[]`"),
-        ("k(Tensor x, Tensor w, Tensor[] s) -> Tensor", "`s` is a `Tensor[]`\n  hint: a kernel is"),
-        ("k(Tensor x, Tensor w, Device? s) -> Tensor", "`s` is a `Device?`\n  hint: an op runs on"),
+        (
+            "k(Tensor x, Tensor w, int?[] s) -> Tensor",
+            "`s` is a `int?[]`\n  hint: write one `int?`",
+        ),
+        (
+            "k(Tensor x, Tensor w, str?[] s) -> Tensor",
+            "`s` is a `str?[]`\n  hint: write one `str?`",
+        ),
+        (
+            "k(Tensor x, Tensor w, ScalarType[] s) -> Tensor",
+            "`s` is a `ScalarType[]`\n  hint: write one `ScalarType`",
+        ),
+        (
+            "k(Tensor x, Tensor w, MemoryFormat s) -> Tensor",
+            "`s` is a `MemoryFormat`\n  hint: Python around the op",
+        ),
+        ("k(Tensor x, Tensor w, Generator? s) -> Tensor", "is a `Generator?`\n  hint: pass a seed"),
+        ("k(Tensor x, Tensor w, Stream s) -> Tensor", "`s` is a `Stream`\n  hint: an op launches"),
+        ("k(Tensor x, Tensor w, complex s) -> Tensor", "`s` is a `complex`\n  hint: pass its two"),
+        ("k(Tensor x, Tensor w, Scalar[] s) -> Tensor", "`s` is a `Scalar[]`\n  hint: say which"),
+        ("k(Tensor x, Tensor w, Device[] s) -> Tensor", "`s` is a `Device[]`\n  hint: write one"),
+        (
+            "k(Tensor x, Tensor w, Tensor[]? s) -> Tensor",
+            "is a `Tensor[]?`\n  hint: write `Tensor?[",
+        ),
+        (
+            "k(Tensor x, Tensor w, bool?[] s) -> Tensor",
+            "`s` is a `bool?[]`\n  hint: write one `bool?`",
+        ),
+        (
+            "k(Tensor x, Tensor w, Tensor[] s) -> Tensor",
+            "does not say how many tensors `s` has\n  hint: write `Tensor[2] s`, or use `s[0]`",
+        ),
+        (
+            "k(Tensor x, Tensor w, Tensor?[] s) -> Tensor",
+            "does not say how many tensors `s` has\n  hint: write `Tensor?[2] s`, or use",
+        ),
+        (
+            "k(Tensor x, Tensor w, Tensor[65] s) -> Tensor",
+            "`s` has 65 tensors; an op takes at most 64",
+        ),
+        (
+            "k(Tensor x, Tensor w, Tensor?[9] s) -> Tensor",
+            "`s` has 9 tensors; an op takes at most 8",
+        ),
+        ("k(Tensor x, Tensor w, Device s='cpu') -> Tensor", "write `Device? s=None`: that of"),
         ("k(Tensor x, Tensor w, Scalar s) -> Tensor", "`s` is a `Scalar`\n  hint: say which"),
         ("k(Tensor x, Tensor w, int lambda) -> Tensor", "`lambda` cannot be a name here"),
         ("k(Tensor x, Tensor w, int cdiv) -> Tensor", "`cdiv` cannot be a name here"),
@@ -63,6 +107,12 @@ def test_an_op_that_does_nothing():
 def test_an_op_without_tensors():
     text = text_of(schema='"k(int N) -> Tensor"', shapes='{ out = ["N"] }', dtypes='"float32"')
     one(text, SCHEMA, "has no tensor argument")
+
+
+@pytest.mark.parametrize("argument", ["Tensor? x", "Tensor?[2] x"])
+def test_an_op_whose_tensors_may_all_be_none(argument):
+    text = text_of(schema=f'"k({argument}) -> Tensor"', shapes="{ out = [3] }", grid="[1]")
+    one(text, SCHEMA, "has no tensor argument that is always there")
 
 
 def test_an_argument_called_out():
@@ -499,3 +549,87 @@ def test_a_dtype_that_may_be_none(value):
         returned=None,
     )
     assert 'what does None mean for `d`?\n  hint: `{ choices = [ ... ], none = "x" }`' in said(text)
+
+
+class TestListsOfTensors:
+    SCHEMA = '"k(Tensor[2] xs, Tensor?[2] ys, Tensor x, Tensor(a!)[] zs) -> Tensor"'
+    KEYS = {  # noqa: RUF012 - read alone
+        "schema": SCHEMA,
+        "shapes": '{ xs = ["N"], ys = ["N"], x = ["N"], "zs[1]" = ["N"], out = "x" }',
+        "grid": '["size(xs[1], 0)", "1 if ys[1] is None else size(ys[1], 0)"]',
+        "contiguous": '["xs", "zs[0]"]',
+        "zero": '["zs[0]"]',
+    }
+
+    def test_nothing(self):
+        assert said(text_of(**self.KEYS)) == ""
+
+    @pytest.mark.parametrize(
+        ("key", "value", "words"),
+        [
+            ("shapes", '{ xs = ["N", "M / 2"], out = "x" }', "`M / 2`: `/` is not an operator"),
+            ("shapes", '{ xs = "y", out = "x" }', "`y` is not a tensor argument"),
+            ("shapes", '{ "xs[2]" = ["N"], x = ["N"], out = "x" }', "but `xs[2]` is used"),
+            ("shapes", '{ x = ["N"], out = "ys[0]", "zs[0]" = "x" }', "`ys[0]` may be None"),
+            ("shapes", '{ ys = ["K"], x = ["N"], out = "x" }', "`K` is known only when `ys[0]` is"),
+            ("grid", '["size(ys[0], 0)"]', "`ys[0]` may be None (column 1)\n  hint: ask first"),
+            (
+                "grid",
+                '["numel(xs)"]',
+                "`xs` is a list of tensors (column 1)\n  hint: `numel(xs[0])`",
+            ),
+            ("grid", '["xs"]', "`xs` is a list of tensors (column 1)\n  hint: `numel(xs[0])`"),
+            ("grid", '["xs[0]"]', "`xs[0]` is a tensor (column 1)\n  hint: `numel(xs[0])`"),
+            ("grid", '["len(xs)"]', "`xs` has 2 tensors (column 1)\n  hint: `numel(xs[0])`"),
+            (
+                "grid",
+                '["numel(xs[-1])"]',
+                "`xs[-1]` is not a tensor (column 1)\n  hint: did you mean `xs[1]",
+            ),
+            ("grid", '["numel(xs[x])"]', "the place in a list is written as a number"),
+            ("grid", '["1 if has(xs[0]) else 0"]', "`xs[0]` is always there"),
+            ("zero", '["xs"]', "`xs[0]` is only read, so the op gives it no value"),
+            ("zero", '["zs"]', "the argument `zs[1]` may have gaps"),
+            ("contiguous", '["xz"]', "`xz` is not a tensor argument"),
+            ("dtypes", '{ xs = ["float61"], x = "float16", ys = "x" }', "`float61` is not a dtype"),
+        ],
+    )
+    def test_keys(self, key, value, words):
+        found = said(text_of(**{**self.KEYS, key: value}))
+        assert words in found
+        line = 6 + [*BASE_KEYS, "contiguous", "zero"].index(key)
+        line = 6 if "is used" in words else line
+        assert any(one.startswith(f"{line}: ") and words[:9] in one for one in found.splitlines())
+
+    def test_defaults(self):
+        schema = '"k(Tensor x, Tensor?[] ys=[]) -> Tensor"'
+        text = text_of(schema=schema, shapes='{ x = ["N"], "ys[0]" = ["N"], out = "x" }')
+        one(text, SCHEMA, "`Tensor?[] ys=[]`: Torch takes no default for a list of tensors")
+
+    def test_what_is_said_of_all_is_wrong_once(self):
+        text = text_of(**{**self.KEYS, "shapes": '{ xs = ["..", "N"], x = ["N"], out = "x" }'})
+        assert said(text).count("kernel.k.op[0].shapes.xs: ") == 1
+
+    def test_a_kernel_without_tuples(self):
+        text = text_of(**self.KEYS, args='{ all = "xs" }').replace("triton", "tilelang")
+        assert "`tilelang` kernels take no such argument: a tuple" in said(text)
+
+
+@pytest.mark.parametrize(
+    ("configs", "words"),
+    [
+        ('[{ BLOCK = "None" }]', "`BLOCK` may be None (column 9)\n  hint: ask first: `BLOCK if"),
+        ("[{ BLOCK = { none = true } }, { BLOCK = 2 }]", "`BLOCK` may be None (column 9)"),
+        ("[{ BLOCK = { none = false } }]", "must be a number, a boolean or a string, not a table"),
+        ("[{ BLOCK = { string = 1.5 } }]", "must be a number, a boolean or a string, not a table"),
+        ('[{ BLOCK = 1 }, { BLOCK = 1, maxnreg = "None" }]', "is the same as candidate 1"),
+        ('[{ BLOCK = 1, num_warps = "four" }]', "must be an integer that is not negative"),
+        ('[{ BLOCK = 1, when = "BLOCK is None" }]', "`BLOCK` is always there"),
+        (
+            '[{ BLOCK = 1, A = 2, when = "A is None" }, { BLOCK = 2, A = "None" }]',
+            "`A is None` never holds with these constants",
+        ),
+    ],
+)
+def test_candidates_with_none(configs, words):
+    assert words in said(text_of(configs=configs))

@@ -91,6 +91,24 @@ class TestCase:
         assert dict(found.shapes)["b"] is None
         assert found.key[3] == 0
 
+    def test_lists_of_tensors(self):
+        text = text_of(
+            schema='"k(Tensor[2] xs, Tensor?[2] bs, int n) -> Tensor"',
+            shapes='{ xs = ["N"], bs = ["N"], out = "xs[0]" }',
+            tune='{ cases = [{ N = 4, n = 1, "bs[1]" = false }] }',
+        )
+        dtypes = dict.fromkeys(("xs[0]", "xs[1]", "bs[0]", "bs[1]", "out"), "float16")
+        (said,) = op_of(text).tune.cases
+        found = make_case(op_of(text), dtypes, said, {})
+        arguments = found.arguments()
+        assert [one["name"] for one in arguments] == ["xs[0]", "xs[1]", "bs[0]", "bs[1]", "n"]
+        assert [one.get("shape") for one in arguments] == [(4,), (4,), (4,), None, None]
+        assert [(one.get("list"), one.get("item")) for one in arguments[1:4]] == [
+            ("xs", 1),
+            ("bs", 0),
+            ("bs", 1),
+        ]
+
     def test_numbers(self):
         found = case(self.OP, N=64, n=5, eps=0.5, f=True)
         assert dict(found.scalars) == {"n": 5, "eps": 0.5, "f": True}

@@ -144,3 +144,13 @@ def test_the_release_of_a_driver(tmp_path, monkeypatch, text, release):
     (tmp_path / "version").write_text(text)
     monkeypatch.setattr(devices, "_DRIVERS", (str(tmp_path / "none"), str(tmp_path / "version")))
     assert devices.driver() == release
+
+
+def test_lists_of_tensors():
+    items = [{"name": f"xs[{at}]", "list": "xs", "item": at, "keyword": False} for at in (0, 1)]
+    number = {"name": "n", "keyword": True}
+    (xs, values), (n, value) = tensors.joined([*items, number], [3, 4, 5])
+    assert (xs["name"], values, n, value) == ("xs", [3, 4], number, 5)
+    assert tensors.chosen({"xs": [6, 7]}, items[1], 4) == 7
+    assert tensors.chosen({"n": 6}, items[1], 4) == 4
+    assert tensors.chosen({"n": 6}, number, 5) == 6

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from functions import Functions, library
+from functions import Functions, library, without_fallback
 from launched import Driver, Kernel, extension, files_of, launched, ops_of
 
 from kbuild.languages.launcher import LaunchedOp
@@ -73,6 +73,51 @@ constants.WIN = { value = "window", choices = [64, 128], none = true }
 constants.MORE = "more is not None"
 
 [[kernel.other.op]]
+schema = "many(Tensor[] xs, Tensor?[3] more, int n=1) -> Tensor"
+shapes = { xs = ["M", "N"], "xs[1]" = ["K", "N"], more = ["N"], out = ["M + size(xs[1], 0)", "N"] }
+dtypes = { xs = ["float16", "float32"], more = "float32", out = "xs[1]" }
+contiguous = ["xs[1]"]
+require = ["has(more[0]) or not has(more[1])", "more[1] is not None or more[2] is None"]
+grid = ["K", "size(more[1], 0) if has(more[1]) else 1"]
+args = { third = "more[2]", rows = "numel(xs[0]) // max(N, 1)" }
+constants = { HAS = "has(more[0])", KIND = { dtype = "xs[0]" } }
+
+[[kernel.other.op]]
+schema = "small(Tensor[2] xs, Tensor?[2] more, int[] n=[1]) -> Tensor"
+shapes = { xs = ["N"], more = ["N"], out = "xs[0]" }
+dtypes = ["float16"]
+configs = [{ BLOCK = 1, when = "N <= 4" }]
+grid = [1]
+fallback = "jit"
+
+[[kernel.other.op]]
+schema = "fill_all(Tensor(a!)[2] ys, Tensor(b!)?[1] z) -> ()"
+shapes = { ys = ["N"], z = ["N"] }
+dtypes = { ys = ["float16"], "ys[1]" = "float32", z = "float16" }
+contiguous = ["ys", "z"]
+fill = { "ys[1]" = 2.5 }
+zero = ["z"]
+grid = [1]
+
+[[kernel.other.op]]
+schema = "split(Tensor x) -> Tensor"
+shapes = { x = ["N"], out = "x" }
+dtypes = ["float16"]
+configs = [
+    { SPLIT = 4, MODE = "None", maxnreg = "None", when = "N > 16 and SPLIT is not None" },
+    { SPLIT = "None", MODE = { string = "None" }, when = "SPLIT is None" },
+]
+grid = ["SPLIT if SPLIT is not None else 1", "2 if MODE is None else 3"]
+args = { parts = "SPLIT * 2 if has(SPLIT) else -1" }
+constants = { WIDE = "4 * SPLIT if SPLIT is not None else 8" }
+
+[[kernel.other.op]]
+schema = "moved(Tensor x, Device? device=None, *, Device? other=None) -> Tensor"
+shapes = { x = ["N"], out = "x" }
+dtypes = ["float16"]
+grid = ["1 if device is None else 2"]
+
+[[kernel.other.op]]
 schema = "parts(Tensor x) -> Tensor"
 shapes = { x = ["N"], out = ["2 * sm_count()", "N"] }
 dtypes = ["float16"]
@@ -86,12 +131,20 @@ grid = ["size(lse, 0) if has(lse) else 1"]
 returned = { lse = "with_lse or has(b)" }
 constants = { HAS = "has(lse)" }
 '''
+_NUMBERS = ("xs_0_stride_0", "stride_xs_1n", "rows")
 KERNELS = {
     "act": Kernel(("x", "out", "ACT!", "MODE!")),
     "floats": Kernel(("x", "out", "eps", "scale", "first", "last", "EPS!", "HAS!"), floats="fp64"),
     "cast": Kernel(("x", "out", "OUT!", "ACC!")),
     "parts": Kernel(("x", "out")),
     "maybe": Kernel(("x", "b", "out", "lse", "HAS!")),
+    "many": Kernel(
+        (*("xs_0", "xs_1_ptr", "more_0", "more_1", "third", "out_ptr"), *_NUMBERS, "HAS!", "KIND!")
+    ),
+    "split": Kernel(("x", "out", "parts", "SPLIT!", "MODE!", "WIDE!")),
+    "moved": Kernel(("x", "out")),
+    "small": Kernel(("xs", "more", "out", "BLOCK!")),
+    "fill_all": Kernel(("ys", "z_0")),
     "lists": Kernel(("x", "out", "left", "window", "WIN!", "MORE!")),
 }
 HOSTS = ["torch"]
@@ -100,8 +153,9 @@ if importlib.util.find_spec("tvm_ffi"):
 
 
 def other(*, returned: bool = True) -> tuple[LaunchedOp, ...]:
-    ops = [op for op in ops_of(SECTION) if returned or not op.returned]
-    return tuple(launched(op, KERNELS, ("sm_90a",)) for op in ops)
+    ops = [op for op in ops_of(SECTION) if returned or not (op.returned or op.name == "moved")]
+    made = tuple(launched(op, KERNELS, ("sm_90a",)) for op in ops)
+    return made if returned else without_fallback(made)
 
 
 @pytest.fixture(scope="module", params=HOSTS)
@@ -260,6 +314,155 @@ class TestLists:
         assert after - before < 3000 * 16
 
 
+class TestListsOfTensors:
+    XS = (torch.ones(2, 4).half().t().contiguous().t(), torch.ones(3, 4).half())
+    B = torch.ones(4)
+
+    @pytest.mark.parametrize(
+        ("more", "grid", "absent"),
+        [
+            ([], (3, 1), " no-more[0] no-more[1] no-more[2]"),
+            ([B], (3, 1), " no-more[1] no-more[2]"),
+            ([B, B], (3, 4), " no-more[2]"),
+            ([B, B, None], (3, 4), " no-more[2]"),
+            ([B, B, B.clone()], (3, 4), ""),
+        ],
+    )
+    def test_values(self, ops, driver, more, grid, absent):
+        out = ops.many(list(self.XS), more)
+        (record,) = driver.launches()
+        assert out.shape == (5, 4)
+        assert record.grid[:2] == grid
+        assert absent in record.image
+        assert f"HAS={bool(more)} KIND=float16" in record.image
+        given = [one for one in more if one is not None]
+        pointers = [*self.XS, *given, out]
+        expected = [one.data_ptr() for one in pointers]
+        assert [record.integer(at) for at in range(len(pointers))] == expected
+        last = len(pointers)
+        assert [record.integer(at) for at in range(last, last + 3)] == [1, 1, 2]
+
+    @pytest.mark.parametrize(
+        ("xs", "more", "words"),
+        [
+            (XS[:1], [], "`many`: `xs` must have 2 tensors, but it has 1"),
+            ((*XS, XS[0]), [], "`many`: `xs` must have 2 tensors, but it has 3"),
+            (XS, [None] * 4, "`many`: `more` must have up to 3 tensors, but it has 4"),
+            ((XS[0], XS[1].float()), [], "`xs[1]` is float32, but `xs[0]` is float16"),
+            ((X.int(), X), [], "`xs[0]` is int32; it takes float16 or float32"),
+            ((XS[0], XS[1][0]), [], "`xs[1]` must have 2 dimensions, but its shape is [4]"),
+            ((XS[0], XS[1][:, :3]), [], "dimension 1 of `xs[1]` must be `N`, which is 4"),
+            ((XS[1], XS[0]), [], "`xs[1]` must be contiguous"),
+            (XS, [B.half()], "`more[0]` is float16; it takes float32"),
+            (XS, [None, B], "the call must have `has(more[0]) or not has(more[1])`"),
+            (XS, [B, None, B], "the call must have `more[1] is not None or more[2] is None`"),
+        ],
+    )
+    def test_refusals(self, ops, driver, xs, more, words):
+        with pytest.raises(RuntimeError) as told:
+            ops.many(list(xs), more)
+        assert words in str(told.value)
+        assert driver.launches() == []
+
+    def test_each_lies_on_the_device(self, ops, driver):
+        elsewhere = torch.ones(3, 4).half()
+        driver.place(elsewhere, 1)
+        with pytest.raises(RuntimeError, match=r"`xs\[1\]` is on device 1, `xs\[0\]` on device 0"):
+            ops.many([self.XS[0], elsewhere], [])
+
+    @pytest.mark.parametrize("z", [[], [None], [torch.ones(4).half()]])
+    def test_those_that_are_written_to(self, ops, driver, z):
+        ys = [torch.ones(4).half(), torch.ones(4)]
+        ops.fill_all(ys, z)
+        (record,) = driver.launches()
+        assert [record.integer(at) for at in (0, 1)] == [one.data_ptr() for one in ys]
+        assert ys[0].tolist() == [1.0] * 4
+        assert ys[1].tolist() == [2.5] * 4
+        assert all(one is None or one.tolist() == [0.0] * 4 for one in z)
+
+    def test_what_the_host_lends_is_given_back(self, ops, driver):
+        def called(count: int) -> int:
+            for _ in range(count):
+                ops.many(list(self.XS), [self.B, self.B])
+                with pytest.raises(RuntimeError):
+                    ops.many([*self.XS, *self.XS], [])
+            return bytes_in_use()
+
+        driver.library.fake_quiet(1)
+        before = called(100)
+        after = called(1000)
+        driver.library.fake_quiet(0)
+        assert after - before < 1000 * 16
+
+    def test_the_fallback_gets_the_list(self, ops, driver):
+        if isinstance(ops, Functions):
+            pytest.skip("TVM-FFI has no fallback")
+        with torch.library._scoped_library("_other_tests", "FRAGMENT") as library:
+            library.define("_small_jit(Tensor[2] xs, Tensor?[2] more, int[] n=[1]) -> Tensor")
+
+            def run(xs, more, n):
+                return xs[0] + 2 * xs[1] + sum(n) + (0 if more[1] is None else more[1])
+
+            library.impl("_small_jit", run, "CompositeExplicitAutograd")
+            y = torch.arange(8).half()
+            for _ in range(50):
+                assert torch.equal(ops.small([X, y], [None, X + 1], [3]), 2 * y + 4)
+                assert torch.equal(ops.small([X, y], [None, None], [3]), 2 * y + 3)
+            assert driver.launches() == []
+        ops.small([X[:4], X[:4]], [])
+        assert len(driver.launches()) == 1
+
+    def test_only_what_require_allows_is_compiled(self):
+        (op,) = (one for one in other() if one.spec.name == "many")
+        kinds = {len(one.unit.absent) for one in op.launches[0].compiled}
+        assert kinds == {0, 1, 2, 3}
+        assert len({one.unit.absent for one in op.launches[0].compiled}) == 4
+
+
+class TestDevices:
+    @pytest.fixture
+    def ops(self, ops):
+        if isinstance(ops, Functions):
+            pytest.skip("TVM-FFI passes no devices")
+        return ops
+
+    @pytest.mark.parametrize("device", [None, torch.device("cpu")])
+    def test_that_of_the_tensors(self, ops, driver, device):
+        ops.moved(X, device, other=device)
+        assert image(driver)[1][0] == (1 if device is None else 2)
+
+    @pytest.mark.parametrize("device", [torch.device("cuda"), torch.device("cuda:1")])
+    def test_another_one(self, ops, driver, device):
+        with pytest.raises(RuntimeError) as told:
+            ops.moved(X, other=device)
+        words = "`moved`: `other` is another device than that of `x`, where the op runs"
+        assert words in str(told.value)
+        assert driver.launches() == []
+
+
+class TestCandidatesWithNone:
+    @pytest.mark.parametrize(
+        ("size", "words", "grid", "parts"),
+        [
+            (32, "SPLIT=4 MODE=None WIDE=16 x:fp16", (4, 2, 1), 8),
+            (8, "SPLIT=None MODE=None WIDE=8 x:fp16", (1, 3, 1), -1),
+        ],
+    )
+    def test_values(self, ops, driver, size, words, grid, parts):
+        ops.split(torch.zeros(size).half())
+        (record,) = driver.launches()
+        assert words in record.image
+        assert record.grid == grid
+        assert record.integer(2) == parts
+
+    def test_they_are_compiled_with(self):
+        (op,) = (one for one in other() if one.spec.name == "split")
+        assert {one.unit.constants for one in op.launches[0].compiled} == {
+            (("SPLIT", 4), ("MODE", None), ("WIDE", 16)),
+            (("SPLIT", None), ("MODE", "None"), ("WIDE", 8)),
+        }
+
+
 def test_multiprocessors_in_a_shape(ops, driver):
     out = ops.parts(X)
     (record,) = driver.launches()
@@ -293,8 +496,14 @@ class TestResultsThatMayBeNone:
         assert kinds == {(), ("b",), ("b", "lse")}
 
     def test_tvm_ffi_has_none(self):
+        maybe = [one for one in other() if one.spec.name == "maybe"]
         with pytest.raises(ValueError, match="`maybe` returns `lse` or None, which TVM-FFI"):
-            files_of("other", other(), framework="tvm-ffi")
+            files_of("other", maybe, framework="tvm-ffi")
+
+    def test_tvm_ffi_has_no_devices(self):
+        moved = [one for one in other() if one.spec.name == "moved"]
+        with pytest.raises(ValueError, match="`moved` takes the device `device`; TVM-FFI cannot"):
+            files_of("other", moved, framework="tvm-ffi")
 
 
 class TestFakes:
@@ -318,6 +527,8 @@ class TestFakes:
             (faked.cast, (X, torch.bfloat16), {"acc": torch.float32}),
             (faked.cast, (X, torch.bfloat16), {}),
             (faked.lists, (X, [1, 2], [3, 4], [True], 64, None), {}),
+            (faked.many, (list(TestListsOfTensors.XS), [TestListsOfTensors.B]), {}),
+            (faked.fill_all, ([X.clone(), X.float()], [None]), {}),
             (faked.maybe, (X, None, True), {}),
             (faked.maybe, (X, None, False), {}),
         ):

@@ -2,6 +2,6 @@
 
 from ._ops import ops  # noqa: TID252 - a variant is imported by any name
 
-asked = ops.asked
+asked, joined = ops.asked, ops.joined
 
-__all__ = ["asked"]
+__all__ = ["asked", "joined"]
