@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from kbuild.__main__ import entry  # noqa: E402
-from kbuild.cli import VERBS  # noqa: E402
+from kbuild.cli import COMMANDS  # noqa: E402
 
 LIMIT = 30.0
 BUG = 70
@@ -521,14 +521,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--save", action="store_true")
     parser.add_argument("-v", "--verbose", action="store_true", help="every cell's last words")
-    parser.add_argument("--verb", action="append", choices=[verb.name for verb in VERBS])
+    parser.add_argument("--verb", action="append", choices=[verb.name for verb in COMMANDS])
     parser.add_argument("--input", action="append", choices=list(INPUTS))
     args = parser.parse_args()
-    for verb in VERBS:
+    for verb in COMMANDS:
         import_module(verb.module)
     left_out = [] if IS_ROOT else sorted(NEEDS_ROOT)
     inputs = [name for name in args.input or INPUTS if name not in left_out]
-    verbs = args.verb or [verb.name for verb in VERBS]
+    verbs = args.verb or [verb.name for verb in COMMANDS]
     cells = []
     for cell in matrix(verbs, inputs):
         cells.append(cell)

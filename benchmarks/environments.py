@@ -24,10 +24,10 @@ from counting_proxy import CountingProxy, counting_proxy
 from report import save, table
 
 from kbuild.languages.base import LANGUAGES
-from kbuild.languages.environment import Environments
-from kbuild.run import LocalRunner
+from kbuild.languages.environment import DslEnvironments
+from kbuild.runtime.processes import LocalRunner
 from kbuild.store import Store
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 
 PINS = {
@@ -60,7 +60,7 @@ def stored(folder: Path) -> int:
 
 
 def provided(
-    known: Environments, language: str, pins: tuple[str, ...], proxy: CountingProxy
+    known: DslEnvironments, language: str, pins: tuple[str, ...], proxy: CountingProxy
 ) -> dict[str, Any]:
     """One environment."""
     root = known.installer.store.root
@@ -84,7 +84,7 @@ def measured(language: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder, counting_proxy(upstream) as proxy:
         store = Store(Path(folder, "store"))
         given = remote(settings, proxy.url)
-        known = Environments(Installer(LocalRunner(), store, settings=given))
+        known = DslEnvironments(WheelInstaller(LocalRunner(), store, settings=given))
         own = PINS[language]
         for count in range(len(FURTHER) + 1):
             pins = LANGUAGES.get(language).environment((*own, *FURTHER[:count]), "cuda")

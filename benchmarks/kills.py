@@ -56,7 +56,7 @@ FETCH = """
 import sys
 from pathlib import Path
 from kbuild.plan import Requirements
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels import Wheels
 from kbuild.toolchains.wheels.lock import read_lock
 from kbuild.toolchains.wheels.settings import IndexSettings

@@ -24,7 +24,7 @@ from pathlib import Path
 from report import save, table
 
 from kbuild.build import launcher
-from kbuild.build.unit.settings import Settings
+from kbuild.runtime.unit_settings import LauncherSettings
 
 TRIVIAL = "int answer() { return 42; }\n"
 TORCH = "#include <torch/all.h>\nint answer() { return 42; }\n"
@@ -56,7 +56,7 @@ def milliseconds(command: list[str], env: dict[str, str]) -> float:
 
 def measure(folder: Path, command: list[str], runs: int) -> dict[str, float]:
     """Medians of the three ways."""
-    settings = Settings(run=str(folder), cache=str(folder / "cache"), memory=16000)
+    settings = LauncherSettings(run=str(folder), cache=str(folder / "cache"), memory=16000)
     env = {**os.environ, **settings.to_environment()}
     launched = [sys.executable, "-I", "-S", launcher.__file__, "CXX", *command]
     times: dict[str, list[float]] = {"compiler": [], "miss": [], "hit": []}

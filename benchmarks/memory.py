@@ -33,8 +33,8 @@ from own_peak import Ran, kbuild, target
 from processes import now, oom_kills, sampling
 from report import save, table
 
-from kbuild.build.memory import memory_budget
-from kbuild.build.quantity import parse_memory
+from kbuild.runtime.budget import memory_budget
+from kbuild.runtime.quantities import parse_memory
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "relu-stable-abi"
 SOURCES = ("torch-ext/torch_binding.cpp", "relu_cpu/relu_cpu.cpp")

@@ -27,7 +27,7 @@ from counting_proxy import CountingProxy, counting_proxy
 from own_peak import Ran, kbuild, target
 from report import save, table
 
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 
 FURTHER_TORCH, FURTHER_CUDA = "torch-2.15", "cuda-13.2"
@@ -45,10 +45,10 @@ VARIANTS = [
 PROVISION = """
 import sys
 from pathlib import Path
-from kbuild.matrix.selection import Selection
+from kbuild.selection import Selection
 from kbuild.pipeline.plans import plan
 from kbuild.project import open_project
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels import Wheels
 runner = LocalRunner()
 wheels = Wheels(runner, Path(sys.argv[1]))

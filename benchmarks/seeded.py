@@ -39,13 +39,16 @@ from seeded_table import CASES  # noqa: E402
 from seeded_variants import make_case  # noqa: E402
 from seeded_verdict import findings_in, is_found, strangers  # noqa: E402
 
-from kbuild.checks import Finding, Limits  # noqa: E402
+from kbuild.checks import (
+    CheckLimits,  # noqa: E402
+    Finding,  # noqa: E402
+)
 from kbuild.checks.base import is_library  # noqa: E402
 from kbuild.version import Version  # noqa: E402
 
 JUDGED_BY_BOTH = {"manylinux", "python-abi", "macos"}
 REFUSED = "refused: "
-USUAL = Limits().filled(None)
+USUAL = CheckLimits().filled(None)
 OLDEST = "manylinux_2_5" if platform.machine() == "x86_64" else "manylinux_2_17"
 STRICT = replace(USUAL, manylinux=OLDEST, python_abi=Version((3, 2)))
 
@@ -124,7 +127,7 @@ def _asked_symbols(findings: Iterable[Finding]) -> set[str]:
     return {name for f in findings if f.check in JUDGED_BY_BOTH for name in f.symbols}
 
 
-def by_other(path: Path, limits: Limits = USUAL) -> Iterator[str]:
+def by_other(path: Path, limits: CheckLimits = USUAL) -> Iterator[str]:
     """What `kernel_abi_check` names: symbols, versions of macOS, or why it stops."""
     try:
         file = kernel_abi_check.ObjectFile(path)
@@ -168,7 +171,7 @@ def _comparison(name: str, root: Path) -> Comparison:
     )
 
 
-def names_by_other(root: Path, limits: Limits) -> tuple[str, ...]:
+def names_by_other(root: Path, limits: CheckLimits) -> tuple[str, ...]:
     """What `kernel_abi_check` names in a variant, each once."""
     return tuple(sorted({word for path in libraries(root) for word in by_other(path, limits)}))
 

@@ -18,10 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.conversation import WorkerDiedError
-from kbuild.languages.pool import Kind, begin
 from kbuild.languages.releases import device_facts
-from kbuild.languages.target import Target
+from kbuild.languages.unit import ImageTarget
+from kbuild.languages.workers import WorkerDiedError, WorkerKind, start_worker
 
 ARCHS = ("sm_80", "sm_90a", "sm_100a", "gfx942")
 WORKER = Path(__file__).parent.parent / "kbuild/languages/worker/__main__.py"
@@ -70,7 +69,9 @@ def asked(args: argparse.Namespace, root: Path, sources: list[str]) -> dict[str,
     argv = [sys.executable, "-s", "-S", "-B", str(WORKER), args.language]
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        worker = begin(Kind((*argv, str(args.environment.resolve())), ENVIRONMENT), Path(folder))
+        worker = start_worker(
+            WorkerKind((*argv, str(args.environment.resolve())), ENVIRONMENT), Path(folder)
+        )
         try:
             for arch in ARCHS:
                 request = {"ask": "describe", "root": str(root), "sources": sources}
@@ -85,7 +86,7 @@ def asked(args: argparse.Namespace, root: Path, sources: list[str]) -> dict[str,
 
 def device(arch: str) -> Mapping[str, Any]:
     """What the source is told of an arch."""
-    return device_facts(Target.parse(arch), "rocm" if arch.startswith("gfx") else "cuda13")
+    return device_facts(ImageTarget.parse(arch), "rocm" if arch.startswith("gfx") else "cuda13")
 
 
 def said(refusal: Mapping[str, Any]) -> str:

@@ -17,19 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.build.budget import Budget, opened
+from kbuild.languages.aot_compiler import AotCompiler
 from kbuild.languages.base import LANGUAGES
-from kbuild.languages.environment import Environments
-from kbuild.languages.spec import bind, read_section
-from kbuild.languages.spec.place import Place
-from kbuild.languages.target import Target
-from kbuild.languages.workshop import Workshop
-from kbuild.run import LocalRunner
-from kbuild.store import store_of
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.languages.environment import DslEnvironments
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.binding import bind
+from kbuild.ops.model import IssueCollector
+from kbuild.ops.section import read_section
+from kbuild.runtime.budget import Budget, open_run
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
 
 MEMORY = 8192
-TARGET = Target.parse("sm_90a")
+TARGET = ImageTarget.parse("sm_90a")
 
 
 @dataclass(frozen=True)
@@ -42,26 +43,26 @@ class Kernel:
 
     @property
     def language(self) -> str:
-        """See `kbuild.languages.inputs.Kernel`."""
+        """See `kbuild.languages.compile_environment.Kernel`."""
         return str(self.section["language"])
 
     @property
     def toolchain(self) -> tuple[str, ...]:
-        """See `kbuild.languages.inputs.Kernel`."""
+        """See `kbuild.languages.compile_environment.Kernel`."""
         return (str(self.section["toolchain"]),)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """See `kbuild.languages.inputs.Kernel`."""
+        """See `kbuild.languages.compile_environment.Kernel`."""
         return tuple(self.section["src"])
 
 
 @contextmanager
-def workshop(cache: Path, jobs: int, *, keeps: bool) -> Iterator[Workshop]:
+def workshop(cache: Path, jobs: int, *, keeps: bool) -> Iterator[AotCompiler]:
     """A workshop of a run of its own."""
-    installer = Installer(LocalRunner(), store_of(cache), say=print)
-    with opened(Budget(jobs, MEMORY), cache, {}, keeps=keeps) as run:
-        found = Workshop(run, Environments(installer))
+    installer = WheelInstaller(LocalRunner(), open_store(cache), say=print)
+    with open_run(Budget(jobs, MEMORY), cache, {}, keeps=keeps) as run:
+        found = AotCompiler(run, DslEnvironments(installer))
         try:
             yield found
         finally:
@@ -87,7 +88,7 @@ def once(
         began = time.perf_counter()
         functions = shop.describe(kernel, root)
         signatures = {name: one.parameters for name, one in functions.items()}
-        bound = bind(op, op.launches[0], signatures, Place(()))
+        bound = bind(op, op.launches[0], signatures, IssueCollector(()))
         if bound is None:
             raise SystemExit("the section does not fit the source")
         units = LANGUAGES.get(kernel.language).expand(op, (TARGET,))

@@ -20,12 +20,12 @@ _VERSION = {"-V", "--version"}
 
 def entry() -> None:
     """What the installed `kbuild` program calls."""
-    _settle_streams()
-    _heed_termination()
+    _prepare_streams()
+    _install_signal_handlers()
     sys.exit(main(sys.argv[1:]))
 
 
-def _settle_streams() -> None:
+def _prepare_streams() -> None:
     """Have all three streams, and have data take any path and any text.
 
     A stream that was closed is missing, and the next file that is opened would get its number.
@@ -38,7 +38,7 @@ def _settle_streams() -> None:
         sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
 
 
-def _heed_termination() -> None:
+def _install_signal_handlers() -> None:
     """Make a request to end from another program, or a closed terminal, end as Ctrl-C does."""
     import _signal as signal  # type: ignore[import-not-found]  # signal itself loads enum
 
@@ -62,18 +62,18 @@ def main(argv: Sequence[str]) -> int:
         from kbuild.cli import overview
 
         return _print(overview())
-    return _guarded([*argv[1:], "--help"] if first == "help" else argv)
+    return _run_guarded([*argv[1:], "--help"] if first == "help" else argv)
 
 
 def _print(text: str) -> int:
     try:
         print(text, flush=True)  # noqa: T201 - answered before there is a Ui
     except Exception as error:  # noqa: BLE001 - nobody reads, or no room
-        return _ended(error, ())
+        return _report_failure(error, ())
     return 0
 
 
-def _guarded(argv: Sequence[str]) -> int:
+def _run_guarded(argv: Sequence[str]) -> int:
     from kbuild.cli import dispatch
 
     try:
@@ -81,15 +81,15 @@ def _guarded(argv: Sequence[str]) -> int:
     except KeyboardInterrupt as request:
         from kbuild.cli import failure
 
-        return failure.interrupted(*request.args)
+        return failure.report_interrupt(*request.args)
     except Exception as error:  # noqa: BLE001 - the last line of defence
-        return _ended(error, argv)
+        return _report_failure(error, argv)
 
 
-def _ended(error: Exception, argv: Sequence[str]) -> int:
+def _report_failure(error: Exception, argv: Sequence[str]) -> int:
     from kbuild.cli import failure
 
-    return failure.ended(error, argv)
+    return failure.report_failure(error, argv)
 
 
 if __name__ == "__main__":

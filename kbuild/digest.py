@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from kbuild.errors import CheckError
 from kbuild.metadata import METADATA_FILE
-from kbuild.untrusted import remembered, special
+from kbuild.runtime.untrusted import read_cache_file, special_file_kind
 
 _UNCOUNTED = (METADATA_FILE, f"{METADATA_FILE}.sigstore")
 _CACHE = "__pycache__"
@@ -57,7 +57,9 @@ def digest_variant(root: Path, algorithm: str = "sha256") -> dict[str, Any]:
 
 def recorded_files(root: Path) -> frozenset[str]:
     """The paths that a variant's own digest names; none where it has no digest."""
-    found = remembered(root / METADATA_FILE, lambda told: frozenset({**told["digest"]["files"]}))
+    found = read_cache_file(
+        root / METADATA_FILE, lambda told: frozenset({**told["digest"]["files"]})
+    )
     return found or frozenset()
 
 
@@ -87,7 +89,7 @@ def unaccounted(root: Path) -> tuple[Unaccounted, ...]:
     for base, folders, files in os.walk(root, onerror=lambda error: closed.append(error.filename)):
         for name in (*folders, *files):
             path = Path(base, name)
-            told = _stray(path, path.relative_to(root).as_posix(), root)
+            told = _unaccounted_entry(path, path.relative_to(root).as_posix(), root)
             strays += [told] if told else []
         if not folders and not files and Path(base) != root:
             where = Path(base).relative_to(root).as_posix()
@@ -98,7 +100,7 @@ def unaccounted(root: Path) -> tuple[Unaccounted, ...]:
     return tuple(sorted(strays))
 
 
-def refuse_unaccounted(root: Path) -> None:
+def validate_accounted(root: Path) -> None:
     """Refuse a variant that holds what its digest does not vouch for.
 
     Raises:
@@ -114,7 +116,7 @@ def refuse_unaccounted(root: Path) -> None:
         )
 
 
-def _stray(path: Path, where: str, root: Path) -> Unaccounted | None:
+def _unaccounted_entry(path: Path, where: str, root: Path) -> Unaccounted | None:
     """What is wrong with one entry; folders are looked into, unless they are links."""
     what, hint = "", "delete it: variants are plain files"
     is_link = path.is_symlink()
@@ -125,7 +127,7 @@ def _stray(path: Path, where: str, root: Path) -> Unaccounted | None:
     elif path.is_dir():
         what, hint = "is a link to a folder" if is_link else "", _COPY
     elif not path.is_file():
-        what = f"is {special(path.stat().st_mode)}"
+        what = f"is {special_file_kind(path.stat().st_mode)}"
     elif not _is_counted(where) and where not in _UNCOUNTED:
         what = "is bytecode" if where.endswith(_BYTECODE) else f"lies in a `{_CACHE}`"
         hint = f"delete `{_CACHE}`; the client never downloads it"

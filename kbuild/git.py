@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.fileset import sha256_of_file
-from kbuild.run import Done, Runner
+from kbuild.runtime.files import sha256_of_file
+from kbuild.runtime.processes import ProcessResult, Runner
 
 # A git that calls kbuild (a hook, `git rebase --exec`) leaves its own repository in these.
-_FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX",
+_REPOSITORY_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX",
             "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")  # fmt: skip
 _OPTIONS = (
     "--no-pager",
@@ -64,7 +64,7 @@ _CRLF = b"\r\n"
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _IndexEntry:
     """A file as the index knows it."""
 
     mode: str
@@ -133,7 +133,7 @@ class Repository:
             written = (self.folder / index).stat().st_mtime_ns
         except OSError:  # nothing was ever added
             written = 0
-        return any(self._is_edited(entry, written) for entry in _entries(listed))
+        return any(self._is_edited(entry, written) for entry in _parse_index(listed))
 
     def uncommitted(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Those of some files of the folder that no commit holds, whatever `is_changed` says.
@@ -143,10 +143,10 @@ class Repository:
         """
         root, folders = os.path.realpath(self.folder), dict[str, str]()
         wanted = {path: _places(root, path, folders) for path in paths}
-        known = self._known(below=":/" if any(map(_leaves, wanted.values())) else ".")
+        known = self._known(below=":/" if any(map(_leads_outside, wanted.values())) else ".")
         return tuple(sorted(path for path, places in wanted.items() if not places <= known))
 
-    def copy(self, commit: str, into: Path) -> Done:
+    def copy(self, commit: str, into: Path) -> ProcessResult:
         """The files of a commit in a folder that does not exist yet: a clone without hooks.
 
         Nothing is taken over from the repository's configuration. What the caller's own
@@ -166,7 +166,7 @@ class Repository:
         entries = (line.partition(" ") for line in listed.splitlines())
         return {_unquoted(path) for letter, _, path in entries if letter == _AS_IN_THE_COMMIT}
 
-    def _is_edited(self, entry: _Entry, written: int) -> bool:
+    def _is_edited(self, entry: _IndexEntry, written: int) -> bool:
         """See `is_edited`; `written` is when the index was written."""
         if entry.flags & (_ASSUMED | _SKIPPED):
             return False
@@ -184,14 +184,14 @@ class Repository:
         except OSError:  # it is gone, or cannot be read
             return True
 
-    def _is_other_commit(self, entry: _Entry, path: Path) -> bool:
+    def _is_other_commit(self, entry: _IndexEntry, path: Path) -> bool:
         if not (path / ".git").exists():  # it is not checked out
             return False
         inner = Repository(path, self.runner)
         return inner.ask("rev-parse", "HEAD") != entry.blob or inner.is_changed(".")
 
     def _is_blob(
-        self, entry: _Entry, path: Path, status: os.stat_result, *, looks_old: bool
+        self, entry: _IndexEntry, path: Path, status: os.stat_result, *, looks_old: bool
     ) -> bool:
         """True when the file is what the index holds."""
         if not self._is_of_mode(entry.mode, status):
@@ -210,7 +210,7 @@ class Repository:
         kept = is_executable == (mode == _EXECUTABLE)
         return kept or self.ask("config", "--type=bool", "core.fileMode") == "false"
 
-    def _is_converted(self, entry: _Entry, path: Path, *, looks_old: bool) -> bool:
+    def _is_converted(self, entry: _IndexEntry, path: Path, *, looks_old: bool) -> bool:
         """True when git made the file of the blob, or would make the blob of the file."""
         if self._is_fetched(entry.blob, path):
             return True
@@ -242,16 +242,18 @@ class Repository:
             return True
         return self.ask("config", "core.autocrlf") in {"true", "input"}
 
-    def _run(self, *arguments: str, cwd: Path | None = None, protocols: str = "none") -> Done:
+    def _run(
+        self, *arguments: str, cwd: Path | None = None, protocols: str = "none"
+    ) -> ProcessResult:
         command = ("git", *_OPTIONS, *arguments)
         env = _environment(os.environ, protocols)
         return self.runner.run(command, cwd=cwd or self.folder, env=env)
 
 
-def _entries(listed: str) -> Iterator[_Entry]:
+def _parse_index(listed: str) -> Iterator[_IndexEntry]:
     for match in _ENTRY.finditer(listed):
         stamp = tuple(int(match[at]) for at in range(5, 11)) if match["flags"] else ()
-        yield _Entry(
+        yield _IndexEntry(
             match["mode"],
             match["id"],
             match["stage"] == "0",
@@ -307,13 +309,13 @@ def _places(root: str, path: str, folders: dict[str, str]) -> set[str]:
     return {place.replace(os.sep, "/") for place in (normal, target)}
 
 
-def _leaves(places: set[str]) -> bool:
+def _leads_outside(places: set[str]) -> bool:
     return any(place.startswith("../") for place in places)
 
 
 def _environment(environ: Mapping[str, str], protocols: str) -> dict[str, str]:
     """Without locks, and without fetching what a partial clone lacks."""
-    kept = {key: value for key, value in environ.items() if key not in _FOREIGN}
+    kept = {key: value for key, value in environ.items() if key not in _REPOSITORY_VARIABLES}
     own = {
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_NO_LAZY_FETCH": "1",

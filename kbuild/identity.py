@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from kbuild.errors import ConfigError
 from kbuild.git import Repository
-from kbuild.includes import CODE_SUFFIXES, scanned
-from kbuild.run import Runner
+from kbuild.runtime.processes import Runner
+from kbuild.sources.includes import CODE_SUFFIXES, scan_file
 from kbuild.sourcetree import SourceTree
 
 ID_LENGTH = 7
@@ -83,6 +83,6 @@ def _content_hash(tree: SourceTree, sources: Iterable[str]) -> str:
     for path in sorted(set(sources)):
         if path.endswith(CODE_SUFFIXES):
             with suppress(ConfigError):  # too large; whatever else is wrong is said below
-                scanned(tree, path)  # planning asks for it, and the file is read once for both
+                scan_file(tree, path)  # planning asks for it, and the file is read once for both
         whole.update(f"{path}\0".encode() + tree.digest(path))
     return whole.hexdigest()

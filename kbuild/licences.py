@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-VARIABLE = "KBUILD_ACCEPT_LICENSE"
+ACCEPT_VARIABLE = "KBUILD_ACCEPT_LICENSE"
 """Names of licences that the user accepts, separated by commas."""
 _ENTRY = "license "
-_LONGEST = 400
+_MAX_EXPRESSION = 400
 """Characters of an expression that somebody wrote by hand."""
 _NOISE = re.compile(r"\b(?:the|licen[cs]e|version|v(?=\d))\b|v(?=\d)|[\s_,-]+")
-_USUAL = {
+_COMMON_SPELLINGS = {
     "bsd": "BSD-3-Clause",
     "gpl": "GPL-3.0-or-later",
     "lgpl": "LGPL-3.0-or-later",
@@ -50,15 +50,15 @@ def spdx_doubt(text: str) -> tuple[str, str] | None:
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     other = "write `LicenseRef-` and a name for a licence that is not on SPDX's list"
-    if len(text) > _LONGEST or not text.isprintable():
+    if len(text) > _MAX_EXPRESSION or not text.isprintable():
         return "is not an SPDX expression, but a longer text", other
     try:
         canonicalize_license_expression(text)
     except (InvalidLicenseExpression, SyntaxError, RecursionError, MemoryError):
         from difflib import get_close_matches
 
-        close = get_close_matches(_NOISE.sub("", text.lower()), _USUAL, n=1, cutoff=0.8)
-        guess = f"did you mean `{_USUAL[close[0]]}`? " if close else ""
+        close = get_close_matches(_NOISE.sub("", text.lower()), _COMMON_SPELLINGS, n=1, cutoff=0.8)
+        guess = f"did you mean `{_COMMON_SPELLINGS[close[0]]}`? " if close else ""
         return f"`{text}` is not an SPDX expression", guess + other
     return None
 
@@ -85,7 +85,7 @@ LICENCES = {
 }
 
 
-def entry_of(name: str) -> str:
+def metadata_entry(name: str) -> str:
     """What the entry of a licence is called in `metadata.json`."""
     return f"{_ENTRY}{name}"
 
@@ -103,7 +103,7 @@ def licensed_parts(versions: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def accepted(given: Iterable[str], environ: Mapping[str, str]) -> frozenset[str]:
+def accepted_licences(given: Iterable[str], environ: Mapping[str, str]) -> frozenset[str]:
     """The licences that a user accepts: by the option, or by the variable."""
-    named = (name.strip() for name in environ.get(VARIABLE, "").split(","))
+    named = (name.strip() for name in environ.get(ACCEPT_VARIABLE, "").split(","))
     return frozenset(name for name in (*named, *given) if name)

@@ -9,21 +9,21 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kbuild import frozen
-from kbuild.build.workspace import Workspace
-from kbuild.digest import digest_variant, refuse_unaccounted
-from kbuild.durable import exchange, sync, sync_tree
+from kbuild.digest import digest_variant, validate_accounted
 from kbuild.errors import FileConflictError, IncompleteError
 from kbuild.generate.metadata import metadata_of
 from kbuild.metadata import METADATA_FILE, Builder
 from kbuild.plan import VariantPlan
-from kbuild.untrusted import remembered
+from kbuild.runtime import readonly_tree
+from kbuild.runtime.files import exchange_paths, sync, sync_tree
+from kbuild.runtime.untrusted import read_cache_file
+from kbuild.runtime.workspace import Workspace
 
 _LIBRARIES = (".so", ".dylib", ".pyd")
 _SUFFIXES = (".new", ".old")
 
 
-def finish(plan: VariantPlan, stage: Path, builder: Builder | None = None) -> None:
+def finalize_stage(plan: VariantPlan, stage: Path, builder: Builder | None = None) -> None:
     """Write `metadata.json` with the digest of everything else in `stage`, and settle modes.
 
     What a file may be used for depends on what it is, and on no umask.
@@ -36,13 +36,13 @@ def finish(plan: VariantPlan, stage: Path, builder: Builder | None = None) -> No
     Raises:
         CheckError: there is something that the digest does not count.
     """
-    refuse_unaccounted(stage)
+    validate_accounted(stage)
     metadata = replace(metadata_of(plan, builder), digest=digest_variant(stage))
     (stage / METADATA_FILE).write_text(metadata.to_json_text(), encoding="utf-8")
-    settle_modes(stage)
+    normalize_modes(stage)
 
 
-def settle_modes(stage: Path) -> None:
+def normalize_modes(stage: Path) -> None:
     """Give every file and folder the mode that its kind has, and its owner the right to write."""
     for path in (stage, *stage.rglob("*")):
         if path.is_symlink():
@@ -50,7 +50,9 @@ def settle_modes(stage: Path) -> None:
         path.chmod(0o755 if path.is_dir() or path.suffix in _LIBRARIES else 0o644)
 
 
-def place(stage: Path, target: Path, amend: Callable[[Path], None] = lambda _: None) -> None:
+def install_variant(
+    stage: Path, target: Path, amend: Callable[[Path], None] = lambda _: None
+) -> None:
     """Copy `stage` to `target`, which is the old directory or the new one, and whole.
 
     That holds at every moment, after a kill and after a power cut, where folders can be exchanged:
@@ -71,16 +73,16 @@ def place(stage: Path, target: Path, amend: Callable[[Path], None] = lambda _: N
         CheckError: `stage` holds something that its digest does not count.
         FileConflictError: `target` exists and is no variant directory.
     """
-    refuse_unaccounted(stage)
-    _refuse_foreign(target)
+    validate_accounted(stage)
+    _validate_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    fresh, old = _beside(target)
+    fresh, old = _temporary_names(target)
     _clear(target)
     try:
         _copy(stage, fresh)
         amend(fresh)
         sync_tree(fresh)
-        _put(fresh, target, old)
+        _swap(fresh, target, old)
         sync(target.parent)
     finally:
         with suppress(OSError):
@@ -98,11 +100,11 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copystat(source, target)
 
 
-def _put(fresh: Path, target: Path, old: Path) -> None:
+def _swap(fresh: Path, target: Path, old: Path) -> None:
     """Rename; what was there before is `fresh` or `old` afterwards."""
     if not target.exists():
         fresh.rename(target)
-    elif not exchange(fresh, target):
+    elif not exchange_paths(fresh, target):
         target.rename(old)
         try:
             fresh.rename(target)
@@ -111,7 +113,7 @@ def _put(fresh: Path, target: Path, old: Path) -> None:
             raise
 
 
-def _beside(target: Path) -> tuple[Path, Path]:
+def _temporary_names(target: Path) -> tuple[Path, Path]:
     """Where the new directory is made, and where the old one waits."""
     new, old = (target.with_name(f".{target.name}{suffix}") for suffix in _SUFFIXES)
     return new, old
@@ -122,22 +124,22 @@ def _clear(target: Path) -> None:
 
     Parts of it may be write-protected copies; it is a link where `target` was one.
     """
-    recover(target)
-    for leftover in _beside(target):
+    restore_old_variant(target)
+    for leftover in _temporary_names(target):
         if leftover.is_symlink():
             leftover.unlink()
         else:
-            frozen.remove(leftover)
+            readonly_tree.remove_tree(leftover)
 
 
-def recover(target: Path) -> None:
+def restore_old_variant(target: Path) -> None:
     """Undo what a crash between the two renames of `place` left behind."""
-    _, old = _beside(target)
+    _, old = _temporary_names(target)
     if old.is_dir() and not target.exists():
         old.rename(target)
 
 
-def tidy(project: Path, output: Path, *, dry_run: bool = False) -> tuple[Path, ...]:
+def remove_leftovers(project: Path, output: Path, *, dry_run: bool = False) -> tuple[Path, ...]:
     """Remove what killed builds of this project left in `output`, beside its variants.
 
     What is not known to be kbuild's, or belongs to a build that still runs, stays.
@@ -168,7 +170,7 @@ def _leftovers(output: Path) -> list[Path]:
     return [output / name for name in sorted(names) if name.endswith(_SUFFIXES)]
 
 
-def _refuse_foreign(target: Path) -> None:
+def _validate_target(target: Path) -> None:
     if not target.exists() and not target.is_symlink():
         return
     if target.is_dir() and (is_variant(target) or not any(target.iterdir())):
@@ -181,4 +183,4 @@ def _refuse_foreign(target: Path) -> None:
 
 def is_variant(folder: Path) -> bool:
     """True when the folder holds a `metadata.json` with a kernel's id."""
-    return remembered(folder / METADATA_FILE, lambda told: "id" in told) or False
+    return read_cache_file(folder / METADATA_FILE, lambda told: "id" in told) or False

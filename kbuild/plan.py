@@ -21,7 +21,7 @@ BINDING = "binding"
 
 
 @dataclass(frozen=True)
-class KernelFacts:
+class KernelInfo:
     """What the kernel says of itself; goes into `metadata.json`."""
 
     name: str
@@ -86,7 +86,7 @@ class AotKernel:
     flavour: str
     """Whose machine code: `cuda12`, `cuda13` or `rocm`."""
     section: Mapping[str, Any]
-    """The table as `build.toml` has it; `kbuild.languages.spec.read_section` reads it."""
+    """The table as `build.toml` has it; `kbuild.ops.spec.read_section` reads it."""
     tables: tuple[str, ...] = ()
     """Tuned tables of the project, `tuned/*.json`."""
     keep_all: bool = False
@@ -141,7 +141,7 @@ class VariantPlan:
     variant: str
     framework: FrameworkName
     backend: str
-    kernel: KernelFacts
+    kernel: KernelInfo
     unique_id: str
     ops_name: str
     """Op namespace, extension base name, `metadata.json` id: `_<python name>_<backend>_<id>`."""

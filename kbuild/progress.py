@@ -30,7 +30,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 
 @contextmanager
-def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
+def report_work_to(listener: Callable[[str], None]) -> Iterator[None]:
     """What `working_on` says in this context goes to `listener`."""
     token = _listener.set(listener)
     try:
@@ -39,21 +39,21 @@ def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
         _listener.reset(token)
 
 
-def working_on(label: str) -> None:
+def report_current_work(label: str) -> None:
     """Name the part of a long piece of work that comes next, to whoever listens."""
     listener = _listener.get()
     if listener is not None:
         listener(label)
 
 
-class Silent:
+class NoProgress:
     """Shows nothing."""
 
     def update(self, done: int, total: int, label: str) -> None:
         """See `Progress.update`."""
 
 
-class Lines:
+class LogProgress:
     """Whole lines, seldom enough for a log."""
 
     def __init__(self, title: str, say: Say, clock: Clock = time.monotonic) -> None:
@@ -75,7 +75,7 @@ class Lines:
 
 
 @contextmanager
-def late(
+def delayed_progress(
     begin: Callable[[], AbstractContextManager[Progress]], after: float, clock: Clock
 ) -> Iterator[Progress]:
     """Progress that begins to be shown when the work has taken so many seconds."""
@@ -98,7 +98,7 @@ def late(
 
 
 @contextmanager
-def live_bar(title: str, total: int, *, colored: bool) -> Iterator[Progress]:
+def progress_bar(title: str, total: int, *, colored: bool) -> Iterator[Progress]:
     """A bar on stderr that is gone when the work is done."""
     from rich.console import Console
     from rich.progress import (

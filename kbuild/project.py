@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.backends import BACKENDS
-from kbuild.config.dsl import LanguageSection
+from kbuild.config.file_model import LanguageSection
 from kbuild.config.load import load
-from kbuild.config.model import BuildFile, Catalog, KernelSection, Refuses
+from kbuild.config.model import BackendCatalog, BuildFile, KernelSection, ToolchainRejection
 from kbuild.errors import Problem
-from kbuild.filestate import look
+from kbuild.runtime.file_state import stat_state
 from kbuild.sourcetree import SourceTree
 
 BUILD_FILE = "build.toml"
@@ -68,19 +68,19 @@ class Project:
         return bool(self.kernels_for(backend) or self.dsl_kernels_for(backend))
 
 
-def catalog(*, plugins: bool = False) -> Catalog:
+def backend_catalog(*, plugins: bool = False) -> BackendCatalog:
     """What the backends add to the models; with `plugins`, also those of other distributions."""
     backends = list(BACKENDS.load(plugins=plugins))
-    return Catalog(
+    return BackendCatalog(
         kernel_sections={b.name: b.section for b in backends if b.section is not None},
         general_sections={b.name: b.general for b in backends if b.general is not None},
         backends=tuple(b.name for b in backends),
         arch_keys={b.name: (b.arch_key, b.check_arch) for b in backends if b.arch_key is not None},
-        language=_language,
+        language=_toolchain_rejection,
     )
 
 
-def _language(name: str) -> Refuses | None:
+def _toolchain_rejection(name: str) -> ToolchainRejection | None:
     """How a DSL judges its toolchain, where kernels are built from it; imported when asked for."""
     from kbuild.languages.base import LANGUAGES
 
@@ -104,13 +104,13 @@ def open_project(root: Path, tree: SourceTree | None = None) -> Project:
     return Project(root, loaded.file, loaded.edition, loaded.warnings)
 
 
-def _catalog_for(named: frozenset[str], tree: SourceTree) -> Catalog:
+def _catalog_for(named: frozenset[str], tree: SourceTree) -> BackendCatalog:
     """The backends of kbuild itself; with plug-ins when the file names something else."""
-    own = catalog()
+    own = backend_catalog()
     if named <= {*own.backends}:
         return own
     # Installing a plug-in changes what the file means.
     tree.observed.update(
-        {folder: look(folder) for folder in sys.path if Path(folder).is_absolute()}
+        {folder: stat_state(folder) for folder in sys.path if Path(folder).is_absolute()}
     )
-    return catalog(plugins=True)
+    return backend_catalog(plugins=True)

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.errors import FileConflictError, UsageError
-from kbuild.fileset import FileSet
 from kbuild.licences import spdx_doubt
+from kbuild.runtime.files import FileSet
 
 PLACEHOLDER_OWNER = "your-org"
 _SUFFIX = ".j2"
 # hipify translates the CUDA sources.
-_SOURCES_OF = {"rocm": "cuda"}
+_SHARED_SOURCES = {"rocm": "cuda"}
 TORCH, TVM_FFI = FRAMEWORKS = ("torch", "tvm-ffi")
 TVM_FFI_BACKENDS = ("cpu", "cuda", "rocm", "xpu")
 """What there are sources for that see no Torch."""
@@ -80,7 +80,7 @@ class Scaffold:
         """The folders of `templates/init/` that the project is made of."""
         if self.language:
             return ("every", "common", "dsl", self.language)
-        sources = sorted({_SOURCES_OF.get(backend, backend) for backend in self.compiled})
+        sources = sorted({_SHARED_SOURCES.get(backend, backend) for backend in self.compiled})
         if self.framework == TVM_FFI:
             return ("every", TVM_FFI, *(f"{TVM_FFI}-{source}" for source in sources))
         return ("every", "common", "noarch" if self.noarch else "torch", *sources)
@@ -128,7 +128,7 @@ def kernel_name(repository: str) -> str:
     return f"{name}-kernel" if len(name) == 1 or iskeyword(name) else name
 
 
-def check_license(text: str) -> str:
+def validate_license(text: str) -> str:
     """The text when it is an SPDX expression.
 
     Raises:
@@ -139,7 +139,7 @@ def check_license(text: str) -> str:
     return text
 
 
-def files_of(scaffold: Scaffold, templates: Path) -> FileSet:
+def scaffold_files(scaffold: Scaffold, templates: Path) -> FileSet:
     """The project's files.
 
     Args:
@@ -148,15 +148,15 @@ def files_of(scaffold: Scaffold, templates: Path) -> FileSet:
     """
     files = FileSet()
     for folder in scaffold.folders:
-        for source in _sources(templates / folder):
-            path = _named(source.relative_to(templates / folder).as_posix(), scaffold)
-            files.add(path.removesuffix(_SUFFIX), _content(source, scaffold, templates))
+        for source in _template_files(templates / folder):
+            path = _target_path(source.relative_to(templates / folder).as_posix(), scaffold)
+            files.add(path.removesuffix(_SUFFIX), _rendered(source, scaffold, templates))
     return files
 
 
-def refuse_conflicts(files: FileSet, target: Path) -> None:
+def validate_no_conflicts(files: FileSet, target: Path) -> None:
     """Raise `FileConflictError` with every file that is in the way and says something else."""
-    found = [path for path, data in files.items() if _is_in_the_way(target, path, data)]
+    found = [path for path, data in files.items() if _conflicts(target, path, data)]
     if found:
         listed = "".join(f"\n    {path}" for path in found)
         raise FileConflictError(
@@ -164,18 +164,18 @@ def refuse_conflicts(files: FileSet, target: Path) -> None:
         )
 
 
-def _sources(folder: Path) -> Iterator[Path]:
+def _template_files(folder: Path) -> Iterator[Path]:
     """The files of one folder; pip leaves bytecode beside templates that are Python."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return (path for path in found if "__pycache__" not in path.parts)
 
 
-def _named(path: str, scaffold: Scaffold) -> str:
+def _target_path(path: str, scaffold: Scaffold) -> str:
     path = path.replace("__python_name__", scaffold.python_name)
     return path.replace("__name__", scaffold.name)
 
 
-def _content(source: Path, scaffold: Scaffold, templates: Path) -> bytes:
+def _rendered(source: Path, scaffold: Scaffold, templates: Path) -> bytes:
     if source.suffix != _SUFFIX:
         return source.read_bytes()
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -192,7 +192,7 @@ def _content(source: Path, scaffold: Scaffold, templates: Path) -> bytes:
     return template.render(scaffold.variables()).encode()
 
 
-def _is_in_the_way(target: Path, path: str, data: bytes) -> bool:
+def _conflicts(target: Path, path: str, data: bytes) -> bool:
     file = target / path
     folders = list(file.relative_to(target).parents)[:-1]
     if any((target / folder).exists() and not (target / folder).is_dir() for folder in folders):

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from kbuild.filestate import Look, look, look_of
+from kbuild.runtime.file_state import FileState, stat_state, state_of_stat
 
 if TYPE_CHECKING:
     from kbuild.errors import ConfigError
@@ -32,7 +32,7 @@ _BLOCK = 1 << 20
 _Scan = TypeVar("_Scan")
 
 
-class Fault(NamedTuple):
+class PathProblem(NamedTuple):
     """Why a path is not taken from a project."""
 
     message: str
@@ -44,7 +44,7 @@ class SourceTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.observed: dict[str, Look] = {}
+        self.observed: dict[str, FileState] = {}
         self._top = os.fspath(root)
         self._real: dict[str, str] = {}
         """Folders as they are written, and with links resolved."""
@@ -54,7 +54,7 @@ class SourceTree:
     def _observe(self, path: str) -> str:
         full = os.path.join(self._top, path)
         if path not in self.observed:
-            self.observed[path] = look(full)
+            self.observed[path] = stat_state(full)
         return full
 
     def _mode(self, path: str) -> int:
@@ -65,7 +65,7 @@ class SourceTree:
             self.observed.setdefault(path, None)
             return 0
         if path not in self.observed:
-            self.observed[path] = look_of(status)
+            self.observed[path] = state_of_stat(status)
         return status.st_mode
 
     def is_file(self, path: str) -> bool:
@@ -116,7 +116,7 @@ class SourceTree:
                     self._digests.setdefault(path, hashlib.sha256(data).digest())
                     return data
         words = f"`{path}` has more than {limit >> 20} MB, the most that is read as text"
-        raise self._refusal(path, Fault(words, "data of that size belongs into another file"))
+        raise self._refusal(path, PathProblem(words, "data of that size belongs into another file"))
 
     def read_text(self, path: str) -> str:
         """The file's text as UTF-8; undecodable bytes are replaced."""
@@ -178,7 +178,7 @@ class SourceTree:
         is_plain = name not in ("", ".", "..") and not os.path.islink(full)
         return full if is_plain else os.path.realpath(full)
 
-    def fault(self, path: str) -> Fault | None:
+    def fault(self, path: str) -> PathProblem | None:
         """What is wrong with a path that is to be read; None for files and for what is not there.
 
         A link is judged by where it leads.
@@ -190,7 +190,7 @@ class SourceTree:
         try:
             mode = os.lstat(full).st_mode
             if not self.is_inside(path):
-                return Fault(
+                return PathProblem(
                     f"`{path}` leads out of the project",
                     "copy it in, so that the project builds anywhere",
                 )
@@ -199,7 +199,7 @@ class SourceTree:
         except OSError as error:
             if os.path.islink(full):
                 words = f"`{path}` is a link that leads nowhere ({error.strerror})"
-                return Fault(words, "delete it, or copy the file in")
+                return PathProblem(words, "delete it, or copy the file in")
             if error.errno == errno.ENAMETOOLONG:
                 raise
             return None
@@ -214,7 +214,9 @@ class SourceTree:
         found = self._entries(folder, skip)
         return tuple(sorted(path for path, is_plain in found if is_plain or not self.fault(path)))
 
-    def faults(self, folder: str, *, skip: Iterable[str] = ()) -> tuple[tuple[str, Fault], ...]:
+    def faults(
+        self, folder: str, *, skip: Iterable[str] = ()
+    ) -> tuple[tuple[str, PathProblem], ...]:
         """Pipes, devices and links that lead out or nowhere: paths below `folder`, and why."""
         return tuple(
             (path, fault)
@@ -259,7 +261,7 @@ class SourceTree:
             self._real[folder] = os.path.realpath(self.root / folder)
         return self._real[folder]
 
-    def _refusal(self, path: str, fault: Fault) -> ConfigError:
+    def _refusal(self, path: str, fault: PathProblem) -> ConfigError:
         from kbuild.errors import ConfigError, Problem
 
         shown = os.path.relpath(self.root / path)
@@ -267,9 +269,11 @@ class SourceTree:
         return ConfigError([Problem(shown, 0, "", *fault)])
 
 
-def _not_a_file(path: str, mode: int) -> Fault:
+def _not_a_file(path: str, mode: int) -> PathProblem:
     if stat.S_ISDIR(mode):
-        return Fault(f"`{path}` is a folder, not a file", "list the files in it")
-    from kbuild.untrusted import special
+        return PathProblem(f"`{path}` is a folder, not a file", "list the files in it")
+    from kbuild.runtime.untrusted import special_file_kind
 
-    return Fault(f"`{path}` is {special(mode)}, not a file", "delete it, or make it a file")
+    return PathProblem(
+        f"`{path}` is {special_file_kind(mode)}, not a file", "delete it, or make it a file"
+    )

@@ -8,9 +8,8 @@
     <root>/.locks/     one lock per entry; locks die with their process
     <root>/.use        locked by commands that read entries, and by the one that removes some
 
-An entry appears by a rename, whole or not at all; its files are on the disk before its name is.
-One that is put together from others has hard links to the files of these, its `parts`; members.json
-then has what is not as in them. Parts are not removed before what is made from them.
+An entry appears by a rename, whole or not at all. One that is put together from others has hard
+links to the files of these, its `parts`; members.json then has only what differs from them.
 """
 
 from __future__ import annotations
@@ -26,19 +25,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kbuild import frozen
-from kbuild.durable import sync_tree
-from kbuild.fileset import replace_atomically
-from kbuild.sharing import alone, shared
-from kbuild.untrusted import MOST_BYTES, read_json, reading
+from kbuild.runtime import readonly_tree
+from kbuild.runtime.files import replace_atomically, sync_tree
+from kbuild.runtime.readonly_tree import lock_exclusive, lock_shared
+from kbuild.runtime.untrusted import MAX_DOCUMENT_BYTES, read_json, reading
 
-Make = Callable[[Path], Mapping[str, Any]]
+MakeEntry = Callable[[Path], Mapping[str, Any]]
 """Fills an empty folder; returns facts worth keeping, e.g. where the files came from."""
 
 _DAY = 86400.0
 _KIND = "an entry of the store"
 _HINT = "`kbuild toolchain prune --days 0` removes it; it is installed again when needed"
-_ENTRY, _MEMBERS, _ROOT = "entry.json", "members.json", "root"
+_ENTRY_FILE, _MEMBERS_FILE, _FILES_FOLDER = "entry.json", "members.json", "root"
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoreEntry:
     """One installed folder."""
 
     folder: Path
@@ -81,7 +79,7 @@ class Entry:
     @property
     def root(self) -> Path:
         """The files."""
-        return self.folder / _ROOT
+        return self.folder / _FILES_FOLDER
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
@@ -89,40 +87,40 @@ class Entry:
 
         `linked`: bytes of files that other entries have as well, which are no part of `size`.
         """
-        return read_json(self.folder / _ENTRY, _KIND, hint=_HINT)
+        return read_json(self.folder / _ENTRY_FILE, _KIND, hint=_HINT)
 
     @cached_property
     def members(self) -> Mapping[str, str]:
         """What `frozen.contents` said when it was installed: of its parts, and `members.json`."""
-        path = self.folder / _MEMBERS
-        own = read_json(path, _KIND, limit=8 * MOST_BYTES, hint=_HINT)
+        path = self.folder / _MEMBERS_FILE
+        own = read_json(path, _KIND, limit=8 * MAX_DOCUMENT_BYTES, hint=_HINT)
         found = {**_members_of(self.parts), **own}
         return {name: str(digest) for name, digest in found.items() if digest is not None}
 
     @property
-    def parts(self) -> tuple[Entry, ...]:
+    def parts(self) -> tuple[StoreEntry, ...]:
         """The entries whose files it has as well, in the order in which they were put together."""
-        return tuple(Entry(self.folder.parent / name) for name in self.facts.get("parts", ()))
+        return tuple(StoreEntry(self.folder.parent / name) for name in self.facts.get("parts", ()))
 
     @property
     def used(self) -> float:
         """When it was last asked for, in seconds since the epoch."""
-        return (self.folder / _ENTRY).stat().st_mtime
+        return (self.folder / _ENTRY_FILE).stat().st_mtime
 
-    def touch(self) -> Entry:
+    def touch(self) -> StoreEntry:
         """Remember that it was used now, and its parts after it."""
         with suppress(OSError):  # a store that someone else owns
-            os.utime(self.folder / _ENTRY)
+            os.utime(self.folder / _ENTRY_FILE)
             for part in self.parts:
                 part.touch()
         return self
 
     def differences(self) -> tuple[str, ...]:
         """What is not as it was installed, one sentence each; empty when nothing is."""
-        gone = [part.name for part in self.parts if not (part.folder / _ENTRY).is_file()]
+        gone = [part.name for part in self.parts if not (part.folder / _ENTRY_FILE).is_file()]
         if gone:
             return tuple(f"`{name}`, which says what its files were, is gone" for name in gone)
-        recorded, actual = self.members, frozen.contents(self.root)
+        recorded, actual = self.members, readonly_tree.tree_digests(self.root)
         missing = [f"`{path}` is gone" for path in recorded if path not in actual]
         unknown = [f"`{path}` was added" for path in actual if path not in recorded]
         changed = [
@@ -144,16 +142,16 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def place(self, recipe: Recipe) -> Entry:
+    def place(self, recipe: Recipe) -> StoreEntry:
         """The entry, whether it is installed or not: only its place is sure to be known."""
-        return Entry(self.root / recipe.name)
+        return StoreEntry(self.root / recipe.name)
 
-    def find(self, recipe: Recipe) -> Entry | None:
+    def find(self, recipe: Recipe) -> StoreEntry | None:
         """The entry, when it is installed."""
         entry = self.place(recipe)
-        return entry if (entry.folder / _ENTRY).is_file() else None
+        return entry if (entry.folder / _ENTRY_FILE).is_file() else None
 
-    def ensure(self, recipe: Recipe, make: Make) -> Entry:
+    def ensure(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:
         """The entry, made by `make` when it is not there; one process makes it, others wait.
 
         Raises:
@@ -167,12 +165,12 @@ class Store:
 
     def in_use(self) -> AbstractContextManager[None]:
         """Nothing is removed meanwhile: for as long as a command reads entries."""
-        return shared(self.root)
+        return lock_shared(self.root)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[StoreEntry, ...]:
         """Everything that is installed, in name order."""
-        marks = sorted(self.root.glob(f"[!.]*/{_ENTRY}"))
-        return tuple(Entry(mark.parent) for mark in marks)
+        marks = sorted(self.root.glob(f"[!.]*/{_ENTRY_FILE}"))
+        return tuple(StoreEntry(mark.parent) for mark in marks)
 
     def prune(self, days: float, *, dry_run: bool = False) -> tuple[str, ...]:
         """Remove entries that were not used for so long, and what killed installations left.
@@ -192,33 +190,33 @@ class Store:
         needed = {part.name for entry in kept for part in entry.parts} | {e.name for e in kept}
         unused = [entry for entry in self.entries() if entry.name not in needed]
         if not dry_run:
-            with alone(self.root):
+            with lock_exclusive(self.root):
                 for entry in unused:
                     self._set_aside(entry)
             self._clear_partial()  # file by file: nobody has to wait for that
         return tuple(entry.name for entry in unused)
 
-    def _install(self, recipe: Recipe, make: Make) -> Entry:
+    def _install(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:
         partial = self.root / ".partial" / recipe.name
-        frozen.remove(partial)  # of an installation that was killed
+        readonly_tree.remove_tree(partial)  # of an installation that was killed
         self._clear_partial(but=recipe.name)
         try:
-            root = partial / _ROOT
+            root = partial / _FILES_FOLDER
             root.mkdir(parents=True)
             facts = make(root)
-            _record(self.root, partial, recipe, facts)
-            frozen.freeze(root)
+            _write_record(self.root, partial, recipe, facts)
+            readonly_tree.make_read_only(root)
             sync_tree(partial)
             partial.rename(self.place(recipe).folder)
         finally:
-            frozen.remove(partial)
+            readonly_tree.remove_tree(partial)
         return self.place(recipe)
 
-    def _set_aside(self, entry: Entry) -> None:
+    def _set_aside(self, entry: StoreEntry) -> None:
         """Out of sight in one step."""
         aside = self.root / ".partial" / f"{entry.name}.removed"
         with self._lock(entry.name), self._lock(aside.name):
-            frozen.remove(aside)
+            readonly_tree.remove_tree(aside)
             aside.parent.mkdir(exist_ok=True)
             entry.folder.rename(aside)
 
@@ -229,7 +227,7 @@ class Store:
         for left in sorted(self.root.glob(".partial/*")):
             if left.name != but:
                 with suppress(Timeout), self._lock(left.name, timeout=0):
-                    frozen.remove(left)
+                    readonly_tree.remove_tree(left)
 
     @contextmanager
     def _lock(self, name: str, timeout: float = -1) -> Iterator[None]:
@@ -241,22 +239,25 @@ class Store:
             yield
 
 
-def store_of(cache: Path) -> Store:
+def open_store(cache: Path) -> Store:
     """The store in kbuild's cache folder."""
     return Store(cache / "store")
 
 
-def _members_of(parts: Iterable[Entry]) -> dict[str, str]:
+def _members_of(parts: Iterable[StoreEntry]) -> dict[str, str]:
     """Path -> digest; of several entries that have a path the last one's."""
     return {path: digest for part in parts for path, digest in part.members.items()}
 
 
-def _record(store: Path, folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
-    members, (size, linked) = frozen.contents(folder / _ROOT), frozen.sizes(folder / _ROOT)
+def _write_record(store: Path, folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
+    members, (size, linked) = (
+        readonly_tree.tree_digests(folder / _FILES_FOLDER),
+        readonly_tree.tree_sizes(folder / _FILES_FOLDER),
+    )
     counts = {"size": size, "linked": linked, "files": len(members)}
     entry = {"recipe": recipe.to_json(), **counts, **facts}
-    others = _members_of(Entry(store / name) for name in facts.get("parts", ()))
+    others = _members_of(StoreEntry(store / name) for name in facts.get("parts", ()))
     own: dict[str, str | None] = dict.fromkeys(others.keys() - members.keys())
     own |= {path: digest for path, digest in members.items() if others.get(path) != digest}
-    replace_atomically(folder / _MEMBERS, json.dumps(own, indent=0).encode(), mode=0o444)
-    replace_atomically(folder / _ENTRY, (json.dumps(entry, indent=1) + "\n").encode())
+    replace_atomically(folder / _MEMBERS_FILE, json.dumps(own, indent=0).encode(), mode=0o444)
+    replace_atomically(folder / _ENTRY_FILE, (json.dumps(entry, indent=1) + "\n").encode())

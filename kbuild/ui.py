@@ -1,4 +1,7 @@
-"""The one door to the user: data on stdout, talk on stderr."""
+"""Output to the user: data on stdout, messages on stderr.
+
+Colour, animation and fold groups where the stream can show them.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,66 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from kbuild.errors import ConfigError, KbuildError, Problem, in_groups
-from kbuild.progress import Clock, Lines, Progress, Silent, late, live_bar
-from kbuild.storage import STDOUT, naming
-from kbuild.terminal import Color, Paint, Stream, animates, folds, paint, shows_color
+from kbuild.progress import Clock, LogProgress, NoProgress, Progress, delayed_progress, progress_bar
+from kbuild.runtime.os_errors import STDOUT, errors_about
+
+Color = Literal["auto", "always", "never"]
+Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
+
+_CODES: Mapping[str, str] = {
+    "bold": "1",
+    "dim": "2",
+    "red": "1;31",
+    "green": "32",
+    "yellow": "1;33",
+    "cyan": "36",
+}
+
+
+class Stream(Protocol):
+    """The part of a text stream that is used."""
+
+    def write(self, text: str, /) -> object:
+        """Write text."""
+        ...
+
+    def flush(self) -> object:
+        """Hand over what was written."""
+        ...
+
+    def isatty(self) -> bool:
+        """True for a terminal."""
+        ...
+
+
+def uses_color(stream: Stream, color: Color, environ: Mapping[str, str]) -> bool:
+    """Whether to colour: the option first, then `NO_COLOR`, `FORCE_COLOR`, then the terminal."""
+    if color != "auto":
+        return color == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and environ.get("TERM") != "dumb"
+
+
+def can_animate(stream: Stream, environ: Mapping[str, str]) -> bool:
+    """Whether a line may be redrawn: on a terminal that can, outside CI."""
+    return stream.isatty() and environ.get("TERM") != "dumb" and not environ.get("CI")
+
+
+def has_fold_groups(environ: Mapping[str, str]) -> bool:
+    """Whether the log understands the fold groups of GitHub Actions."""
+    return bool(environ.get("CI")) and bool(environ.get("GITHUB_ACTIONS"))
+
+
+def paint(text: str, style: Style, *, on: bool) -> str:
+    """The text in a style when colour is on."""
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if on and text else text
+
 
 __all__ = ["Color", "Progress", "Ui"]
 
@@ -44,8 +101,8 @@ class Ui:
         self._streams = (out, err)
         self._environ = environ
         self._clock = clock
-        self._color_out = shows_color(self._out, color, environ)
-        self._color_err = shows_color(self._err, color, environ)
+        self._color_out = uses_color(self._out, color, environ)
+        self._color_err = uses_color(self._err, color, environ)
 
     # Looked up each time: a live bar puts its own streams in place of Python's.
     @property
@@ -91,7 +148,7 @@ class Ui:
     def step(self, title: str) -> Iterator[None]:
         """A part of the work, said with its time when it is over; a fold group in CI."""
         began = self._clock()
-        grouped = folds(self._environ) and self.verbosity >= 0
+        grouped = has_fold_groups(self._environ) and self.verbosity >= 0
         if grouped:
             self._talk(f"::group::{title}")
         try:
@@ -112,23 +169,23 @@ class Ui:
         A bar is shown when the work has taken `after` seconds.
         """
         if self.verbosity < 0:
-            yield Silent()
-        elif animates(self._err, self._environ):
-            begin = partial(live_bar, title, total, colored=self._color_err)
-            with late(begin, after, self._clock) if after else begin() as bar:
+            yield NoProgress()
+        elif can_animate(self._err, self._environ):
+            begin = partial(progress_bar, title, total, colored=self._color_err)
+            with delayed_progress(begin, after, self._clock) if after else begin() as bar:
                 yield bar
         else:
-            yield Lines(title, self.say, self._clock)
+            yield LogProgress(title, self.say, self._clock)
 
     def data(self, text: str) -> None:
         """What was asked for, for people and pipes; nothing at all for an empty text."""
         if text:
-            with naming(STDOUT):
+            with errors_about(STDOUT):
                 self._out.write(text if text.endswith("\n") else f"{text}\n")
 
     def flush(self) -> None:
         """Hand over the data that waits: a closed pipe or a full disk shows here, not at exit."""
-        with naming(STDOUT):
+        with errors_about(STDOUT):
             self._out.flush()
 
     def data_json(self, value: Any) -> None:
@@ -139,7 +196,7 @@ class Ui:
         self,
         headers: Sequence[str],
         rows: Sequence[Sequence[str]],
-        styles: Mapping[str, Paint] = MappingProxyType({}),
+        styles: Mapping[str, Style] = MappingProxyType({}),
     ) -> None:
         """What was asked for, in aligned columns; `styles` says how cells of some words look."""
         widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
@@ -147,7 +204,7 @@ class Ui:
         chosen = styles if self._color_out else {}
         self.data("\n".join([head, *(_aligned(row, widths, chosen) for row in rows)]))
 
-    def painted(self, text: str, style: Paint) -> str:
+    def painted(self, text: str, style: Style) -> str:
         """The text as it should look among data."""
         return paint(text, style, on=self._color_out)
 
@@ -158,7 +215,7 @@ class Ui:
             return None
         return shutil.get_terminal_size().columns
 
-    def _paint(self, text: str, style: Paint) -> str:
+    def _paint(self, text: str, style: Style) -> str:
         return paint(text, style, on=self._color_err)
 
     def _decorated(self, text: str) -> str:
@@ -176,7 +233,7 @@ class Ui:
         self._err.flush()
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int], styles: Mapping[str, Paint]) -> str:
+def _aligned(row: Sequence[str], widths: Sequence[int], styles: Mapping[str, Style]) -> str:
     last = len(row) - 1
     cells = (
         _cell(cell, "" if at == last else " " * (width - len(cell)), styles)
@@ -185,6 +242,6 @@ def _aligned(row: Sequence[str], widths: Sequence[int], styles: Mapping[str, Pai
     return "  ".join(cells).rstrip()
 
 
-def _cell(text: str, padding: str, styles: Mapping[str, Paint]) -> str:
+def _cell(text: str, padding: str, styles: Mapping[str, Style]) -> str:
     style = styles.get(text)
     return (paint(text, style, on=True) if style else text) + padding

@@ -1,5 +1,5 @@
 # kbuild/matrix/versions.toml as a list of environments, in the order of the file, and the rules of
-# kbuild/matrix/selection.py for which of them a project is built for.
+# kbuild/selection.py for which of them a project is built for.
 {
   lib,
   versions ? lib.readToml ../kbuild/matrix/versions.toml,

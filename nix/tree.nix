@@ -89,7 +89,7 @@ rec {
 
   # Sources and all files of the project that they include, directly or not.
   #
-  # As kbuild/includes.py, but an include means every file that it could mean: in the folder of the
+  # As kbuild/sources/includes.py, but an include means every file that it could mean: in the folder of the
   # file that has it, and in `folders`. `isText` says which sources can be read.
   reached =
     { isText, folders }:

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 
 RUNNER = LocalRunner()
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"

@@ -15,10 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from kbuild.cli.checks_page import checks_markdown  # noqa: E402
-from kbuild.config.reference import reference_markdown  # noqa: E402
-from kbuild.fileset import replace_atomically  # noqa: E402
-from kbuild.project import catalog  # noqa: E402
+from kbuild.cli.generate_docs import checks_markdown  # noqa: E402
+from kbuild.config.schema import reference_markdown  # noqa: E402
+from kbuild.project import backend_catalog  # noqa: E402
+from kbuild.runtime.files import replace_atomically  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"
 
@@ -28,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail when stale")
     arguments = parser.parse_args()
-    pages = {"build-toml.md": reference_markdown(catalog()), "checks.md": checks_markdown()}
+    pages = {"build-toml.md": reference_markdown(backend_catalog()), "checks.md": checks_markdown()}
     stale = [name for name, text in pages.items() if not _holds(REFERENCE / name, text)]
     for name in stale:
         if arguments.check:

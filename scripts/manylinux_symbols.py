@@ -20,8 +20,8 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
-from kbuild.checks.readers.policies import symbol_versions
-from kbuild.toolchains.manylinux.symbols import DEFAULT_POLICY, LIBRARIES, data_file
+from kbuild.checks.policies import symbol_versions
+from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY, LINKER_NAMES, symbols_file
 
 MARKS = {"STT_OBJECT": "=", "STT_TLS": "~"}
 BINDINGS = ("STB_GLOBAL", "STB_WEAK", "STB_LOOS", "STB_GNU_UNIQUE")
@@ -32,7 +32,7 @@ def main() -> None:
     cpu, *folders = sys.argv[1:]
     found = {
         soname: exported(path, cpu)
-        for soname in (*LIBRARIES, *LOADERS)
+        for soname in (*LINKER_NAMES, *LOADERS)
         for path in [first(soname, folders)]
         if path is not None
     }
@@ -80,7 +80,7 @@ def write(cpu: str, libraries: dict[str, dict[str, list[str]]]) -> None:
     policy = DEFAULT_POLICY
     document = {"policy": policy, "cpu": cpu, "libraries": libraries}
     text = json.dumps(document, indent=0, sort_keys=True)
-    data_file(policy, cpu).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    symbols_file(policy, cpu).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from pathlib import Path
 from debian_pins import RUNNER, apt_with_lists, output, package, upstream
 from elftools.elf.elffile import ELFFile
 
-from kbuild.toolchains import debian_hip
-from kbuild.toolchains.debian import deb, fetch
+from kbuild.toolchains.experimental import deb_archive, debian_hip, debian_packages
 
 SUITE = "forky"
 ROCM = 7
@@ -56,14 +55,21 @@ def runtime_symbols(mirror: str, options: list[str], folder: Path) -> str:
     pin = package(RUNTIME, options)
     file = folder / "runtime.deb"
     wanted = (f"{mirror}/{pin['path']}", str(file), f"SHA256:{pin['sha256']}")
-    output(str(fetch.HELPER), *fetch.SANDBOX, "download-file", *wanted)
-    deb.unpack(file, folder, lambda path: "runtime.so" if _RUNTIME_FILE.search(path) else None)
+    output(
+        str(debian_packages.APT_HELPER),
+        *debian_packages.APT_SANDBOX_OPTIONS,
+        "download-file",
+        *wanted,
+    )
+    deb_archive.unpack_deb(
+        file, folder, lambda path: "runtime.so" if _RUNTIME_FILE.search(path) else None
+    )
     return symbols(folder / "runtime.so")
 
 
 def main() -> None:
     """Write `packages.json` and `symbols.txt`."""
-    mirror = fetch.find_mirror({}, RUNNER)
+    mirror = debian_packages.find_mirror({}, RUNNER)
     with tempfile.TemporaryDirectory() as folder:
         options = apt_with_lists(Path(folder), mirror, SUITE, "main")
         packages = [package(name, options) for name in PACKAGES]

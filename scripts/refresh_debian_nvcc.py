@@ -15,8 +15,7 @@ from pathlib import Path
 
 from debian_pins import RUNNER, apt_with_lists, package, upstream
 
-from kbuild.toolchains import debian_nvcc
-from kbuild.toolchains.debian import fetch
+from kbuild.toolchains.experimental import debian_nvcc, debian_packages
 
 SUITE = "trixie"
 PACKAGE = "nvidia-cuda-toolkit"
@@ -25,7 +24,7 @@ DATA = Path(debian_nvcc.__file__).parent / "data"
 
 def main() -> None:
     """Write `packages.json`."""
-    mirror = fetch.find_mirror({}, RUNNER)
+    mirror = debian_packages.find_mirror({}, RUNNER)
     with tempfile.TemporaryDirectory() as folder:
         pinned = package(PACKAGE, apt_with_lists(Path(folder), mirror, SUITE, "non-free"))
     data = {"suite": SUITE, "nvcc": upstream(str(pinned["version"])), "packages": [pinned]}

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.build.unit import depfile, process
+from kbuild.build.unit import compiler, inputs
 from kbuild.plan import Requirements
-from kbuild.run import LocalRunner
-from kbuild.toolchains import Toolchain
-from kbuild.toolchains.wheels.source import SYSTEM, Wheels
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.base import Toolchain
+from kbuild.toolchains.wheels.source import SYSTEM, WheelToolchains
 
 TARGET = Path(__file__).parent.parent / "kbuild/advice/header_measurements.toml"
 HEADERS = (
@@ -91,7 +91,9 @@ class Bench:
         for source in sources:
             source.write_text(text)
         host = self._host(sources[0])
-        read = [Path(path) for path in depfile.parse((self._folder / "unit.d").read_text())[1:]]
+        read = [
+            Path(path) for path in inputs.parse_depfile((self._folder / "unit.d").read_text())[1:]
+        ]
         kib = sum(path.stat().st_size for path in read) // 1024
         device = None if header in HOST_ONLY else self._device(sources[1])
         return Row(header, len(read), kib, host, device)
@@ -129,7 +131,7 @@ class Bench:
         ]
         took: list[tuple[float, int]] = []
         while len(took) < REPEATS and sum(seconds for seconds, _ in took) < ENOUGH:
-            ended = process.run([*command, *words], str(self._folder / "said"))
+            ended = compiler.run_compiler([*command, *words], str(self._folder / "said"))
             if ended.status:
                 print(ended.said.decode()[-500:], file=sys.stderr)
                 return None
@@ -145,7 +147,7 @@ def main() -> int:
     asked = parser.parse_args()
     cache = Path(os.environ.get("KBUILD_CACHE_DIR", Path.home() / ".cache/kbuild"))
     needs = Requirements("cuda", torch=asked.torch, toolkit=asked.cuda, system=SYSTEM)
-    toolchain = Wheels(LocalRunner(), cache).provision(needs)
+    toolchain = WheelToolchains(LocalRunner(), cache).provision(needs)
     os.environ.update(toolchain.env)
     rows = []
     with tempfile.TemporaryDirectory() as folder:

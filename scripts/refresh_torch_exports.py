@@ -25,16 +25,15 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
-from kbuild.checks.readers.elf import read_elf
-from kbuild.checks.readers.exports import digest
-from kbuild.checks.readers.mangled import is_standard
-from kbuild.run import LocalRunner
-from kbuild.store import store_of
-from kbuild.toolchains.wheels.archive import Wheel
-from kbuild.toolchains.wheels.fetch import Fetcher
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.binary.elf import read_elf
+from kbuild.binary.symbols import is_std_symbol
+from kbuild.checks.policies import symbol_digest
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedRelease, LockedWheel, packaged_lock
-from kbuild.toolchains.wheels.remote import RemoteFile
+from kbuild.toolchains.wheels.package_index import WheelFetcher
+from kbuild.toolchains.wheels.wheel_file import HttpRangeFile, Wheel
 
 TARGET = Path(__file__).parent.parent / "kbuild/checks/data/torch_exports.json"
 ABOUT = (
@@ -53,7 +52,7 @@ OPENMP = "libgomp.so.1"
 _MORE, _PAYLOAD, _STEP = 0x80, 0x7F, 7
 
 
-def builds(release: LockedRelease, fetcher: Fetcher) -> Iterator[LockedWheel]:
+def builds(release: LockedRelease, fetcher: WheelFetcher) -> Iterator[LockedWheel]:
     """A wheel of each build of the release that there is."""
     links = {package.link.filename for package in fetcher.index.files("torch")}
     found: dict[str, LockedWheel] = {}
@@ -63,14 +62,14 @@ def builds(release: LockedRelease, fetcher: Fetcher) -> Iterator[LockedWheel]:
     yield from found.values()
 
 
-def unpack(wheel: LockedWheel, fetcher: Fetcher, folder: Path, *, cuda: bool) -> list[Path]:
+def unpack(wheel: LockedWheel, fetcher: WheelFetcher, folder: Path, *, cuda: bool) -> list[Path]:
     """The libraries of one wheel, each byte checked against its RECORD."""
     link = next(p.link for p in fetcher.index.files("torch") if p.link.filename == wheel.filename)
     url, ranges = link.url_without_fragment, folder / "ranges"
     source = (
         link.file_path
         if link.is_file
-        else RemoteFile(fetcher.index.client, url, wheel.size, ranges)
+        else HttpRangeFile(fetcher.index.client, url, wheel.size, ranges)
     )
     opened, target = Wheel(wheel, source), folder / wheel.filename
     target.mkdir()
@@ -94,7 +93,7 @@ def versions(library: Path) -> list[str]:
     return sorted(names - {library.name})
 
 
-def document(releases: list[str], fetcher: Fetcher, *, cuda: bool) -> dict[str, Any]:
+def document(releases: list[str], fetcher: WheelFetcher, *, cuda: bool) -> dict[str, Any]:
     """The whole file."""
     names = defaultdict[int, int](int)
     told = {}
@@ -133,8 +132,8 @@ class _Read:
         self.libraries.add(library.name)
         group = GROUPS.index("cuda") if "cuda" in library.name else 0
         for symbol in read_elf(library).exported:
-            if not is_standard(symbol.name):
-                self.names[digest(symbol.name)] |= 1 << (self.first_bit + group)
+            if not is_std_symbol(symbol.name):
+                self.names[symbol_digest(symbol.name)] |= 1 << (self.first_bit + group)
 
     def to_json(self) -> dict[str, Any]:
         """As the file has it."""
@@ -144,7 +143,7 @@ class _Read:
 
 
 def packed(names: dict[int, int]) -> dict[str, Any]:
-    """Digests with their masks, see `kbuild.checks.readers.exports.unpacked`."""
+    """Digests with their masks, see `kbuild.checks.policies.unpacked`."""
     masks = [mask for mask, _ in Counter(names.values()).most_common()]
     differences, before = bytearray(), 0
     for name in sorted(names):
@@ -166,7 +165,7 @@ def main() -> int:
     parser.add_argument("releases", nargs="*")
     given = parser.parse_args()
     cache = Path(tempfile.mkdtemp(prefix="torch-exports-"))
-    with Installer(LocalRunner(), store_of(cache)).fetcher() as fetcher:
+    with WheelInstaller(LocalRunner(), open_store(cache)).fetcher() as fetcher:
         releases = given.releases or [*packaged_lock().torch]
         text = json.dumps(document(releases, fetcher, cuda=given.cuda), indent=1) + "\n"
     if given.check:

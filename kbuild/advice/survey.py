@@ -1,4 +1,4 @@
-"""A project's way to the stable ABI, backend by backend, and what its units' headers cost."""
+"""Advice for a project on its way to the stable ABI, for each backend."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kbuild.advice.costs import UnitCost, unit_cost
-from kbuild.advice.scan import Demand, Source, Use, demands, uses
-from kbuild.advice.table import Table, table
-from kbuild.advice.tokens import tokens
-from kbuild.advice.vocabulary import FileNames, file_names, qualified, vocabulary
+from kbuild.advice.header_costs import EstimatedUnitCost, estimate_unit_cost
+from kbuild.advice.stable_abi import StableAbiTable, stable_abi_table
+from kbuild.advice.uses import (
+    ApiUse,
+    FileNames,
+    ScannedSource,
+    VersionRequirement,
+    collect_names,
+    file_names,
+    find_uses,
+    find_version_requirements,
+    join_qualified_names,
+)
 from kbuild.backends import BACKENDS
 from kbuild.config.model import KernelSection, TorchSection
 from kbuild.frameworks import FRAMEWORKS
-from kbuild.includes import Includes, resolve
 from kbuild.project import Project
+from kbuild.sources.cxx import cxx_tokens
+from kbuild.sources.includes import IncludeGraph, resolve_include
 from kbuild.sourcetree import SourceTree
 from kbuild.version import Version
 
@@ -31,12 +40,12 @@ class BackendAdvice:
     """`stable-abi` of `build.toml` for this backend."""
     files: tuple[str, ...]
     """The sources and project headers that were read."""
-    uses: tuple[Use, ...]
-    demands: tuple[Demand, ...]
-    units: tuple[UnitCost, ...]
+    uses: tuple[ApiUse, ...]
+    demands: tuple[VersionRequirement, ...]
+    units: tuple[EstimatedUnitCost, ...]
 
     @property
-    def without(self) -> tuple[Use, ...]:
+    def without(self) -> tuple[ApiUse, ...]:
         """The uses that the table has no replacement for."""
         return tuple(use for use in self.uses if use.entry.stable is None)
 
@@ -45,13 +54,13 @@ class BackendAdvice:
         """The oldest Torch that the backend runs on once every use is replaced."""
         replaced = [use.entry.since for use in self.uses if use.entry.since]
         needed = [demand.since for demand in self.demands]
-        return max([table().base, *replaced, *needed])
+        return max([stable_abi_table().base, *replaced, *needed])
 
     @property
     def raised_by(self) -> tuple[str, ...]:
         """What the floor is due to, as written, when it is above the oldest one."""
         floor = self.floor
-        if floor == table().base:
+        if floor == stable_abi_table().base:
             return ()
         replaced = (use.text for use in self.uses if use.entry.since == floor)
         needed = (demand.text for demand in self.demands if demand.since == floor)
@@ -72,7 +81,7 @@ class BackendAdvice:
         }
 
 
-def survey(
+def advise_project(
     project: Project, tree: SourceTree, backends: Iterable[str]
 ) -> tuple[BackendAdvice, ...]:
     """The advice for these backends, in their order.
@@ -82,21 +91,21 @@ def survey(
         tree: its files.
         backends: compiled backends of the project.
     """
-    desk = _Desk(project, tree)
+    desk = _ProjectAdviser(project, tree)
     return tuple(desk.advise(backend) for backend in backends)
 
 
-class _Desk:
+class _ProjectAdviser:
     """Reads each file once, whatever number of backends share it."""
 
     def __init__(self, project: Project, tree: SourceTree) -> None:
         self._project = project
         self._tree = tree
-        self._table: Table = table()
+        self._table: StableAbiTable = stable_abi_table()
         self._names: dict[str, FileNames] = {}
         self._resolved: dict[tuple[str, tuple[str, ...]], bool] = {}
-        self._sources: dict[tuple[str, tuple[str, ...]], Source] = {}
-        self._includes = Includes(self._tree)
+        self._sources: dict[tuple[str, tuple[str, ...]], ScannedSource] = {}
+        self._includes = IncludeGraph(self._tree)
         self._own = {name for framework in FRAMEWORKS for name in framework.support_files}
 
     def advise(self, backend: str) -> BackendAdvice:
@@ -111,8 +120,12 @@ class _Desk:
             backend=backend,
             declared=torch.stable_abi_for(backend) if torch else None,
             files=tuple(files),
-            uses=tuple(use for source in sources for use in uses(source, self._table)),
-            demands=tuple(found for source in sources for found in demands(source, self._table)),
+            uses=tuple(use for source in sources for use in find_uses(source, self._table)),
+            demands=tuple(
+                found
+                for source in sources
+                for found in find_version_requirements(source, self._table)
+            ),
             units=tuple(self._units(backend, folders)),
         )
 
@@ -135,18 +148,18 @@ class _Desk:
 
     def _read(self, path: str) -> FileNames:
         if path not in self._names:
-            words = qualified(tokens(self._tree.read_text(path)))
+            words = join_qualified_names(cxx_tokens(self._tree.read_text(path)))
             self._names[path] = file_names(words, self._table)
         return self._names[path]
 
-    def _source(self, path: str, folders: tuple[str, ...]) -> Source:
+    def _source(self, path: str, folders: tuple[str, ...]) -> ScannedSource:
         key = (path, folders)
         if key not in self._sources:
             reached = [self._read(file) for file in self._reach(path, folders)]
-            self._sources[key] = Source(
+            self._sources[key] = ScannedSource(
                 path,
                 self._read(path).words,
-                vocabulary(reached, self._table),
+                collect_names(reached, self._table),
                 lambda name: self._resolves(name, path, folders),
             )
         return self._sources[key]
@@ -154,14 +167,16 @@ class _Desk:
     def _resolves(self, name: str, path: str, folders: Sequence[str]) -> bool:
         key = (name, (posixpath.dirname(path), *folders))
         if key not in self._resolved:
-            self._resolved[key] = bool(resolve(self._tree, *key))
+            self._resolved[key] = bool(resolve_include(self._tree, *key))
         return self._resolved[key]
 
-    def _units(self, backend: str, folders: Mapping[str, tuple[str, ...]]) -> Iterator[UnitCost]:
+    def _units(
+        self, backend: str, folders: Mapping[str, tuple[str, ...]]
+    ) -> Iterator[EstimatedUnitCost]:
         for path, where in folders.items():
             language = BACKENDS.get(backend).language_of(path)
             if language is not None:
-                yield unit_cost(path, language, self._outside(path, where))
+                yield estimate_unit_cost(path, language, self._outside(path, where))
 
     def _outside(self, path: str, folders: tuple[str, ...]) -> dict[str, str]:
         """The headers that a unit reads from outside the project -> the file that includes it."""

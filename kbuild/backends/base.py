@@ -1,4 +1,4 @@
-"""The questions a backend answers."""
+"""The questions that a backend answers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kbuild.backends.static import IncludeCheck, TypeCheck
 from kbuild.config.model import BackendGeneral, KernelSection
-from kbuild.matrix.archs import deployment_target
+from kbuild.matrix import deployment_target
 from kbuild.registry import Registry
-from kbuild.run import Runner
+from kbuild.runtime.processes import Runner
 from kbuild.version import Version
+
+
+@dataclass(frozen=True)
+class TypeCheck:
+    """A plain C++ compiler can check the types of the backend's C++ units."""
+
+    headers: tuple[str, ...] = ()
+    """Pinned headers that the units include beside the framework's, e.g. `sycl`; their release is
+    that of the variant's toolkit."""
+    definitions: tuple[str, ...] = ()
+    """Macros that the backend's own compiler predefines and sources may ask for."""
+    stand_ins: tuple[tuple[str, str], ...] = ()
+    """(path, text) of headers that the framework's own build for this backend writes, for headers
+    that come from another build. They are searched last."""
+
+
+@dataclass(frozen=True)
+class IncludeCheck:
+    """Every `#include "..."` must lead to a file of the project."""
+
+    suffixes: tuple[str, ...]
+    """Files that are read."""
+    generated: tuple[str, ...] = ()
+    """Headers that a build writes."""
+
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 OTHER_SOURCES = (

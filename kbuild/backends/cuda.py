@@ -12,8 +12,8 @@ from pydantic import StrictBool, StrictStr
 from kbuild.backends.base import BACKENDS, Archs, Backend, EditorHints, UnitFlags
 from kbuild.backends.capability import Capability, shared_code
 from kbuild.config.model import BackendGeneral, KernelSection, VersionText
-from kbuild.matrix.archs import arch_table, chains
-from kbuild.run import Runner
+from kbuild.matrix import arch_table, compatible_arch_chains
+from kbuild.runtime.processes import Runner
 from kbuild.version import Version
 
 
@@ -98,7 +98,7 @@ class Cuda(Backend):
     def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
         """Every requested capability that nvcc can target, in version order."""
         table = arch_table(self.name, toolkit)
-        wanted = _united(Capability.parse(arch) for arch in requested or table.default)
+        wanted = _merge_ptx(Capability.parse(arch) for arch in requested or table.default)
         targets = {Capability.parse(arch) for arch in table.targets}
         kept = [arch for arch in wanted if arch.target in targets]
         dropped = [arch for arch in wanted if arch.target not in targets]
@@ -116,10 +116,12 @@ class Cuda(Backend):
             return archs
         wanted = [Capability.parse(arch) for arch in archs.names]
         everything = [Capability.parse(arch) for arch in (*within.names, *archs.names)]
-        known = [tuple(map(Capability.parse, chain)) for chain in chains(self.name)]
+        known = [tuple(map(Capability.parse, chain)) for chain in compatible_arch_chains(self.name)]
         runs = shared_code(everything, known)
-        compiled = _united(replace(runs[arch.target], ptx=arch.ptx) for arch in wanted)
-        return replace(archs, names=tuple(map(str, compiled)), shared=tuple(_shared(wanted, runs)))
+        compiled = _merge_ptx(replace(runs[arch.target], ptx=arch.ptx) for arch in wanted)
+        return replace(
+            archs, names=tuple(map(str, compiled)), shared=tuple(_shared_code_notes(wanted, runs))
+        )
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """Code generation, then `cuda-flags` as written, for `.cu`; `cxx-flags` for C++."""
@@ -187,7 +189,7 @@ _NVCC_ONLY = (
 )
 
 
-def _united(archs: Iterable[Capability]) -> list[Capability]:
+def _merge_ptx(archs: Iterable[Capability]) -> list[Capability]:
     """In version order, each target once; PTX stays when any spelling asked for it."""
     united: dict[Capability, Capability] = {}
     for arch in archs:
@@ -196,7 +198,9 @@ def _united(archs: Iterable[Capability]) -> list[Capability]:
     return sorted(united.values())
 
 
-def _shared(wanted: Iterable[Capability], runs: Mapping[Capability, Capability]) -> Iterator[str]:
+def _shared_code_notes(
+    wanted: Iterable[Capability], runs: Mapping[Capability, Capability]
+) -> Iterator[str]:
     groups: dict[Capability, list[str]] = {}
     for arch in wanted:
         if runs[arch.target] != arch.target:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Literal
 
-from kbuild.backends.base import BACKENDS, Archs, Backend, UnitFlags
-from kbuild.backends.static import IncludeCheck
+from kbuild.backends.base import BACKENDS, Archs, Backend, IncludeCheck, UnitFlags
 from kbuild.config.model import KernelSection
 from kbuild.version import Version
 

@@ -10,8 +10,8 @@ from pydantic import StrictStr
 
 from kbuild.backends.base import BACKENDS, Archs, Backend, UnitFlags
 from kbuild.config.model import KernelSection
-from kbuild.matrix.archs import arch_table
-from kbuild.run import Runner
+from kbuild.matrix import arch_table
+from kbuild.runtime.processes import Runner
 from kbuild.version import Version
 
 

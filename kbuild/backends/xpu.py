@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 from pydantic import StrictStr
 
-from kbuild.backends.base import BACKENDS, Archs, Backend, UnitFlags
-from kbuild.backends.static import TypeCheck
+from kbuild.backends.base import BACKENDS, Archs, Backend, TypeCheck, UnitFlags
 from kbuild.config.model import BackendGeneral, KernelSection
-from kbuild.matrix.archs import entry_for
+from kbuild.matrix import arch_entry
 from kbuild.version import Version
 
 
@@ -105,7 +104,7 @@ def _offload(sections: Sequence[KernelSection], toolkit: Version | None) -> Mapp
     kind = "plain"
     if with_library:
         kind = "sycl-tla-cri" if any(_CRI_MACRO in flag for flag in flags) else "sycl-tla"
-    offload: Mapping[str, Any] = entry_for("xpu", toolkit)[kind]
+    offload: Mapping[str, Any] = arch_entry("xpu", toolkit)[kind]
     return offload
 
 

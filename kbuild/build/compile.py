@@ -1,48 +1,152 @@
-"""From a plan to a staged variant directory: generate, configure once, ninja, install."""
+"""From a plan to a staged variant directory: generate, configure once, ninja, install.
+
+What CMake finds out about compilers is kept per toolchain, so that a new build tree is configured
+without running CMake's compiler detection again.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.build import inputs, ninja
-from kbuild.build.budget import Run, launcher_entries
-from kbuild.build.detection import Detection
-from kbuild.build.workspace import FOLDER, Workspace
+from kbuild.build import ninja
 from kbuild.errors import BuildError
-from kbuild.fileset import FileSet, replace_atomically
-from kbuild.filestate import Look, clock, copied, has_moved, identify, lasting
-from kbuild.generate import generate
+from kbuild.generate.project import generate
 from kbuild.plan import VariantPlan
-from kbuild.run import Done, Runner
+from kbuild.runtime.budget import Run, launcher_entries
+from kbuild.runtime.file_state import (
+    FileState,
+    copy_and_identify,
+    file_clock,
+    has_changed_since,
+    identify,
+    storable_state,
+)
+from kbuild.runtime.files import FileSet, replace_atomically
+from kbuild.runtime.processes import ProcessResult, Runner
+from kbuild.runtime.workspace import WORKSPACE_FOLDER, Workspace
 from kbuild.sourcetree import SourceTree
-from kbuild.toolchains import Toolchain
+from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
 
-if TYPE_CHECKING:  # what only projects with kernels in DSLs need
-    from kbuild.languages.produce import Images, Produced
-    from kbuild.languages.workshop import Workshop
+if TYPE_CHECKING:
+    from kbuild.languages.aot_build import AotOutput, Images
+    from kbuild.languages.aot_compiler import AotCompiler
 
-_KEY = "kbuild-configured"
+
+KEPT_LANGUAGES = {"CXX", "CUDA"}
+"""Others ask too much of the machine for an answer that could be kept."""
+_CMAKE_FILES = "CMakeFiles"
+_CMAKE_CACHE = "CMakeCache.txt"
+_COMPILER_FILES = "CMake*Compiler.cmake"
+_CONFIGURED = "CMAKE_PLATFORM_INFO_INITIALIZED:INTERNAL=1"
+"""By this, CMake knows a tree that was configured before."""
+_TOOLCHAIN_ENTRY = re.compile(
+    r"(CMAKE_(?:ADDR2LINE|AR|DLLTOOL|LINKER|NM|OBJCOPY|OBJDUMP|RANLIB|READELF|STRIP|TAPI|MT"
+    r"|CXX_COMPILER_AR|CXX_COMPILER_RANLIB|EXECUTABLE_FORMAT|HAVE_LIBC_PTHREAD)):\w+=(.*)"
+)
+"""Entries that are set by what a toolchain is, whatever the project."""
+_PROGRAM = re.compile(r"CMAKE_\w*(?:COMPILER|LINKER|AR|NM|RANLIB)$")
+_OF_A_VARIANT = ("KBUILD_", "CMAKE_CXX_CREATE_SHARED_")
+"""Entries of a toolchain that detection does not read."""
+_ENVIRONMENT = re.compile(
+    r"PATH|COMPILER_PATH|LD_LIBRARY_PATH|(?:CMAKE|CUDA|CUDAToolkit|GCC|NVCC|NV)_?\w*|LC_ALL"
+)
+
+
+@dataclass(frozen=True)
+class CompilerDetectionCache:
+    """The answers for one toolchain and some languages."""
+
+    toolchain: Toolchain
+    languages: Collection[str]
+    facts: FactCache
+
+    @property
+    def is_kept(self) -> bool:
+        """True where the answers may be kept at all."""
+        return sys.platform == "linux" and set(self.languages) <= KEPT_LANGUAGES
+
+    def seed(self, tree: Path) -> bool:
+        """Start `tree` anew with the answers; False, and nothing done, when they are not known."""
+        known = self.facts.recall(self._question) if self.is_kept else None
+        if known is None:
+            return False
+        shutil.rmtree(tree / _CMAKE_FILES, ignore_errors=True)
+        folder = tree / _CMAKE_FILES / known["version"]
+        folder.mkdir(parents=True)
+        for name, text in known["files"].items():
+            (folder / name).write_text(text)
+        (tree / _CMAKE_CACHE).write_text("\n".join([_CONFIGURED, *known["entries"], ""]))
+        return True
+
+    def keep(self, tree: Path, since: int) -> None:
+        """Remember the answers of a tree that was configured from nothing, at `since` (ns)."""
+        files = sorted((tree / _CMAKE_FILES).glob(f"*/{_COMPILER_FILES}")) if self.is_kept else []
+        versions = {file.parent.name for file in files}
+        texts = {file.name: file.read_text() for file in files}
+        if len(versions) != 1 or any(str(tree) in text for text in texts.values()):
+            return
+        found = [
+            match for match in map(_TOOLCHAIN_ENTRY.match, _lines_of(tree / _CMAKE_CACHE)) if match
+        ]
+        entries = [match[0] for match in found]
+        programs = {match[2] for match in found if _PROGRAM.match(match[1])}
+        answer = {"version": versions.pop(), "files": texts, "entries": entries}
+        observed = {str(self.toolchain.cmake), *self._compilers, *programs}
+        paths = tuple(path for path in observed if path)
+        self.facts.remember(self._question, answer, paths, since)
+
+    @property
+    def _compilers(self) -> tuple[str, ...]:
+        return tuple(value for name, value in self.toolchain.cache if _PROGRAM.match(name))
+
+    @property
+    def _question(self) -> str:
+        """Everything that the answers follow from, but the programs themselves."""
+        entries = [
+            entry for entry in self.toolchain.cache if not entry[0].startswith(_OF_A_VARIANT)
+        ]
+        facts = [
+            str(self.toolchain.cmake),
+            str(self.toolchain.ninja),
+            sorted(self.languages),
+            sorted(entries),
+            self.toolchain.compilers,
+            _relevant_environment(self.toolchain.env),
+        ]
+        return f"compilers in CMake/1 {json.dumps(facts)}"
+
+
+def _relevant_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in sorted(environ.items()) if _ENVIRONMENT.fullmatch(name)}
+
+
+def _lines_of(file: Path) -> list[str]:
+    return file.read_text(errors="replace").splitlines()
+
+
+_CONFIGURED_FILE = "kbuild-configured"
 _ATTEMPTS = 2
 """How often something is made whose inputs change meanwhile."""
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedVariant:
     """A variant directory that waits for its checks."""
 
     folder: Path
     units: int
     """Build steps that ran."""
-    inputs: Mapping[str, Look]
+    inputs: Mapping[str, FileState]
     """Project files that the result depends on, as they were read, by path relative to the project;
     None for one that was looked for and not there."""
     compiled: Images = ()
@@ -60,15 +164,15 @@ class Compilation:
     space: Workspace
     runner: Runner
     run: Run
-    tell: ninja.Tell
+    tell: ninja.ProgressCallback
     lock: tuple[int, ...] = ()
     """Descriptors that hold the workspace: whoever writes to the tree inherits them."""
-    workshop: Workshop | None = None
+    workshop: AotCompiler | None = None
     """Compiles kernels in DSLs; None when the plan has none."""
     note: Callable[[str], None] = lambda _: None
     """Told what kernels in DSLs leave out, in words for the user."""
 
-    def perform(self) -> Staged:
+    def perform(self) -> StagedVariant:
         """Make the staged directory.
 
         Raises:
@@ -79,10 +183,10 @@ class Compilation:
         if staged.changed:
             staged = self._stage()
         if staged.changed:
-            raise _unrest(staged.changed)
+            raise _inputs_keep_changing(staged.changed)
         return staged
 
-    def _stage(self) -> Staged:
+    def _stage(self) -> StagedVariant:
         named = self._identified(self.plan.inputs)
         produced, described = self._produce()
         files = generate(self.plan)
@@ -94,54 +198,58 @@ class Compilation:
         if not self.plan.is_compiled:
             shipped = self._ship()
             shutil.copyfile(self.space.source / "_ops.py", self.space.stage / "_ops.py")
-            return Staged(self.space.stage, 0, {**named, **shipped})
+            return StagedVariant(self.space.stage, 0, {**named, **shipped})
         self._configure()
         units, compiled = self._compile(files)
         self._install()
         self._copy_generated(produced)
         parts = (described, compiled, self._ship())
-        return Staged(
+        return StagedVariant(
             self.space.stage,
             units,
             {path: then for part in (named, *parts) for path, then in part.items()},
             produced.compiled if produced else (),
-            _changed(parts),
+            _file_with_two_states(parts),
         )
 
-    def _identified(self, paths: Iterable[str]) -> dict[str, Look]:
-        since = clock()
-        return {path: lasting(identify(self.space.project / path), since) for path in paths}
+    def _identified(self, paths: Iterable[str]) -> dict[str, FileState]:
+        since = file_clock()
+        return {path: storable_state(identify(self.space.project / path), since) for path in paths}
 
-    def _produce(self) -> tuple[Produced | None, dict[str, Look]]:
+    def _produce(self) -> tuple[AotOutput | None, dict[str, FileState]]:
         """Have the kernels in DSLs compiled, by the variant's own token and those that are free.
 
         Their sources and tables are read in many places: all of it is done again when one changes.
         """
         if not self.plan.aot or self.workshop is None:
             return None, {}
-        from kbuild.languages.produce import produce
+        from kbuild.languages.aot_build import build_aot_kernels
 
         paths = sorted({path for one in self.plan.aot for path in (*one.sources, *one.tables)})
         changed: list[str] = []
         for _ in range(_ATTEMPTS):
-            since = clock()
+            since = file_clock()
             read = {path: identify(self.space.project / path) for path in paths}
-            produced = produce(self.plan, self.space.project, self.workshop, self.tell, self.note)
-            until = clock()
+            produced = build_aot_kernels(
+                self.plan, self.space.project, self.workshop, self.tell, self.note
+            )
+            until = file_clock()
             project = self.space.project
-            changed = [path for path in paths if has_moved(project / path, read[path], since)]
+            changed = [
+                path for path in paths if has_changed_since(project / path, read[path], since)
+            ]
             if not changed:
-                return produced, {path: lasting(then, until) for path, then in read.items()}
-        raise _unrest(changed[0])
+                return produced, {path: storable_state(then, until) for path, then in read.items()}
+        raise _inputs_keep_changing(changed[0])
 
-    def _copy_generated(self, produced: Produced | None) -> None:
+    def _copy_generated(self, produced: AotOutput | None) -> None:
         """What Python has to know of generated ops lies in the package, beside `_ops.py`."""
         for path, data in produced.python() if produced else ():
             target = self.space.stage / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
 
-    def _ship(self) -> dict[str, Look]:
+    def _ship(self) -> dict[str, FileState]:
         """Copy the package's files, also over those that CMake has installed: as they are read."""
         shipped, tree = {}, SourceTree(self.space.project)
         for file in self.plan.files:
@@ -150,7 +258,7 @@ class Compilation:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)  # it may be a link
             try:
-                shipped[file.source] = copied(self.space.project / file.source, target)
+                shipped[file.source] = copy_and_identify(self.space.project / file.source, target)
             except OSError as error:
                 words = f"`{file.source}` cannot be copied: {error.strerror}"
                 raise BuildError(words, hint="was it moved while kbuild ran? Build again") from None
@@ -159,11 +267,13 @@ class Compilation:
     def _configure(self) -> None:
         """Run cmake, unless this tree was configured with the same facts before."""
         key = self._configure_key()
-        mark = self.space.tree / _KEY
+        mark = self.space.tree / _CONFIGURED_FILE
         if mark.is_file() and mark.read_text() == key:
             return
         mark.unlink(missing_ok=True)
-        detection = Detection(self.toolchain, self._languages, FactCache(self.run.cache))
+        detection = CompilerDetectionCache(
+            self.toolchain, self._languages, FactCache(self.run.cache)
+        )
         if not (detection.seed(self.space.tree) and self._cmake(self._cmake_command()).ok):
             since = time.time_ns()
             self._cmake_from_nothing()
@@ -173,9 +283,9 @@ class Compilation:
     def _cmake_from_nothing(self) -> None:
         done = self._cmake((*self._cmake_command(), "--fresh"))
         if not done.ok:
-            raise ninja.failed("cmake failed", done, self.space.tree, self._configure_log)
+            raise ninja.process_failure("cmake failed", done, self.space.tree, self._configure_log)
 
-    def _cmake(self, command: tuple[str, ...]) -> Done:
+    def _cmake(self, command: tuple[str, ...]) -> ProcessResult:
         env, log = {**self.toolchain.env, **self.run.temporary}, self._configure_log
         return self.runner.run(command, env=env, log=log, inherit=self._held)
 
@@ -213,30 +323,32 @@ class Compilation:
         sources = (source for part in self.plan.components for source in part.compiled)
         return {"CXX", *(source.language for source in sources if source.language)}
 
-    def _compile(self, files: FileSet) -> tuple[int, dict[str, Look]]:
+    def _compile(self, files: FileSet) -> tuple[int, dict[str, FileState]]:
         """Compile and link; the units that ran, and the project's files as they were compiled.
 
         All objects have read the same state of each file, or are compiled again.
         """
         if sys.platform != "win32":  # there is no launcher that records anything
-            inputs.drop_stale(self.space.tree)
+            ninja.delete_stale_objects(self.space.tree)
         units, changed = 0, ""
         for _ in range(_ATTEMPTS):
             units += self._ninja()
             rewritten = files.write(self.space.source, force=True).written
             program, tree = self.toolchain.ninja, self.space.tree
-            known = inputs.inputs_of(tree, ninja.objects(self.runner, program, tree, self._held))
+            known = ninja.read_object_inputs(
+                tree, ninja.library_objects(self.runner, program, tree, self._held)
+            )
             disagreeing = known.disagreeing(self.space.source)
             if not disagreeing and not rewritten:
                 project = self.space.project
-                return units, dict(known.below(project, project / FOLDER))
+                return units, dict(known.below(project, project / WORKSPACE_FOLDER))
             for path in disagreeing:
-                inputs.drop(path)
+                ninja.delete_object(path)
             changed = next(iter((*disagreeing.values(), *rewritten)))
-        raise _unrest(changed.removeprefix(f"{self.space.project}/"))
+        raise _inputs_keep_changing(changed.removeprefix(f"{self.space.project}/"))
 
     def _ninja(self) -> int:
-        return ninja.build(
+        return ninja.run_ninja(
             self.runner,
             self.toolchain.ninja,
             self.space.tree,
@@ -262,12 +374,12 @@ class Compilation:
         )
         done = self.runner.run(command, env=self.toolchain.env, log=log, inherit=self._held)
         if not done.ok:
-            raise ninja.failed("install failed", done, self.space.stage, log)
+            raise ninja.process_failure("install failed", done, self.space.stage, log)
 
 
-def _changed(parts: Iterable[Mapping[str, Look]]) -> str:
+def _file_with_two_states(parts: Iterable[Mapping[str, FileState]]) -> str:
     """A file of which two parts of the build have read two states; empty when there is none."""
-    files: dict[str, Look] = {}
+    files: dict[str, FileState] = {}
     for part in parts:
         for path, then in part.items():
             known = files.setdefault(path, then)
@@ -276,6 +388,6 @@ def _changed(parts: Iterable[Mapping[str, Look]]) -> str:
     return ""
 
 
-def _unrest(path: str) -> BuildError:
+def _inputs_keep_changing(path: str) -> BuildError:
     message = f"`{path}` changed each time that it was built"
     return BuildError(message, hint="let the file rest, then build again")

@@ -15,15 +15,15 @@ def main(argv: list[str]) -> int:
     """Run one unit; returns its exit status."""
     language, *command = argv
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    from kbuild.build.unit.settings import settings_of
+    from kbuild.runtime.unit_settings import read_launcher_settings
 
-    settings = settings_of(os.environ)
+    settings = read_launcher_settings(os.environ)
     if settings is None:
         os.execvp(command[0], command)  # noqa: S606 - this process becomes the compiler
-    from kbuild.build.unit.job import Job
+    from kbuild.build.unit.job import UnitCompilation
 
     try:
-        return Job(settings, language, command).run()
+        return UnitCompilation(settings, language, command).run()
     except OSError as error:  # no space, no permission: what runs the build puts it into words
         sys.stderr.write(f"kbuild: {error}\n")
         return 1

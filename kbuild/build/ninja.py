@@ -1,17 +1,24 @@
-"""Running ninja: progress from its status lines, the first error of a failing unit, its deps."""
+"""Runs ninja in a build tree: progress, the first error of a failing unit.
+
+And deletes objects whose recorded inputs are stale.
+
+ninja compares times; the launchers record what each object was really compiled from.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbuild.build.unit import CHANGED, OVER
+from kbuild.build.unit import EXIT_INPUTS_CHANGED, EXIT_OUT_OF_TIME
+from kbuild.build.unit.inputs import INPUTS_SUFFIX, read_recorded_inputs
 from kbuild.errors import BuildError, IncompleteError
-from kbuild.run import Done, Runner
-from kbuild.storage import death
+from kbuild.runtime.file_state import FileState, identify, stat_state
+from kbuild.runtime.os_errors import system_refusal_in
+from kbuild.runtime.processes import ProcessResult, Runner
 
 STATUS = "[kbuild %f/%t] "
 _STATUS_LINE = re.compile(r"\[kbuild (\d{1,9})/(\d{1,9})\] (.*)")
@@ -22,15 +29,15 @@ _ERROR = re.compile(
 )
 _OBJECT_OF = re.compile(r"(?:CMakeFiles/)?(?:.*?\.dir/)?(.+?)\.o(?:bj)?$")
 _OBJECT = re.compile(r"(\S.*): #deps \d+, deps mtime \d+ \(\w+\)$")
-_CHANGED = "kbuild: error: "
+_CHANGED_PREFIX = "kbuild: error: "
 EXCERPT_LINES = 12
 
-Tell = Callable[[int, int, str], None]
+ProgressCallback = Callable[[int, int, str], None]
 """(units done, units in all, what was just done)."""
 
 
 @dataclass
-class Errors:
+class ErrorExcerpt:
     """Finds the first error in lines that come one by one; the others are not kept."""
 
     limit: int = EXCERPT_LINES
@@ -58,14 +65,14 @@ class Errors:
 class NinjaOutput:
     """Ninja's output, read line by line."""
 
-    tell: Tell
+    tell: ProgressCallback
     root: Path = Path("/")
     """The project: CMake mirrors absolute paths in its build tree, users think in relative ones."""
     done: int = 0
     total: int = 0
     command: str = ""
     """Of the first failing edge."""
-    errors: Errors = field(default_factory=Errors)
+    errors: ErrorExcerpt = field(default_factory=ErrorExcerpt)
     """What the first failing edge printed."""
     unit: str = ""
     code: int = 0
@@ -78,7 +85,7 @@ class NinjaOutput:
         if status is not None:
             self._recording = False
             self.done, self.total = int(status[1]), int(status[2])
-            self.tell(self.done, self.total, label(status[3], self.root))
+            self.tell(self.done, self.total, unit_label(status[3], self.root))
             return
         failure = _FAILED.match(line)
         if failure is not None and not self.unit:
@@ -91,7 +98,7 @@ class NinjaOutput:
             self.errors.take(line)
 
 
-def label(status: str, root: Path) -> str:
+def unit_label(status: str, root: Path) -> str:
     """`Building CXX object CMakeFiles/x.dir/<root>/src/relu.cpp.o` becomes `src/relu.cpp`."""
     last = status.rsplit(" ", 1)[-1]
     match = _OBJECT_OF.match(last)
@@ -100,15 +107,15 @@ def label(status: str, root: Path) -> str:
     return match[1].removeprefix(f"{root}/".lstrip("/"))
 
 
-def first_errors(lines: Iterable[str], limit: int = EXCERPT_LINES) -> tuple[str, ...]:
+def first_error_lines(lines: Iterable[str], limit: int = EXCERPT_LINES) -> tuple[str, ...]:
     """The lines from the first error on, or the last lines when none looks like one."""
-    errors = Errors(limit)
+    errors = ErrorExcerpt(limit)
     for line in lines:
         errors.take(line)
     return errors.excerpt
 
 
-def build(
+def run_ninja(
     runner: Runner,
     ninja: Path,
     tree: Path,
@@ -117,7 +124,7 @@ def build(
     jobs: int | None,
     env: Mapping[str, str],
     log: Path,
-    tell: Tell,
+    tell: ProgressCallback,
     lock: Sequence[int] = (),
 ) -> int:
     """Build everything; returns the number of units that ran.
@@ -140,16 +147,20 @@ def build(
     )
     if done.ok:
         return output.done
-    if output.code == OVER:
+    if output.code == EXIT_OUT_OF_TIME:
         raise IncompleteError(f"{output.total - output.done} steps were not started in time")
-    if output.code == CHANGED:
-        words = next((line for line in output.errors.excerpt if line.startswith(_CHANGED)), "")
-        message = words.removeprefix(_CHANGED) or f"{output.unit}: its inputs changed meanwhile"
+    if output.code == EXIT_INPUTS_CHANGED:
+        words = next(
+            (line for line in output.errors.excerpt if line.startswith(_CHANGED_PREFIX)), ""
+        )
+        message = (
+            words.removeprefix(_CHANGED_PREFIX) or f"{output.unit}: its inputs changed meanwhile"
+        )
         raise BuildError(message, hint="let the file rest, then build again", log=log)
     if not output.command:
-        raise failed("ninja failed", done, tree, log)
-    raise failed(
-        f"{label(f'Building {output.unit}', root)} did not compile"
+        raise process_failure("ninja failed", done, tree, log)
+    raise process_failure(
+        f"{unit_label(f'Building {output.unit}', root)} did not compile"
         if output.unit.endswith((".o", ".obj"))
         else f"{output.unit} could not be made",
         done,
@@ -160,9 +171,9 @@ def build(
     )
 
 
-def failed(
+def process_failure(
     what: str,
-    done: Done,
+    done: ProcessResult,
     tree: Path,
     log: Path,
     *,
@@ -180,18 +191,123 @@ def failed(
         command: what failed (default: the process).
     """
     lines = done.output.splitlines()
-    cause, hint = death(lines, tree) or ("", "")
+    cause, hint = system_refusal_in(lines, tree) or ("", "")
     return BuildError(
         f"{what}: {cause}" if cause else what,
-        excerpt=excerpt or first_errors(lines),
+        excerpt=excerpt or first_error_lines(lines),
         command=command or done.command,
         log=log,
         hint=hint,
     )
 
 
-def objects(runner: Runner, ninja: Path, tree: Path, lock: Sequence[int] = ()) -> tuple[str, ...]:
+def library_objects(
+    runner: Runner, ninja: Path, tree: Path, lock: Sequence[int] = ()
+) -> tuple[str, ...]:
     """The objects that the tree's libraries are made of, relative to it."""
     done = runner.run((str(ninja), "-t", "deps"), cwd=tree, inherit=lock)
     found = map(_OBJECT.match, done.output.splitlines())
     return tuple(match[1] for match in found if match is not None)
+
+
+_OBJECTS, _DRAFTS = "CMakeFiles/*.dir/**/*.o", "CMakeFiles/*.dir/**/*.new"
+
+
+@dataclass(frozen=True)
+class CurrentFiles:
+    """Files as they are now, each looked at once."""
+
+    _looks: dict[str, FileState] = field(default_factory=dict)
+    _identities: dict[str, FileState] = field(default_factory=dict)
+
+    def holds(self, path: str, then: FileState) -> bool:
+        """True when the file still is what it was."""
+        if path not in self._looks:
+            self._looks[path] = stat_state(path)
+        now = self._looks[path]
+        if now is None or then is None:
+            return now is then
+        return now[:4] == then[:4] or (now[0] == then[0] and self.content(path) == then[4])
+
+    def content(self, path: str) -> str:
+        """The hash of what the file holds."""
+        if path not in self._identities:
+            self._identities[path] = identify(path)
+        return _content_hash(self._identities[path])
+
+
+def delete_stale_objects(tree: Path) -> None:
+    """Delete the objects of a build tree whose inputs are not known, or not the same any more.
+
+    What units that were killed were writing goes as well: nobody else builds in this tree.
+    """
+    for path in tree.glob(_DRAFTS):
+        path.unlink(missing_ok=True)
+    present = CurrentFiles()
+    for path in tree.glob(_OBJECTS):
+        made_from = _recorded_inputs(path)
+        if not made_from or not all(present.holds(*entry) for entry in made_from.items()):
+            delete_object(path)
+
+
+def delete_object(path: Path) -> None:
+    """Delete an object, so that it is compiled again."""
+    path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}{INPUTS_SUFFIX}").unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class ObjectInputs:
+    """The inputs of all objects of one library, each as its unit read it."""
+
+    units: Mapping[Path, Mapping[str, FileState]]
+    """Object -> path -> what the file was."""
+
+    def disagreeing(self, generated: Path) -> dict[Path, str]:
+        """Objects to compile again, and for each a file of which it read another state.
+
+        Args:
+            generated: a folder whose files nobody but kbuild changes: they are what they are now.
+        """
+        present = CurrentFiles()
+        read: dict[str, set[str]] = {}
+        for inputs in self.units.values():
+            for path, then in inputs.items():
+                read.setdefault(path, set()).add(_content_hash(then))
+        suspects = {
+            path
+            for path, contents in read.items()
+            if len(contents) > 1 or path.startswith(f"{generated}/")
+        }
+        found = {}
+        for unit, inputs in self.units.items():
+            for path in suspects & inputs.keys():
+                if _content_hash(inputs[path]) != present.content(path):
+                    found[unit] = path
+        return found
+
+    def below(self, root: Path, without: Path) -> Iterator[tuple[str, FileState]]:
+        """The files below a folder, relative to it, but for those in a folder of it."""
+        start, hidden = f"{root}/", f"{without}/"
+        for inputs in self.units.values():
+            for path, then in inputs.items():
+                if path.startswith(start) and not path.startswith(hidden):
+                    yield path.removeprefix(start), then
+
+
+def read_object_inputs(tree: Path, objects: Iterable[str]) -> ObjectInputs:
+    """What these objects of a build tree were made from; without those that have no record."""
+    paths = (tree / name for name in objects)
+    found = ((path, _recorded_inputs(path)) for path in paths)
+    return ObjectInputs({path: inputs for path, inputs in found if inputs})
+
+
+def _recorded_inputs(path: Path) -> dict[str, FileState]:
+    try:
+        return read_recorded_inputs(str(path))
+    except (OSError, ValueError):
+        return {}
+
+
+def _content_hash(identity: FileState) -> str:
+    return identity[4] if identity is not None else ""

@@ -1,33 +1,151 @@
-"""The report of a run: one HTML page that needs nothing else, for a browser or a CI artefact."""
+"""The end of a run: warnings.
+
+An HTML report that needs no other file, and pruning of the object cache.
+"""
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild import __version__
-from kbuild.advice.measurements import measured_with
-from kbuild.advice.savings import Bill, Change, bills
-from kbuild.build.budget import Budget
-from kbuild.build.images import ImageRow
-from kbuild.build.quantity import duration_text, memory_text
-from kbuild.build.recorded import torch_headers
-from kbuild.build.timeline import Timeline, timeline
-from kbuild.build.units import Unit, UnitLog
+from kbuild.advice.header_costs import (
+    HeaderSaving,
+    ObservedHeaderCost,
+    compiler_versions,
+    observed_header_costs,
+)
+from kbuild.binary.device_image import DeviceCodeSummary, summarize_images
+from kbuild.build.unit_log import (
+    UNIT_LOG_FILE,
+    ImageRow,
+    UnitLog,
+    UnitRecord,
+    read_log,
+    torch_headers,
+)
 from kbuild.checks.base import Output
-from kbuild.checks.readers.image import Line, table
-from kbuild.checks.readers.libraries import device_code
+from kbuild.checks.libraries import libraries_with_device_code
+from kbuild.runtime import object_cache
+from kbuild.runtime.budget import Budget, Run
+from kbuild.runtime.quantities import duration_text, memory_text
+from kbuild.ui import Ui
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+
+_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
+_TICKS = 10
+_HEIGHT = 100.0
+
+
+@dataclass(frozen=True)
+class TimelineBar:
+    """One unit's bar; `left` and `width` in percent of the whole time."""
+
+    unit: UnitRecord
+    lane: int
+    left: float
+    width: float
+
+
+@dataclass(frozen=True)
+class TimelineTick:
+    """A mark on the time axis."""
+
+    left: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All bars, from the first unit's start to the last one's end."""
+
+    bars: tuple[TimelineBar, ...]
+    ticks: tuple[TimelineTick, ...]
+    lanes: int
+    seconds: float
+    memory: str
+    """Points of an SVG polygon, 100 x 100, of the memory of the units that run."""
+    peak: float
+    """MiB at the polygon's highest point, when every unit is at its own peak at once."""
+
+
+def timeline(units: Sequence[UnitRecord]) -> Timeline:
+    """The layout of a run's units, which are in the order of their start."""
+    start = min((unit.start for unit in units), default=0.0)
+    seconds = max((unit.end for unit in units), default=0.0) - start
+    scale = 100 / seconds if seconds > 0 else 0.0
+    bars = tuple(
+        TimelineBar(unit, lane, (unit.start - start) * scale, unit.seconds * scale)
+        for unit, lane in zip(units, _lanes(units), strict=True)
+    )
+    lanes = max((bar.lane + 1 for bar in bars), default=0)
+    steps = tuple(_memory_steps(units))
+    peak = max((mib for _, mib in steps), default=0.0)
+    polygon = _polygon([((when - start) * scale, mib) for when, mib in steps], peak)
+    return Timeline(bars, _ticks(seconds), lanes, seconds, polygon, peak)
+
+
+def _lanes(units: Iterable[UnitRecord]) -> list[int]:
+    """For each unit the first lane that is free at its start."""
+    ends: list[float] = []
+    chosen = []
+    for unit in units:
+        lane = next((n for n, end in enumerate(ends) if end <= unit.start), len(ends))
+        ends[lane : lane + 1] = [unit.end]
+        chosen.append(lane)
+    return chosen
+
+
+def _memory_steps(units: Iterable[UnitRecord]) -> Iterable[tuple[float, float]]:
+    """(when, MiB from then on)."""
+    changes = [(unit.start, unit.peak) for unit in units if unit.peak]
+    changes += [(unit.end, -unit.peak) for unit in units if unit.peak]
+    total = 0
+    for when, change in sorted(changes):
+        total += change
+        yield when, total
+
+
+def _polygon(steps: Sequence[tuple[float, float]], peak: float) -> str:
+    points, height = [(0.0, _HEIGHT)], _HEIGHT
+    for x, mib in steps:
+        points.append((x, height))
+        height = _HEIGHT * (1 - mib / peak) if peak else _HEIGHT
+        points.append((x, height))
+    points.append((100.0, height))
+    points.append((100.0, _HEIGHT))
+    return " ".join(f"{x:.2f},{y:.1f}" for x, y in points)
+
+
+def _ticks(seconds: float) -> tuple[TimelineTick, ...]:
+    step = next((step for step in _STEPS if seconds / step <= _TICKS), _STEPS[-1])
+    count = int(seconds / step) + 1 if seconds > 0 else 1
+    return tuple(
+        TimelineTick(100 * n * step / seconds if seconds else 0.0, _time_label(n * step))
+        for n in range(count)
+    )
+
+
+def _time_label(seconds: float) -> str:
+    if seconds < 60:  # noqa: PLR2004 - seconds of a minute
+        return f"{seconds:g} s"
+    hours, minutes = divmod(int(seconds) // 60, 60)
+    rest = int(seconds) % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 _TEMPLATE = "report/build.html.j2"
 _COLORS = 8
 """Colours that the page has for variants."""
-_WORTH = 0.01
+_LEAST_SHARE = 0.01
 """A change that saves less than this share of the CPU time is not worth a line."""
 
 
@@ -56,12 +174,12 @@ class VariantRow:
     cpu: float
     size: int
     """Bytes of the variant directory."""
-    code: tuple[Line, ...] = ()
+    code: tuple[DeviceCodeSummary, ...] = ()
     """What its libraries hold for every GPU, as the check `archs` reads it."""
 
 
 @dataclass(frozen=True)
-class Proposal:
+class HeaderProposal:
     """A change to one source, and what it saves over all variants."""
 
     unit: str
@@ -71,21 +189,23 @@ class Proposal:
     """CPU seconds that the source took."""
     share: float
     """Of them for Torch's headers, at most."""
-    changes: tuple[Change, ...]
+    changes: tuple[HeaderSaving, ...]
     """Largest saving first."""
 
 
 @dataclass(frozen=True)
-class Figure:
+class HeadlineFigure:
     """A number worth a large font."""
 
     value: str
     label: str
 
 
-def render(name: str, outcomes: Sequence[VariantOutcome], log: UnitLog, budget: Budget) -> str:
+def render_report(
+    name: str, outcomes: Sequence[VariantOutcome], log: UnitLog, budget: Budget
+) -> str:
     """The page for the kernel `name`."""
-    headers = bills(log.units, torch_headers(log.units))
+    headers = observed_header_costs(log.units, torch_headers(log.units))
     colors = {outcome.variant: index % _COLORS for index, outcome in enumerate(outcomes)}
     layout = timeline(log.units)
     return (
@@ -99,51 +219,53 @@ def render(name: str, outcomes: Sequence[VariantOutcome], log: UnitLog, budget: 
             budget=_budget_text(budget),
             timeline=layout,
             colors=colors,
-            variants=[_row(outcome, colors, log) for outcome in outcomes],
+            variants=[_variant_row(outcome, colors, log) for outcome in outcomes],
             images=[(one.variant, row) for one in outcomes for row in one.images],
             units=sorted(log.units, key=lambda unit: -unit.cpu),
             bills={bill.unit: bill for bill in headers},
             cheaper=_cheaper(headers, log),
-            measured=measured_with(),
+            measured=compiler_versions(),
             notes=tuple(_notes(log)),
         )
     )
 
 
-def _cheaper(found: Sequence[Bill[Unit]], log: UnitLog) -> list[Proposal]:
+def _cheaper(found: Sequence[ObservedHeaderCost[UnitRecord]], log: UnitLog) -> list[HeaderProposal]:
     """What each source could save, the largest first; its variants are counted together."""
-    groups: dict[tuple[str, str, str], list[Bill[Unit]]] = {}
+    groups: dict[tuple[str, str, str], list[ObservedHeaderCost[UnitRecord]]] = {}
     for bill in found:
         if bill.changes:
             groups.setdefault((bill.unit.unit, bill.unit.language, bill.header), []).append(bill)
     total = sum(unit.cpu for unit in log.units)
     made = [_proposal(*key, group) for key, group in groups.items()]
-    worth = [one for one in made if one.changes[0].saves >= _WORTH * total]
+    worth = [one for one in made if one.changes[0].saves >= _LEAST_SHARE * total]
     return sorted(worth, key=lambda one: -one.changes[0].saves)
 
 
-def _proposal(unit: str, language: str, header: str, group: Sequence[Bill[Unit]]) -> Proposal:
+def _proposal(
+    unit: str, language: str, header: str, group: Sequence[ObservedHeaderCost[UnitRecord]]
+) -> HeaderProposal:
     saved: dict[str, float] = {}
     for bill in group:
         for change in bill.changes:
             saved[change.advice] = saved.get(change.advice, 0.0) + change.saves
     cpu = sum(bill.unit.cpu for bill in group)
     paid = sum((bill.share or 0.0) * bill.unit.cpu for bill in group)
-    changes = [Change(advice, saves) for advice, saves in saved.items()]
+    changes = [HeaderSaving(advice, saves) for advice, saves in saved.items()]
     ordered = tuple(sorted(changes, key=lambda change: -change.saves))
-    return Proposal(unit, language, header, cpu, paid / cpu, ordered)
+    return HeaderProposal(unit, language, header, cpu, paid / cpu, ordered)
 
 
-def _figures(log: UnitLog, layout: Timeline) -> tuple[Figure, ...]:
+def _figures(log: UnitLog, layout: Timeline) -> tuple[HeadlineFigure, ...]:
     cpu = sum(unit.cpu for unit in log.units)
     peak = max((unit.peak for unit in log.units), default=0)
     figures = [
-        Figure(duration_text(layout.seconds), "from first unit to last"),
-        Figure(duration_text(cpu), "compilers' CPU time"),
-        Figure(f"{log.hits} of {len(log.objects)}", "objects from cache"),
+        HeadlineFigure(duration_text(layout.seconds), "from first unit to last"),
+        HeadlineFigure(duration_text(cpu), "compilers' CPU time"),
+        HeadlineFigure(f"{log.hits} of {len(log.objects)}", "objects from cache"),
     ]
     if peak:
-        figures.append(Figure(memory_text(peak), "largest compiler"))
+        figures.append(HeadlineFigure(memory_text(peak), "largest compiler"))
     return tuple(figures)
 
 
@@ -152,7 +274,7 @@ def _budget_text(budget: Budget) -> str:
     return f"{budget.jobs} {processes} and {memory_text(budget.memory)} for all variants together"
 
 
-def _row(outcome: VariantOutcome, colors: dict[str, int], log: UnitLog) -> VariantRow:
+def _variant_row(outcome: VariantOutcome, colors: dict[str, int], log: UnitLog) -> VariantRow:
     own = [unit for unit in log.units if unit.variant == outcome.variant]
     return VariantRow(
         outcome,
@@ -161,7 +283,7 @@ def _row(outcome: VariantOutcome, colors: dict[str, int], log: UnitLog) -> Varia
         hits=sum(1 for unit in own if unit.cache == "hit" and not unit.image),
         cpu=sum(unit.cpu for unit in own),
         size=_size_of(outcome.folder),
-        code=_code_of(outcome.folder),
+        code=_device_code_table(outcome.folder),
     )
 
 
@@ -171,11 +293,11 @@ def _size_of(folder: Path | None) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _code_of(folder: Path | None) -> tuple[Line, ...]:
+def _device_code_table(folder: Path | None) -> tuple[DeviceCodeSummary, ...]:
     if folder is None or not folder.is_dir():
         return ()
-    holders = device_code(Output(folder, None))
-    return table(image for holder in holders for image in holder.code.images)
+    holders = libraries_with_device_code(Output(folder, None))
+    return summarize_images(image for holder in holders for image in holder.code.images)
 
 
 def _notes(log: UnitLog) -> list[str]:
@@ -196,3 +318,48 @@ def _environment() -> Environment:
     environment = template_environment(autoescape=True)
     environment.filters |= {"duration": duration_text, "memory": memory_text}
     return environment
+
+
+REPORT_FILE = "build.html"
+
+
+def finish_run(
+    name: str, folder: Path, outcomes: Sequence[VariantOutcome], run: Run, ui: Ui
+) -> Mapping[str, tuple[int, int]]:
+    """Per variant: objects made, and how many of them came from the cache.
+
+    The page and the log of units of the kernel `name` go to `folder`.
+    """
+    log = read_log(run.log)
+    for warning in (*log.warnings, *(unit.killed for unit in log.units if unit.killed)):
+        ui.warn(warning)
+    if log.units or any(outcome.images for outcome in outcomes):
+        _write_report(name, folder, outcomes, run=run, log=log, ui=ui)
+    if run.keeps and any(unit.cache == "miss" for unit in log.units):
+        with suppress(OSError):  # another process prunes as well
+            object_cache.prune_object_cache(run.cache, run.limit)
+    return {outcome.variant: _object_counts(log, outcome.variant) for outcome in outcomes}
+
+
+def _write_report(
+    name: str,
+    folder: Path,
+    outcomes: Sequence[VariantOutcome],
+    *,
+    run: Run,
+    log: UnitLog,
+    ui: Ui,
+) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run.log, folder / UNIT_LOG_FILE)
+        (folder / REPORT_FILE).write_text(
+            render_report(name, outcomes, log, run.budget), encoding="utf-8"
+        )
+    except OSError as error:
+        ui.warn(f"the report of the build could not be kept: {error}")
+
+
+def _object_counts(log: UnitLog, variant: str) -> tuple[int, int]:
+    made = [unit for unit in log.objects if unit.variant == variant and unit.status == 0]
+    return len(made), sum(1 for unit in made if unit.cache == "hit")

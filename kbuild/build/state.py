@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.fileset import replace_atomically
-from kbuild.filestate import Look, identify, looks, unchanged
-from kbuild.installation import package_digest
+from kbuild.code_digest import package_digest
 from kbuild.plan import VariantPlan
-from kbuild.untrusted import remembered
+from kbuild.runtime.file_state import FileState, all_unchanged, identify, parse_file_states
+from kbuild.runtime.files import replace_atomically
+from kbuild.runtime.untrusted import read_cache_file
 
 _FORMAT = 2
 
@@ -27,20 +27,20 @@ class BuildState:
     """Which kbuild generated the files."""
     output: str
     """The variant directory."""
-    inputs: Mapping[str, Look]
+    inputs: Mapping[str, FileState]
     """Project files that were read, as they were then, by path relative to the project; None for
     one that was looked for and not there."""
-    outputs: Mapping[str, Look]
+    outputs: Mapping[str, FileState]
     """Files of the variant directory, by path relative to it."""
 
     def holds(self, plan: VariantPlan, root: Path, output: Path) -> bool:
         """True when building `plan` into `output` again would change nothing."""
         return (
             self.plan == plan.digest
-            and self.generator == generator()
+            and self.generator == kbuild_digest()
             and self.output == str(output)
-            and unchanged(root, self.inputs)
-            and unchanged(output, self.outputs)
+            and all_unchanged(root, self.inputs)
+            and all_unchanged(output, self.outputs)
         )
 
     def write(self, target: Path) -> None:
@@ -49,12 +49,12 @@ class BuildState:
         replace_atomically(target, json.dumps(data, indent=1).encode())
 
 
-def record(plan: VariantPlan, output: Path, inputs: Mapping[str, Look]) -> BuildState:
+def record_build(plan: VariantPlan, output: Path, inputs: Mapping[str, FileState]) -> BuildState:
     """The record of a build that just ended well, and of its inputs as it read them."""
     files = (path for path in output.rglob("*") if path.is_file())
     return BuildState(
         plan=plan.digest,
-        generator=generator(),
+        generator=kbuild_digest(),
         output=str(output),
         inputs=dict(sorted(inputs.items())),
         outputs={path.relative_to(output).as_posix(): identify(path) for path in sorted(files)},
@@ -63,17 +63,20 @@ def record(plan: VariantPlan, output: Path, inputs: Mapping[str, Look]) -> Build
 
 def read_state(target: Path) -> BuildState | None:
     """The last good build's record; None when there is none that this kbuild can read."""
-    return remembered(target, _understood)
+    return read_cache_file(target, _understood)
 
 
 def _understood(document: Mapping[str, Any]) -> BuildState | None:
     data = dict(document)
     if data.pop("format") != _FORMAT:
         return None
-    data["inputs"], data["outputs"] = looks(data["inputs"]), looks(data["outputs"])
+    data["inputs"], data["outputs"] = (
+        parse_file_states(data["inputs"]),
+        parse_file_states(data["outputs"]),
+    )
     return BuildState(**data)
 
 
-def generator() -> str:
+def kbuild_digest() -> str:
     """Which kbuild makes and checks variants: a digest of all that it consists of."""
     return package_digest()

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kbuild.card.benchmarks import read_results
 from kbuild.card.model import CardFacts, VariantFacts
-from kbuild.card.results import read_results
 from kbuild.checks.base import Output
-from kbuild.checks.manylinux import Manylinux
-from kbuild.config.curated import distribution_of
+from kbuild.checks.manylinux import ManylinuxCheck
+from kbuild.config.dependencies import distribution_of
 from kbuild.config.model import General
 from kbuild.errors import ConfigError, Problem
 from kbuild.licences import LICENCES, licensed_parts
-from kbuild.matrix.selection import Selection, select
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.project import BUILD_FILE, Project
-from kbuild.surface import Surface, package_of, read_surface
+from kbuild.public_api.model import PublicApi
+from kbuild.public_api.read import find_package, read_public_api
+from kbuild.selection import Selection, select_variants
 from kbuild.variant import Variant
 
 BENCHMARKS = "benchmarks"
@@ -25,7 +26,7 @@ _SCRIPTS = "benchmark*.py"
 _DIRTY = "_dirty"
 
 
-def facts_of(
+def read_facts(
     project: Project,
     build: Path,
     *,
@@ -49,7 +50,7 @@ def facts_of(
     """
     general = project.file.general
     hub = general.hub
-    package = package_of(project.root, project.python_name)
+    package = find_package(project.root, project.python_name)
     found = tuple(_built(build, general))
     return CardFacts(
         repo_id=repo_id or _repo_id(project),
@@ -57,7 +58,7 @@ def facts_of(
         version=general.version,
         license=general.license,
         branch=branch or (hub.branch if hub and hub.branch else ""),
-        surface=read_surface(package) if package else Surface(),
+        surface=read_public_api(package) if package else PublicApi(),
         variants=_variants(project, found, faults or {}),
         python_depends=_needed(general, [metadata for _, metadata in found]),
         kernel_depends=tuple(dependency.repo_id for dependency in general.kernel_depends),
@@ -93,7 +94,7 @@ def _variants(
     """The variants that were built; those of a plain build when there are none yet."""
     if found:
         return tuple(_facts(folder, metadata, faults) for folder, metadata in found)
-    planned = (choice.variant for choice in select(project, Selection()))
+    planned = (choice.variant for choice in select_variants(project, Selection()))
     return tuple(VariantFacts(str(variant), variant) for variant in planned)
 
 
@@ -126,7 +127,7 @@ def _licensed(metadata: Metadata) -> Iterator[tuple[str, str]]:
 def _portability(folder: Path, variant: Variant | None) -> str:
     """What the check `manylinux` holds against the libraries; empty when it holds nothing."""
     output = Output(folder, variant)
-    check = Manylinux()
+    check = ManylinuxCheck()
     if variant is None or variant.is_noarch or not check.applies(output):
         return ""
     worse = (finding for finding in check.run(output) if finding.severity != "info")

@@ -1,24 +1,33 @@
-"""From a template and facts to a card.
+"""Fills a card from a template and facts, and writes it with its charts beside the variants.
 
-A template is the project's `CARD.md`: text, jinja2 with the names in `names_of`, and parts between
-marks (see `blocks`). A card that was filled before is a template as well: its text is taken as it
-is, and its parts are filled anew.
+A template is the project's `CARD.md`: text, jinja2, and parts between marks (see `markdown`). A
+card that was edited after it was filled is its own template. A file that kbuild did not write
+is never replaced.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from kbuild.card.blocks import Block, block_of, fill_blocks, sealed, split, unsealed
-from kbuild.card.chart import chart_svg
-from kbuild.card.docstring import UNFINISHED
-from kbuild.card.frontmatter import with_front_matter
+from kbuild.card.benchmarks import chart_svg
+from kbuild.card.markdown import (
+    CardBlock,
+    add_digest_line,
+    fill_blocks,
+    make_block,
+    remove_digest_line,
+    split_blocks,
+    with_front_matter,
+)
 from kbuild.card.model import CardError, CardFacts
-from kbuild.card.sections import SECTIONS, section_text
-from kbuild.surface.model import LAYERS
+from kbuild.card.sections import SECTIONS, UNFINISHED, section_text
+from kbuild.errors import FileConflictError
+from kbuild.public_api.model import LAYERS
+from kbuild.runtime.files import replace_atomically
 
 _JINJA = re.compile(r"\{[{%#]")
 _NOTICE = "notice"
@@ -51,17 +60,17 @@ def card_text(template: str, facts: CardFacts) -> str:
         CardError: the template is wrong or uses an unknown name, or something is still to be done.
     """
     newline = "\r\n" if "\r\n" in template else "\n"
-    list(split(template))  # faults have a line there
-    filled_before = unsealed(template)
-    text, edited = filled_before or (_rendered(template, facts, newline), False)
+    list(split_blocks(template))  # faults have a line there
+    filled_before = remove_digest_line(template)
+    text, edited = filled_before or (_render(template, facts, newline), False)
     text = with_front_matter(text, facts.license, newline)
-    text = fill_blocks(text, lambda name: _section(name, facts), newline)
-    text = _with_notice(text, facts, newline)
-    _refuse_unfinished(text, template)
-    return sealed(text, newline, edited=edited)
+    text = fill_blocks(text, lambda name: _known_section(name, facts), newline)
+    text = _add_notice(text, facts, newline)
+    _reject_unfinished(text, template)
+    return add_digest_line(text, newline, edited=edited)
 
 
-def names_of(facts: CardFacts) -> dict[str, Any]:
+def template_variables(facts: CardFacts) -> dict[str, Any]:
     """What a template may use; the names of other tools' templates are among them."""
     surface = facts.surface
     return {
@@ -79,7 +88,7 @@ def names_of(facts: CardFacts) -> dict[str, Any]:
     }
 
 
-def _rendered(template: str, facts: CardFacts, newline: str) -> str:
+def _render(template: str, facts: CardFacts, newline: str) -> str:
     """The template with jinja2's parts replaced; untouched when it has none."""
     if not _JINJA.search(template):
         return template
@@ -93,7 +102,7 @@ def _rendered(template: str, facts: CardFacts, newline: str) -> str:
         keep_trailing_newline=True,
         newline_sequence="\r\n" if newline == "\r\n" else "\n",
     )
-    names = names_of(facts)
+    names = template_variables(facts)
     try:
         return environment.from_string(template).render(names)
     except TemplateError as error:
@@ -103,19 +112,21 @@ def _rendered(template: str, facts: CardFacts, newline: str) -> str:
         raise CardError(f"{place}: {error}", hint=hint) from error
 
 
-def _section(name: str, facts: CardFacts) -> str:
+def _known_section(name: str, facts: CardFacts) -> str:
     if name not in SECTIONS:
         hint = f"the parts of a card are {', '.join(SECTIONS)}"
         raise CardError(f"CARD.md: there is no part `{name}`", hint=hint)
     return section_text(name, facts)
 
 
-def _with_notice(text: str, facts: CardFacts, newline: str) -> str:
+def _add_notice(text: str, facts: CardFacts, newline: str) -> str:
     """What readers must know is said below the title when the template has no place for it."""
     notice = section_text(_NOTICE, facts)
-    if not notice or any(isinstance(part, Block) and part.name == _NOTICE for part in split(text)):
+    if not notice or any(
+        isinstance(part, CardBlock) and part.name == _NOTICE for part in split_blocks(text)
+    ):
         return text
-    block = str(block_of(_NOTICE, notice, newline))
+    block = str(make_block(_NOTICE, notice, newline))
     heading = _HEADING.search(text)
     if heading is None:
         return text + newline * 2 + block + newline
@@ -123,14 +134,110 @@ def _with_notice(text: str, facts: CardFacts, newline: str) -> str:
     return f"{text[:at]}{newline}{newline}{block}{text[at:]}"
 
 
-def _refuse_unfinished(text: str, template: str) -> None:
+def _reject_unfinished(text: str, template: str) -> None:
     if UNFINISHED.search(text) is None:
         return
-    said = _unfinished(template) or _unfinished(text)
+    said = _unfinished_lines(template) or _unfinished_lines(text)
     listed = ", ".join(str(line) for line in said)
     hint = "write those parts of CARD.md, or take them out"
     raise CardError(f"CARD.md:{said[0]}: something is still to be done (line {listed})", hint=hint)
 
 
-def _unfinished(text: str) -> list[int]:
+def _unfinished_lines(text: str) -> list[int]:
     return [n for n, line in enumerate(text.splitlines(), 1) if UNFINISHED.search(line)]
+
+
+CARD = "CARD.md"
+CHARTS = "CARD-*.svg"
+_MAX_CARD_SIZE = 4 << 20
+_CHART_MARK = b"<!-- made by kbuild -->"
+
+
+@dataclass(frozen=True)
+class WrittenCard:
+    """What became of a card."""
+
+    path: Path
+    changed: bool
+    edited: bool
+    """True when the card was edited by hand, and is filled as it is."""
+
+
+def read_card(path: Path) -> str:
+    """The text with its line ends as they are.
+
+    Raises:
+        CardError: it is no text, or too long.
+    """
+    if path.stat().st_size > _MAX_CARD_SIZE:
+        raise CardError(
+            f"`{path}` has more than {_MAX_CARD_SIZE >> 20} MB", hint="cards are texts to read"
+        )
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CardError(f"`{path}` is not UTF-8", hint="save it as UTF-8") from error
+
+
+def write_card(
+    make: Callable[[str], Card], template: str, target: Path, *, force: bool = False
+) -> WrittenCard:
+    """Fill a card and put it into place; unchanged files are left alone.
+
+    Args:
+        make: fills a template.
+        template: the project's.
+        target: the file, which may be there from before; its charts go beside it.
+        force: replace the file whatever it is.
+
+    Raises:
+        CardError: see `card_text`.
+        FileConflictError: the target is something that kbuild did not write.
+    """
+    edited = False if force else _is_edited(target)
+    card = make(read_card(target) if edited else template)
+    changed = _write_if_changed(target, card.text.encode())
+    for name, svg in card.charts.items():
+        changed |= _write_if_changed(target.parent / name, svg.encode())
+    _remove_old_charts(target.parent, card)
+    return WrittenCard(target, changed, edited)
+
+
+def is_current(card: Card, target: Path) -> bool:
+    """True when the file and its charts are what was filled."""
+    texts = {target: card.text, **{target.parent / n: svg for n, svg in card.charts.items()}}
+    return all(path.is_file() and path.read_bytes() == t.encode() for path, t in texts.items())
+
+
+def card_files(folder: Path) -> tuple[Path, ...]:
+    """The card and its charts in a folder of variants: what belongs on the main branch."""
+    card = folder / CARD
+    return (card, *sorted(filter(_is_our_chart, folder.glob(CHARTS)))) if card.is_file() else ()
+
+
+def _is_edited(target: Path) -> bool:
+    if not target.exists():
+        return False
+    known = remove_digest_line(read_card(target)) if target.is_file() else None
+    if known is None:
+        message = f"`{target}` is in the way: kbuild did not write it"
+        raise FileConflictError(message, hint="move it away; the card's template is CARD.md")
+    return known[1]
+
+
+def _write_if_changed(target: Path, data: bytes) -> bool:
+    if target.is_file() and target.read_bytes() == data:
+        return False
+    replace_atomically(target, data, durable=True)
+    return True
+
+
+def _remove_old_charts(folder: Path, card: Card) -> None:
+    """Charts of results that are no longer there."""
+    for path in filter(_is_our_chart, folder.glob(CHARTS)):
+        if path.name not in card.charts:
+            path.unlink()
+
+
+def _is_our_chart(path: Path) -> bool:
+    return path.is_file() and _CHART_MARK in path.read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbuild.errors import KbuildError
-from kbuild.surface import Surface
+from kbuild.public_api.model import PublicApi
 from kbuild.variant import Variant
 
 
@@ -89,7 +89,7 @@ class CardFacts:
     """As `build.toml` has it: an SPDX identifier or expression."""
     branch: str = ""
     """The branch that it is published to, when that is not `v<version>`."""
-    surface: Surface = field(default_factory=Surface)
+    surface: PublicApi = field(default_factory=PublicApi)
     variants: tuple[VariantFacts, ...] = ()
     python_depends: tuple[str, ...] = ()
     """Python packages that the kernel imports."""

@@ -1,36 +1,189 @@
-"""The text of each part of a card, from `templates/card/`."""
+"""The text of each section of a card, from `templates/card/`; docstrings become Markdown.
+
+Google's and numpydoc's docstring sections become lists, indented text becomes code. Paragraphs with
+TODO notes are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kbuild.card.docstring import UNFINISHED, escaped, markdown_of
 from kbuild.card.model import CardFacts, VariantFacts
-from kbuild.surface import Class, Function, Kind
+from kbuild.public_api.model import ParameterKind, PublicClass, PublicFunction
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+
+UNFINISHED = re.compile(r"\b(?:TODO|FIXME|TBD)\b")
+_DOCSTRING_TITLES = {
+    "args": "Arguments",
+    "arguments": "Arguments",
+    "parameters": "Arguments",
+    "keyword args": "Arguments",
+    "keyword arguments": "Arguments",
+    "attributes": "Attributes",
+    "returns": "Returns",
+    "yields": "Yields",
+    "raises": "Raises",
+}
+_OTHER_TITLES = {
+    "example",
+    "examples",
+    "note",
+    "notes",
+    "references",
+    "see also",
+    "warning",
+    "warnings",
+}
+_GOOGLE_TITLE = re.compile(r"(?P<title>[A-Z][\w ]*):")
+_NUMPY_UNDERLINE = re.compile(r"-{3,}")
+_GOOGLE_ENTRY = re.compile(
+    r"(?P<name>\*{0,2}[\w.]+)(?: ?\((?P<kind>[^)]*)\))?:(?: (?P<text>.*))?", re.DOTALL
+)
+_NUMPY_ENTRY = re.compile(r"(?P<name>[\w.*, ]+?)(?: ?: ?(?P<kind>.+))?")
+_CODE = re.compile(r"(`+)(?:(?!\1).)+\1(?!`)", re.DOTALL)
+_LIST_TITLES = {"Arguments", "Attributes", "Raises"}
+
+
+@dataclass(frozen=True)
+class _DocstringSection:
+    """A part of a docstring; without a title what stands before the first one."""
+
+    title: str = ""
+    underlined: bool = False
+    """True in numpydoc's style, where a name stands in a line of its own."""
+    lines: list[str] = field(default_factory=list)
+
+
+def docstring_markdown(doc: str) -> str:
+    """The docstring as Markdown; empty when there is nothing to say."""
+    parts = (_section_markdown(section) for section in _docstring_sections(doc.splitlines()))
+    return "\n\n".join(part for part in parts if part)
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is, code in backticks left alone."""
+    parts, at = [], 0
+    for code in _CODE.finditer(text):
+        parts += [_escaped_plain(text[at : code.start()]), code[0]]
+        at = code.end()
+    return "".join([*parts, _escaped_plain(text[at:])])
+
+
+def _escaped_plain(text: str) -> str:
+    text = re.sub(r"&(?=\w+;|#)", "&amp;", text).replace("<", "&lt;")
+    text = re.sub(r"(?<=\w)\*(?=\w)", r"\\*", text)
+    return re.sub(r"(?<![\w\\])_|_(?!\w)", r"\\_", text)
+
+
+def _docstring_sections(lines: Sequence[str]) -> Iterator[_DocstringSection]:
+    section = _DocstringSection()
+    skipped = False
+    for at, line in enumerate(lines):
+        if skipped:
+            skipped = False
+            continue
+        below = lines[at + 1].strip() if at + 1 < len(lines) else ""
+        google, underlined = (
+            _GOOGLE_TITLE.fullmatch(line),
+            _NUMPY_UNDERLINE.fullmatch(below) is not None,
+        )
+        title = google["title"] if google else line.strip() if underlined else ""
+        if title.lower() in {*_DOCSTRING_TITLES, *_OTHER_TITLES}:
+            yield section
+            section = _DocstringSection(_DOCSTRING_TITLES.get(title.lower(), title), underlined)
+            skipped = underlined
+        else:
+            section.lines.append(line)
+    yield section
+
+
+def _section_markdown(section: _DocstringSection) -> str:
+    lines = textwrap.dedent("\n".join(section.lines)).strip("\n").splitlines()
+    if not section.title:
+        return _paragraphs(lines)
+    if section.title not in _LIST_TITLES:
+        text = _paragraphs(lines)
+    else:
+        text = "\n".join(_entries(lines, underlined=section.underlined))
+    return f"**{section.title}**\n\n{text}" if text else ""
+
+
+def _paragraphs(lines: Sequence[str]) -> str:
+    blocks = "\n".join(lines).strip("\n").split("\n\n")
+    return "\n\n".join(_paragraph(block) for block in blocks if _is_finished(block))
+
+
+def _is_finished(block: str) -> bool:
+    return bool(block.strip()) and UNFINISHED.search(block) is None
+
+
+def _paragraph(block: str) -> str:
+    stripped = block.strip("\n")
+    if stripped.lstrip().startswith(">>>") or stripped.startswith(("    ", "\t")):
+        return f"```python\n{textwrap.dedent(stripped)}\n```"
+    return "\n".join(escape_markdown(line.strip()) for line in stripped.splitlines())
+
+
+def _entries(lines: Sequence[str], *, underlined: bool) -> Iterator[str]:
+    """Named things with what is said of them, as items of a list."""
+    for head, body in _hanging(lines):
+        said = " ".join(line.strip() for line in body if line.strip())
+        whole = head if underlined else f"{head} {said}".strip()
+        entry = (_NUMPY_ENTRY if underlined else _GOOGLE_ENTRY).fullmatch(whole)
+        if not _is_finished(f"{head} {said}"):
+            continue
+        if entry is None:
+            yield f"- {escape_markdown(f'{head} {said}'.strip())}"
+        else:
+            text = said if underlined else entry["text"] or ""
+            yield _item(entry["name"], entry["kind"], text)
+
+
+def _item(name: str, kind: str | None, text: str) -> str:
+    shown = f"`{name}`" + (f" ({escape_markdown(kind)})" if kind else "")
+    return f"- {shown}: {escape_markdown(text)}" if text else f"- {shown}"
+
+
+def _hanging(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Lines at the margin with the indented ones below each."""
+    head, body = "", list[str]()
+    for line in lines:
+        if line.startswith((" ", "\t")) or not line.strip():
+            body.append(line)
+            continue
+        if head:
+            yield head, body
+        head, body = line, []
+    if head:
+        yield head, body
+
+
 SECTIONS = ("summary", "notice", "usage", "functions", "layers", "variants", "benchmarks", "origin")
-_WIDE = 88
-_TITLES = {"torch": "", "torch-stable-abi": "", "tvm-ffi": "TVM-FFI "}
-_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_MAX_SIGNATURE_WIDTH = 88
+_FRAMEWORK_TITLES = {"torch": "", "torch-stable-abi": "", "tvm-ffi": "TVM-FFI "}
+_SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def section_text(name: str, facts: CardFacts) -> str:
     """The text of one part; empty when there is nothing to tell."""
-    template = _environment().get_template(f"card/{name}.md.j2")
+    template = _template_environment().get_template(f"card/{name}.md.j2")
     return template.render(facts=facts, surface=facts.surface).strip("\n")
 
 
-def signature_text(function: Function, name: str = "") -> str:
+def signature_text(function: PublicFunction, name: str = "") -> str:
     """The signature, over several lines when it is long."""
     signature = function.signature
     if name:
         signature = name + signature.removeprefix(function.name)
-    if len(signature) <= _WIDE or not function.parameters:
+    if len(signature) <= _MAX_SIGNATURE_WIDTH or not function.parameters:
         return signature
     marks = _split_signature(function)
     head = name or function.name
@@ -43,7 +196,7 @@ def size_text(size: int | None) -> str:
     """`1.2 MB`, in powers of 1000 as the Hub counts; empty when unknown."""
     if size is None:
         return ""
-    for unit, word in _UNITS:
+    for unit, word in _SIZE_UNITS:
         if size >= unit:
             return f"{size / unit:.1f} {word}"
     return f"{size} B"
@@ -59,12 +212,14 @@ def time_text(milliseconds: float) -> str:
     return f"{milliseconds * 1e3:.2g} µs"
 
 
-def example_call(function: Function) -> str:
+def example_call(function: PublicFunction) -> str:
     """A call with what must be given: `relu(x)`."""
     if function.parameters is None:
         return f"{function.name}(...)"
     needed = [parameter for parameter in function.parameters if parameter.required]
-    words = [p.name if p.kind is not Kind.KEYWORD_ONLY else f"{p.name}={p.name}" for p in needed]
+    words = [
+        p.name if p.kind is not ParameterKind.KEYWORD_ONLY else f"{p.name}={p.name}" for p in needed
+    ]
     return f"{function.name}({', '.join(words)})"
 
 
@@ -76,7 +231,7 @@ def framework_text(variant: VariantFacts) -> str:
     if parsed.is_noarch:
         return "any"
     newer = " or newer" if parsed.framework == "torch-stable-abi" else ""
-    return f"{_TITLES.get(parsed.framework, '')}{parsed.framework_version}{newer}"
+    return f"{_FRAMEWORK_TITLES.get(parsed.framework, '')}{parsed.framework_version}{newer}"
 
 
 def backend_text(variant: VariantFacts) -> str:
@@ -91,49 +246,55 @@ def backend_text(variant: VariantFacts) -> str:
     return f"{title} {parsed.backend_version}" if parsed.backend_version else title
 
 
-def _split_signature(function: Function) -> list[str]:
+def _split_signature(function: PublicFunction) -> list[str]:
     """The parameters as they stand in the signature, its `/` and `*` included."""
     found = []
     parameters = function.parameters or ()
     kinds = [parameter.kind for parameter in parameters]
     for at, parameter in enumerate(parameters):
-        if parameter.kind is Kind.KEYWORD_ONLY and Kind.VAR_POSITIONAL not in kinds:
-            found += ["*"] * (Kind.KEYWORD_ONLY not in kinds[:at])
+        if (
+            parameter.kind is ParameterKind.KEYWORD_ONLY
+            and ParameterKind.VAR_POSITIONAL not in kinds
+        ):
+            found += ["*"] * (ParameterKind.KEYWORD_ONLY not in kinds[:at])
         found.append(str(parameter))
-        if parameter.kind is Kind.POSITIONAL_ONLY and Kind.POSITIONAL_ONLY not in kinds[at + 1 :]:
+        if (
+            parameter.kind is ParameterKind.POSITIONAL_ONLY
+            and ParameterKind.POSITIONAL_ONLY not in kinds[at + 1 :]
+        ):
             found.append("/")
     return found
 
 
-def _said(text: str) -> str:
+def _one_line(text: str) -> str:
     """One line that a card may say: nothing of what its author still wants to do."""
-    return "" if UNFINISHED.search(text) else escaped(text).replace("|", "\\|")
+    return "" if UNFINISHED.search(text) else escape_markdown(text).replace("|", "\\|")
 
 
-def _url(text: str) -> str:
+def _link_or_code(text: str) -> str:
     return f"<{text}>" if text.startswith(("https://", "http://")) else f"`{text}`"
 
 
-def _promise(layer: Class, name: str, default: str) -> str:
+def _yes_or_no(layer: PublicClass, name: str, default: str) -> str:
     return "yes" if layer.attributes.get(name, default) == "True" else "no"
 
 
 @cache
-def _environment() -> Environment:
+def _template_environment() -> Environment:
     from kbuild.generate.templates import template_environment
 
     environment = template_environment(autoescape=False).overlay()
     filters: Mapping[str, Callable[..., Any]] = {
-        "doc": markdown_of,
-        "said": _said,
+        "doc": docstring_markdown,
+        "said": _one_line,
         "signature": signature_text,
         "size": size_text,
-        "url": _url,
+        "url": _link_or_code,
         "time": time_text,
         "call": example_call,
         "framework": framework_text,
         "backend": backend_text,
-        "promise": _promise,
+        "promise": _yes_or_no,
     }
     environment.filters = {**environment.filters, **filters}
     return environment

@@ -4,6 +4,6 @@
 symbol tables are data under `checks/data/`.
 """
 
-from kbuild.checks.base import CHECKS, Check, Finding, Limits, Output
+from kbuild.checks.base import CHECKS, Check, CheckLimits, Finding, Output
 
-__all__ = ["CHECKS", "Check", "Finding", "Limits", "Output"]
+__all__ = ["CHECKS", "Check", "Finding", "CheckLimits", "Output"]

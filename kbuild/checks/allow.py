@@ -17,18 +17,17 @@ from dataclasses import replace
 from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding
-from kbuild.config.issue import Issue, dotted
-from kbuild.config.locate import Lines
-from kbuild.config.place import display
-from kbuild.config.suggest import did_you_mean, one_of, printable, toml_type
-from kbuild.config.text import parse, read
+from kbuild.config.display import display_path
+from kbuild.config.issue import Issue, did_you_mean, dotted, one_of, printable, toml_type
+from kbuild.config.load import parse_build_file, read_build_file
+from kbuild.config.locate import LineIndex
 from kbuild.errors import ConfigError, Problem, UsageError
-from kbuild.filestate import look
 from kbuild.project import KBUILD_FILE
+from kbuild.runtime.file_state import stat_state
 from kbuild.sourcetree import SourceTree
 from kbuild.static import SOURCE_CHECKS
 
-GIVEN = "--allow on the command line"
+COMMAND_LINE_REASON = "--allow on the command line"
 """The reason of a check that is overruled for one command."""
 _TABLE = "allow"
 _PROTECTS = "it protects those who load the kernel"
@@ -49,7 +48,7 @@ def overrule(findings: Iterable[Finding], allowed: Mapping[str, str]) -> tuple[F
     )
 
 
-def overruled(findings: Iterable[Finding]) -> dict[str, str]:
+def overruled_checks(findings: Iterable[Finding]) -> dict[str, str]:
     """The checks that found something and were overruled: reason by check, in name order."""
     found = {finding.check: finding.overruled for finding in findings if finding.overruled}
     return dict(sorted(found.items()))
@@ -57,11 +56,11 @@ def overruled(findings: Iterable[Finding]) -> dict[str, str]:
 
 def can_be_overruled(check: str) -> bool:
     """False for a check that protects those who load the kernel, and for no check at all."""
-    found = _named(check)
+    found = _find_check(check)
     return check in SOURCE_CHECKS or (found is not None and not found.protects)
 
 
-def _named(check: str) -> Check | None:
+def _find_check(check: str) -> Check | None:
     """The check of that name, plug-ins asked last."""
     own = next((known for known in CHECKS.load() if known.name == check), None)
     return own or next((c for c in CHECKS.load(plugins=True) if c.name == check), None)
@@ -78,27 +77,27 @@ def allowed_checks(tree: SourceTree, given: Iterable[str] = ()) -> dict[str, str
         ConfigError: with everything that is wrong with `kbuild.toml`.
         UsageError: a name that was given is no check's, or such a check cannot be overruled.
     """
-    return given_checks(given) | _of_project(tree)
+    return checks_allowed_by_option(given) | _allowed_by_project(tree)
 
 
-def given_checks(given: Iterable[str]) -> dict[str, str]:
+def checks_allowed_by_option(given: Iterable[str]) -> dict[str, str]:
     """The checks that `--allow` names; see `allowed_checks`."""
     for name in given:
-        if (reason := _refusal(name)) is not None:
+        if (reason := _rejection(name)) is not None:
             raise UsageError(f"--allow: {reason[0]}", hint=reason[1])
-    return dict.fromkeys(given, GIVEN)
+    return dict.fromkeys(given, COMMAND_LINE_REASON)
 
 
-def _of_project(tree: SourceTree) -> dict[str, str]:
+def _allowed_by_project(tree: SourceTree) -> dict[str, str]:
     if not tree.is_file(KBUILD_FILE) and tree.fault(KBUILD_FILE) is None:
         return {}
     if not tree.read_bytes(KBUILD_FILE).strip():
         return {}
-    text = read(tree, KBUILD_FILE)
-    document = parse(tree, KBUILD_FILE, text)
+    text = read_build_file(tree, KBUILD_FILE)
+    document = parse_build_file(tree, KBUILD_FILE, text)
     issues = [*_issues(document, tree)]
     if issues:
-        lines, place = Lines(text), display(tree.root, KBUILD_FILE)
+        lines, place = LineIndex(text), display_path(tree.root, KBUILD_FILE)
         problems = [
             Problem(place, lines.of(issue.path), dotted(issue.path), issue.message, issue.hint)
             for issue in issues
@@ -116,7 +115,7 @@ def _issues(document: Mapping[str, Any], tree: SourceTree) -> Iterable[Issue]:
         yield Issue((_TABLE,), f"is {toml_type(table)}, not a table", f"write `[{_TABLE}]`")
         return
     for name, reason in table.items():
-        if (refusal := _refusal(name, tree)) is not None:
+        if (refusal := _rejection(name, tree)) is not None:
             yield Issue((_TABLE, name), *refusal)
         elif not isinstance(reason, str):
             words = f"is {toml_type(reason)}, not a reason"
@@ -126,16 +125,16 @@ def _issues(document: Mapping[str, Any], tree: SourceTree) -> Iterable[Issue]:
             yield Issue((_TABLE, name), words, "say in one line why the check is wrong here")
 
 
-def _refusal(name: str, tree: SourceTree | None = None) -> tuple[str, str] | None:
+def _rejection(name: str, tree: SourceTree | None = None) -> tuple[str, str] | None:
     """Why a check of that name is not overruled, and what to do; None when it is."""
     if can_be_overruled(name):
         return None
     shown = printable(name)
-    if _named(name) is not None:
+    if _find_check(name) is not None:
         hint = "correct what it finds, or leave the variant out; no option passes this check"
         return f"`{shown}` cannot be overruled: {_PROTECTS}", hint
     if tree is not None:  # installing a plug-in may add the check
         folders = (folder for folder in sys.path if folder.startswith("/"))
-        tree.observed.update({folder: look(folder) for folder in folders})
+        tree.observed.update({folder: stat_state(folder) for folder in folders})
     known = [*SOURCE_CHECKS, *(check.name for check in CHECKS.load(plugins=True))]
     return f"there is no check `{shown}`", one_of(name, filter(can_be_overruled, known))

@@ -4,29 +4,157 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 
+from kbuild.binary.device_image import DeviceImage
+from kbuild.binary.elf import UnreadableBinaryError, read_elf, sound_binary
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.metadata import ARCH_FORMS
-from kbuild.checks.readers.archset import (
-    Wanted,
-    limited,
-    listing,
-    missing,
-    other_kinds,
-    own_images,
-    unnamed,
-)
-from kbuild.checks.readers.deviceruntime import static_libraries
-from kbuild.checks.readers.image import Image
-from kbuild.checks.readers.libraries import (
-    Holder,
+from kbuild.checks.libraries import (
+    LibraryDeviceCode,
     base_name,
-    device_code,
+    first_names,
     has_libraries,
+    libraries_with_device_code,
     metadata_of,
-    some,
 )
+from kbuild.checks.metadata import ARCH_FORMS
+from kbuild.checks.policies import load_data, matches_any
 from kbuild.metadata import METADATA_FILE
+
+PTX = "+PTX"
+_RUNNABLE_KINDS = ("machine", "ptx")
+_MODES = ("sramecc", "xnack")
+
+
+@dataclass(frozen=True)
+class PromisedArchs:
+    """What `backend.archs` promises, as (arch, kind) pairs."""
+
+    pairs: frozenset[tuple[str, str]]
+
+    @classmethod
+    def of(cls, archs: Iterable[str]) -> PromisedArchs:
+        """`8.0+PTX` promises machine code and PTX, everything else machine code."""
+        return cls(frozenset(pair for arch in archs for pair in _promised(arch)))
+
+
+def _promised(arch: str) -> Iterator[tuple[str, str]]:
+    yield arch.removesuffix(PTX), "machine"
+    if arch.endswith(PTX):
+        yield arch.removesuffix(PTX), "ptx"
+
+
+def runnable_images(images: Iterable[DeviceImage], backend: str) -> tuple[DeviceImage, ...]:
+    """Those of one backend that a GPU or its driver takes as they are."""
+    return tuple(
+        image for image in images if image.backend == backend and image.kind in _RUNNABLE_KINDS
+    )
+
+
+def other_images(images: Iterable[DeviceImage]) -> tuple[DeviceImage, ...]:
+    """Those that something has still to compile or link, or of a kind that is not known."""
+    return tuple(image for image in images if image.kind not in _RUNNABLE_KINDS)
+
+
+def unnamed_images(images: Iterable[DeviceImage], wanted: PromisedArchs) -> tuple[DeviceImage, ...]:
+    """Images that nobody promised."""
+    return tuple(image for image in images if (image.arch, image.kind) not in wanted.pairs)
+
+
+def missing_archs(images: Iterable[DeviceImage], wanted: PromisedArchs) -> str:
+    """What was promised and is not there, in words; empty when all is.
+
+    A launcher of kbuild's takes PTX for its own arch, too.
+    """
+    images = tuple(images)
+    there = {(image.arch, image.kind) for image in images}
+    there |= {(image.arch, "machine") for image in images if image.loose}
+    return _join_archs(wanted.pairs - there)
+
+
+def archs_limited_by_mode(
+    images: Sequence[DeviceImage], wanted: PromisedArchs
+) -> Iterator[tuple[str, str]]:
+    """AMD archs whose code needs a mode of the GPU, and that mode in words.
+
+    An arch is not limited by `xnack` when code for both settings, or for any, is there.
+    """
+    for arch in sorted({arch for arch, _ in wanted.pairs}):
+        features = [image.features for image in images if image.arch == arch]
+        modes = [mode for name in _MODES for mode in _required_modes(name, features)]
+        if modes:
+            yield f"{arch}", " ".join(modes)
+
+
+def _required_modes(name: str, features: Sequence[Sequence[str]]) -> Iterator[str]:
+    settings = {
+        next((feature for feature in each if feature[:-1] == name), "") for each in features
+    }
+    if len(settings) == 1:
+        yield from filter(None, settings)
+
+
+def list_archs(images: Iterable[DeviceImage]) -> str:
+    """`7.5, 8.0 and PTX of 9.0`, each arch once."""
+    return _join_archs({(image.target, image.kind) for image in images})
+
+
+def _join_archs(pairs: Iterable[tuple[str, str]]) -> str:
+    titles = {"machine": "", "ptx": "PTX of "}
+    words = [
+        f"{titles.get(kind, f'{kind} of ')}{arch}" for arch, kind in sorted(pairs, key=_arch_order)
+    ]
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def _arch_order(pair: tuple[str, str]) -> tuple[str, int, str]:
+    """Machine code before PTX, archs as people order them: `9.0` before `10.0`."""
+    arch, kind = pair
+    return (kind, len(arch.partition(".")[0]), arch)
+
+
+_CONSTANTS = ".rodata"
+
+
+def linked_device_libraries(path: Path) -> tuple[str, ...]:
+    """Titles of libraries whose functions are in the file while it needs no shared one of them.
+
+    Found by the names of functions in `data/device_libraries.json`, which symbol tables have; a
+    stripped file has them only where the library prints them.
+    """
+    status = path.stat()
+    return _linked_device_libraries(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _linked_device_libraries(path: Path, _size: int, _mtime: int) -> tuple[str, ...]:
+    try:
+        with sound_binary("ELF"):
+            return tuple(_find_device_libraries(path, read_elf(path).needed))
+    except UnreadableBinaryError:
+        return ()
+
+
+def _find_device_libraries(path: Path, needed: tuple[str, ...]) -> Iterator[str]:
+    from kbuild.binary.fast_elf import FastElf
+
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        places = [
+            (
+                min(section["sh_offset"], len(data)),
+                min(section["sh_offset"] + section["sh_size"], len(data)),
+            )
+            for section in FastElf(file).iter_sections()
+            if section["sh_type"] == "SHT_STRTAB" or section.name.startswith(_CONSTANTS)
+        ]
+        for title, library in load_data("device_libraries")["libraries"].items():
+            shared = any(matches_any(name, tuple(library["shared"])) for name in needed)
+            names = [name.encode() for name in library["names"]]
+            if not shared and any(data.find(n, *place) >= 0 for n in names for place in places):
+                yield title
+
 
 TITLES = {"cuda": "CUDA", "rocm": "ROCm", "xpu": "SYCL"}
 
@@ -42,7 +170,7 @@ class _Claim:
 
 
 @CHECKS.add
-class Archs(Check):
+class ArchsCheck(Check):
     """What is in the bytes against `backend.archs`; no compiler flag is believed."""
 
     name = "archs"
@@ -55,7 +183,7 @@ class Archs(Check):
 
     def run(self, output: Output) -> Iterator[Finding]:
         """Findings per library first, then on what none of them has."""
-        holders = tuple(device_code(output))
+        holders = tuple(libraries_with_device_code(output))
         for holder in holders:
             yield from self._soundness(holder)
         backend, claim = _backend(output), _claim(output)
@@ -70,7 +198,7 @@ class Archs(Check):
         if not others and all(holder.sound for holder in holders):
             yield from self._missing(holders, claim)
 
-    def _soundness(self, holder: Holder) -> Iterator[Finding]:
+    def _soundness(self, holder: LibraryDeviceCode) -> Iterator[Finding]:
         code = holder.code
         if holder.damage:
             hint = "build the variant again"
@@ -78,74 +206,78 @@ class Archs(Check):
         if code.unread:
             hint = "`pip install 'kbuild[rocm]'` brings what unpacks it"
             yield Finding(self.name, "warning", holder.where, code.unread, hint)
-        strange = other_kinds(code.images)
+        strange = other_images(code.images)
         if strange:
-            what = f"has {listing(strange)}, which no GPU or driver takes as it is"
+            what = f"has {list_archs(strange)}, which no GPU or driver takes as it is"
             yield Finding(self.name, "info", holder.where, what)
         if code.relocatable and not any(image.backend == "cuda" for image in code.images):
             what = "its CUDA code was compiled with `-rdc=true` and never linked for the device"
             hint = "link with nvcc, or set CUDA_RESOLVE_DEVICE_SYMBOLS on the CMake target"
             yield Finding(self.name, "error", holder.where, what, hint)
 
-    def _foreign(self, holders: Sequence[Holder], backend: str) -> Iterator[Finding]:
+    def _foreign(self, holders: Sequence[LibraryDeviceCode], backend: str) -> Iterator[Finding]:
         for holder in holders:
             for other in sorted({image.backend for image in holder.code.images} - {backend}):
-                found = listing(image for image in holder.code.images if image.backend == other)
+                found = list_archs(image for image in holder.code.images if image.backend == other)
                 what = f"has {TITLES[other]} code for {found}, but the variant is for {backend}"
                 hint = "leave the device sources out of this backend's sections"
                 yield Finding(self.name, "error", holder.where, what, hint)
 
-    def _listed(self, holders: Sequence[Holder], only: str | None) -> Iterator[Finding]:
+    def _listed(self, holders: Sequence[LibraryDeviceCode], only: str | None) -> Iterator[Finding]:
         for holder in holders:
             for backend in sorted({image.backend for image in holder.code.images}):
                 if only not in (None, backend):
                     continue  # an error already
-                found = listing(image for image in holder.code.images if image.backend == backend)
+                found = list_archs(
+                    image for image in holder.code.images if image.backend == backend
+                )
                 what = f"has {TITLES[backend]} code for {found}"
                 yield Finding(self.name, "info", holder.where, what)
 
-    def _unclaimed(self, output: Output, holders: Sequence[Holder]) -> Iterator[Finding]:
+    def _unclaimed(self, output: Output, holders: Sequence[LibraryDeviceCode]) -> Iterator[Finding]:
         metadata = metadata_of(output)
         if metadata is None or metadata.archs or metadata.backend not in ARCH_FORMS:
             return
-        own = [own_images(holder.code.images, metadata.backend) for holder in holders]
+        own = [runnable_images(holder.code.images, metadata.backend) for holder in holders]
         if any(own) or not own:
             what = f"`backend.archs` is missing for a compiled {metadata.backend} variant"
             hint = "list the archs that were compiled: the client compares them with the device"
             yield Finding(self.name, "error", METADATA_FILE, what, hint)
 
-    def _unnamed(self, holders: Sequence[Holder], claim: _Claim) -> Iterator[Finding]:
+    def _unnamed(self, holders: Sequence[LibraryDeviceCode], claim: _Claim) -> Iterator[Finding]:
         for holder in holders:
-            extra = unnamed(own_images(holder.code.images, claim.backend), Wanted.of(claim.archs))
+            extra = unnamed_images(
+                runnable_images(holder.code.images, claim.backend), PromisedArchs.of(claim.archs)
+            )
             if not extra:
                 continue
-            libraries = static_libraries(holder.path)
-            what = f"has code for {listing(extra)}, which `{METADATA_FILE}` does not name"
+            libraries = linked_device_libraries(holder.path)
+            what = f"has code for {list_archs(extra)}, which `{METADATA_FILE}` does not name"
             if libraries:
-                what += f"; it seems to come from {some(list(libraries))}, linked statically"
+                what += f"; it seems to come from {first_names(list(libraries))}, linked statically"
                 hint = "link the shared library that Torch brings, or leave it: it costs size"
                 yield Finding(self.name, "warning", holder.where, what, hint)
             else:
                 hint = "take it out of the flags, or out of a library that is linked statically"
                 yield Finding(self.name, "error", holder.where, what, hint)
 
-    def _missing(self, holders: Sequence[Holder], claim: _Claim) -> Iterator[Finding]:
+    def _missing(self, holders: Sequence[LibraryDeviceCode], claim: _Claim) -> Iterator[Finding]:
         images = tuple(_of_the_kernel(holders, claim))
-        wanted = Wanted.of(claim.archs)
-        lost = missing(images, wanted)
-        if not any(own_images(holder.code.images, claim.backend) for holder in holders):
+        wanted = PromisedArchs.of(claim.archs)
+        lost = missing_archs(images, wanted)
+        if not any(runnable_images(holder.code.images, claim.backend) for holder in holders):
             yield from self._nothing(holders, claim)
         elif lost:
             what = f"no library has code for {lost}, which `{METADATA_FILE}` names"
             hint = "build again without `-gencode` or `--offload-arch` of your own in the flags"
             yield Finding(self.name, "error", claim.extension, what, hint)
-        for arch, modes in limited(images, wanted):
+        for arch, modes in archs_limited_by_mode(images, wanted):
             what = f"its code for {arch} runs only where the GPU is set to {modes}"
             hint = f"compile for `{arch}` without modes, or for both settings of each"
             yield Finding(self.name, "warning", claim.extension, what, hint)
 
-    def _nothing(self, holders: Sequence[Holder], claim: _Claim) -> Iterator[Finding]:
-        named = missing((), Wanted.of(claim.archs))
+    def _nothing(self, holders: Sequence[LibraryDeviceCode], claim: _Claim) -> Iterator[Finding]:
+        named = missing_archs((), PromisedArchs.of(claim.archs))
         if any(holder.code.relocatable for holder in holders):
             return  # said already: it waits for the device linker
         if any(holder.code.registers for holder in holders):
@@ -177,12 +309,12 @@ def _claim(output: Output) -> _Claim | None:
     return _Claim(metadata.backend, metadata.archs, (own or names)[0])
 
 
-def _of_the_kernel(holders: Iterable[Holder], claim: _Claim) -> Iterator[Image]:
+def _of_the_kernel(holders: Iterable[LibraryDeviceCode], claim: _Claim) -> Iterator[DeviceImage]:
     """Code that is not from a library linked statically: that one's archs prove nothing."""
-    wanted = Wanted.of(claim.archs)
+    wanted = PromisedArchs.of(claim.archs)
     for holder in holders:
-        images = own_images(holder.code.images, claim.backend)
-        extra = unnamed(images, wanted)
-        strange = bool(extra) and bool(static_libraries(holder.path))
+        images = runnable_images(holder.code.images, claim.backend)
+        extra = unnamed_images(images, wanted)
+        strange = bool(extra) and bool(linked_device_libraries(holder.path))
         others = {image.container for image in extra} if strange else set()
         yield from (image for image in images if image.container not in others)

@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from kbuild.checks.limits import Limits
-from kbuild.checks.readers.memory import Memory
+from kbuild.checks.policies import CheckLimits
+from kbuild.checks.probe_cache import ProbeCache
 from kbuild.errors import DamagedFileError
-from kbuild.progress import working_on
+from kbuild.progress import report_current_work
 from kbuild.registry import Registry
-from kbuild.untrusted import reason_of
+from kbuild.runtime.untrusted import reason_of
 from kbuild.variant import System, Variant
 
-__all__ = ["CHECKS", "Check", "Finding", "Group", "Limits", "Output", "Severity", "run_checks"]
+__all__ = ["CHECKS", "Check", "Finding", "Group", "CheckLimits", "Output", "Severity", "run_checks"]
 
 # By name, as linkers do: `x.so`, `libx.so.1`, `x.pyd`, `x.dylib`, `x.dll`.
 _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")
@@ -72,7 +72,7 @@ class Output:
     """Interpreter for checks that import the kernel; None skips them with an `info` finding."""
     redistributable: bool = False
     """True when the toolchain promises a portable binary: a broken ceiling is then an error."""
-    asked: Limits = field(default_factory=Limits)
+    asked: CheckLimits = field(default_factory=CheckLimits)
     """The limits that somebody chose; checks read `limits`, where the others are filled in."""
     tree: Path | None = None
     """Folder with the object files that the libraries were linked from, where it is known."""
@@ -82,7 +82,7 @@ class Output:
     """Interpreters, with other Torch releases say, that have to load the kernel as well."""
     beside: Path | None = None
     """Another version of the same variant, which has to work in the same process."""
-    memory: Memory = field(default_factory=Memory)
+    memory: ProbeCache = field(default_factory=ProbeCache)
     """What other interpreters are asked through; without a folder they are always started."""
     foreign: frozenset[Path] = frozenset()
     """Which of `root` and `beside` this user's kbuild did not build; nothing imports them unless
@@ -95,7 +95,7 @@ class Output:
         return folder in self.foreign and not self.loads_foreign
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> CheckLimits:
         """Every limit, the ones that nobody chose from what the variant's name promises."""
         return self.asked.filled(self.variant)
 
@@ -169,7 +169,7 @@ def findings_of(check: Check, output: Output) -> tuple[Finding, ...] | None:
 
     A file that cannot be read is a finding: nothing is proven of it.
     """
-    working_on(f"{check.name}: {output.root.name}")
+    report_current_work(f"{check.name}: {output.root.name}")
     try:
         return tuple(check.run(output)) if check.applies(output) else None
     except DamagedFileError as error:
@@ -177,12 +177,12 @@ def findings_of(check: Check, output: Output) -> tuple[Finding, ...] | None:
     except (RecursionError, MemoryError) as error:
         where, what = ".", f"a file cannot be understood: {reason_of(error)}"
     except OSError as error:
-        where, what = _named(error, output), f"cannot be read: {error.strerror or error}"
+        where, what = _name_of_file(error, output), f"cannot be read: {error.strerror or error}"
     hint = "nothing is proven of it: replace the file, or build the variant again"
     return (Finding(check.name, "error", where, what, hint),)
 
 
-def _named(error: OSError, output: Output) -> str:
+def _name_of_file(error: OSError, output: Output) -> str:
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
     if path is None or not path.is_relative_to(output.root):
         return str(path or ".")

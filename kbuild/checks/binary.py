@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbuild.binary.elf import UnreadableBinaryError, is_elf, read_elf
+from kbuild.binary.macho import is_macho, read_macho
+from kbuild.binary.pe import is_pe, read_pe
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.elf import UnreadableBinaryError, is_elf, read_elf
-from kbuild.checks.readers.libraries import has_libraries
-from kbuild.checks.readers.macho import is_macho, read_macho
-from kbuild.checks.readers.pe import is_pe, read_pe
+from kbuild.checks.libraries import has_libraries
 
 
 @CHECKS.add
-class Binary(Check):
+class BinaryCheck(Check):
     """What cannot be read is not proven, so it is said."""
 
     name = "binary"
@@ -52,7 +52,7 @@ class Binary(Check):
 
 
 @dataclass(frozen=True)
-class Kind:
+class BinaryFormat:
     """A file format of shared libraries."""
 
     name: str
@@ -81,7 +81,7 @@ def _pe(path: Path) -> tuple[tuple[str, ...], bool]:
 
 _STRIP = "strip with `strip --strip-unneeded`, which keeps what the dynamic linker reads"
 KINDS = (
-    Kind("an ELF", "linux", is_elf, _elf, "link it with `-shared`", _STRIP),
-    Kind("a Mach-O", "darwin", is_macho, _macho, "link it with `-bundle` or `-dynamiclib`"),
-    Kind("a PE", "windows", is_pe, _pe, "link it with `/DLL`"),
+    BinaryFormat("an ELF", "linux", is_elf, _elf, "link it with `-shared`", _STRIP),
+    BinaryFormat("a Mach-O", "darwin", is_macho, _macho, "link it with `-bundle` or `-dynamiclib`"),
+    BinaryFormat("a PE", "windows", is_pe, _pe, "link it with `/DLL`"),
 )

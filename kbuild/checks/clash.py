@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from kbuild.binary.elf import ElfFile
+from kbuild.binary.object_files import object_symbols
+from kbuild.binary.symbols import ElfSymbol, outermost_namespace
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.elf import ElfFile
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries, is_kernel, some
-from kbuild.checks.readers.mangled import namespace
-from kbuild.checks.readers.objects import objects_of
-from kbuild.checks.readers.policies import load, matches
-from kbuild.checks.readers.tables import Symbol
+from kbuild.checks.libraries import elf_libraries, first_names, has_libraries, is_kernel
+from kbuild.checks.policies import load_data, matches_any
 from kbuild.variant import Variant
 
 _LISTED = 100  # symbols of headers in a finding: a kernel with many templates has 100 000
@@ -23,7 +22,7 @@ _WEAK = ("STB_WEAK", "STB_GNU_UNIQUE")
 
 
 @CHECKS.add
-class Clash(Check):
+class ClashCheck(Check):
     """Exported dynamic symbols other than the entry point; unique ones are the `unique` check's."""
 
     name = "clash"
@@ -40,15 +39,17 @@ class Clash(Check):
         for where, elf in elf_libraries(output):
             if is_kernel(where, output):
                 own, spaces = _sorted_out(elf)
-                own = [name for name in own if not matches(name, allowed)]
+                own = [name for name in own if not matches_any(name, allowed)]
                 yield from self._own(where, sorted(own), output)
                 yield from self._shared(where, spaces)
 
     def _own(self, where: str, names: list[str], output: Output) -> Iterator[Finding]:
         if names:
-            what = f"exports {some(names)}: another kernel's symbols of that name clash with it"
+            what = (
+                f"exports {first_names(names)}: another kernel's symbols of that name clash with it"
+            )
             hint = "compile with `-fvisibility=hidden`, or make them `static`"
-            makers = objects_of(output).makers(names)
+            makers = object_symbols(output).makers(names)
             yield Finding(self.name, "warning", where, what, hint, tuple(names), makers)
 
     def _shared(self, where: str, spaces: Mapping[str, list[str]]) -> Iterator[Finding]:
@@ -67,7 +68,7 @@ class Clash(Check):
 
 def _allowed(variant: Variant | None) -> tuple[str, ...]:
     """Patterns of what a kernel exports on purpose; of any kernel when it is unknown."""
-    exports = load("symbols")["exports"]
+    exports = load_data("symbols")["exports"]
     chosen = {"any", variant.framework, variant.backend} if variant else exports.keys()
     return tuple(pattern for key in sorted(chosen) for pattern in exports.get(key, ()))
 
@@ -83,7 +84,7 @@ def _sorted_out(elf: ElfFile) -> tuple[list[str], dict[str, list[str]]]:
     return own, spaces
 
 
-def _headers(symbol: Symbol) -> str | None:
+def _headers(symbol: ElfSymbol) -> str | None:
     """Whose headers the symbol comes from; None for a kernel's own.
 
     Templates, inline functions and what describes a type (`_ZTI`) are weak, and every kernel
@@ -91,7 +92,7 @@ def _headers(symbol: Symbol) -> str | None:
     """
     if symbol.binding not in _WEAK:
         return None
-    space = namespace(symbol.name)
+    space = outermost_namespace(symbol.name)
     if not space:
         return "types" if symbol.name.startswith("_ZT") else None
-    return space if space in load("symbols")["headers"] else None
+    return space if space in load_data("symbols")["headers"] else None

@@ -11,16 +11,15 @@ import sys
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.readers.libraries import metadata_of
-from kbuild.checks.readers.policies import load
-from kbuild.checks.readers.source import parse_source
-from kbuild.checks.readers.statements import When, imported, statements
-from kbuild.config.curated import EVERY_BACKEND, PythonPackage, python_packages
+from kbuild.checks.libraries import metadata_of
+from kbuild.checks.policies import load_data
+from kbuild.config.dependencies import EVERY_BACKEND, PythonPackage, python_packages
 from kbuild.metadata import METADATA_FILE, Metadata
+from kbuild.sources.python_syntax import When, imported_modules, parse_source, timed_statements
 
 
 @CHECKS.add
-class Depends(Check):
+class DependsCheck(Check):
     """Imports in a `try`, or for type checkers only, may fail; the others must not."""
 
     name = "depends"
@@ -57,8 +56,8 @@ def _needed(source: bytes) -> dict[str, tuple[int, When]]:
         tree = parse_source(source)
     except SyntaxError:  # reported by `imports`
         return found
-    for node, when in statements(tree, source):
-        for name in () if when in ("optional", "never") else imported(node):
+    for node, when in timed_statements(tree, source):
+        for name in () if when in ("optional", "never") else imported_modules(node):
             top = "" if name.startswith(".") else name.partition(".")[0]
             if top and (top not in found or (found[top][1], when) == ("later", "load")):
                 found[top] = getattr(node, "lineno", 0), when
@@ -67,7 +66,7 @@ def _needed(source: bytes) -> dict[str, tuple[int, When]]:
 
 def _allowed(output: Output, metadata: Metadata) -> set[str]:
     """Names of modules; the kernel's own is allowed here, as `imports` reports it."""
-    brought = load("modules")
+    brought = load_data("modules")
     framework = output.variant.framework if output.variant else ""
     return {
         *sys.stdlib_module_names,

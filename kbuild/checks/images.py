@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import device_code, has_libraries, some
+from kbuild.checks.libraries import first_names, has_libraries, libraries_with_device_code
 
 
 @CHECKS.add
-class Images(Check):
+class ImagesCheck(Check):
     """Line tables hold absolute paths, which differ from machine to machine and tell of it."""
 
     name = "images"
@@ -22,8 +22,8 @@ class Images(Check):
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per library."""
-        for holder in device_code(output):
+        for holder in libraries_with_device_code(output):
             if holder.code.paths:
-                what = f"its device code names {some(list(holder.code.paths), 3)}"
+                what = f"its device code names {first_names(list(holder.code.paths), 3)}"
                 hint = "compile without line tables: TRITON_DISABLE_LINE_INFO=1"
                 yield Finding(self.name, "error", holder.where, what, hint)

@@ -15,23 +15,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.readers.floor import FLOOR_TEXT, Newer, newer_syntax
-from kbuild.checks.readers.libraries import metadata_of
-from kbuild.checks.readers.source import growing, parse_source
-from kbuild.checks.readers.statements import When, imported, statements
-from kbuild.progress import working_on
-from kbuild.untrusted import reason_of
+from kbuild.checks.libraries import metadata_of
+from kbuild.progress import report_current_work
+from kbuild.runtime.untrusted import reason_of
+from kbuild.sources.python_syntax import (
+    MIN_PYTHON_TEXT,
+    NewerSyntax,
+    When,
+    imported_modules,
+    newer_syntax,
+    parse_source,
+    timed_statements,
+    without_garbage_collection,
+)
 
 _SYNTAX_HINT = "correct it; a kernel is written for the Python that kbuild runs on, or older"
 GENERATED = "_ops"
 
 
 @CHECKS.add
-class Imports(Check):
+class ImportsCheck(Check):
     """Syntax, absolute self-imports, and relative imports that lead nowhere."""
 
     name = "imports"
-    summary = f"Python files parse on Python {FLOOR_TEXT} and import each other relatively."
+    summary = f"Python files parse on Python {MIN_PYTHON_TEXT} and import each other relatively."
     group = "code"
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -56,16 +63,16 @@ class _ImportsOfFile:
     """What one file imports; its tree is not kept, as a large package would not fit."""
 
     imports: tuple[tuple[ast.AST, When], ...] = ()
-    newer: tuple[Newer, ...] = ()
+    newer: tuple[NewerSyntax, ...] = ()
     error: Exception | None = None
     """Why it could not be read."""
 
 
 def _findings(root: Path, files: Iterable[Path], own: str | None) -> list[Finding]:
     read = {}
-    with growing():
+    with without_garbage_collection():
         for path in files:
-            working_on(f"imports: {path.relative_to(root)}")
+            report_current_work(f"imports: {path.relative_to(root)}")
             read[path] = _read(path)
     loaded, there = _loaded(root, read), _Modules(root)
     return [
@@ -81,8 +88,8 @@ def _read(path: Path) -> _ImportsOfFile:
         tree = parse_source(source)
         found = tuple(
             (node, when)
-            for node, when in statements(tree, source)
-            if isinstance(node, ast.Import | ast.ImportFrom) or any(imported(node))
+            for node, when in timed_statements(tree, source)
+            if isinstance(node, ast.Import | ast.ImportFrom) or any(imported_modules(node))
         )
         return _ImportsOfFile(found, tuple(newer_syntax(source, tree)))
     except (SyntaxError, RecursionError) as error:
@@ -159,7 +166,7 @@ def _file_findings(
     if file.error is not None:
         yield _unparsed(where, file.error, "error" if is_loaded else "warning")
     for line, used, remedy in file.newer:
-        what = f"needs a newer Python than {FLOOR_TEXT}: {used}"
+        what = f"needs a newer Python than {MIN_PYTHON_TEXT}: {used}"
         yield Finding("imports", "warning", f"{where}:{line}", what, remedy)
     for node, when in file.imports:
         severity: Severity = "error" if is_loaded and when == "load" else "warning"
@@ -177,7 +184,7 @@ def _unparsed(where: str, error: Exception, severity: Severity) -> Finding:
 
 
 def _absolute(node: ast.AST, where: str, own: str | None, severity: Severity) -> Iterator[Finding]:
-    for module in imported(node):
+    for module in imported_modules(node):
         if own is not None and module.partition(".")[0] == own:
             line = getattr(node, "lineno", 0)
             hint = f"import relatively: `from .{module[len(own) + 1 :]} import ...`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import base_name, metadata_of
+from kbuild.checks.libraries import base_name, metadata_of
 from kbuild.digest import unaccounted
 from kbuild.metadata import METADATA_FILE
 from kbuild.variant import Variant
@@ -16,7 +16,7 @@ REQUIRED = ("__init__.py", "_ops.py", METADATA_FILE)
 
 
 @CHECKS.add
-class Layout(Check):
+class LayoutCheck(Check):
     """Flat: `__init__.py`, `_ops.py`, `metadata.json` and the extension, side by side."""
 
     name = "layout"

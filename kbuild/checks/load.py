@@ -1,15 +1,13 @@
-"""The variant loads in a fresh process, with the `kernels` client where there is one, and works.
+"""The variant loads in a fresh process, and its ops work.
 
-Its ops are called on small tensors (CPU variants), their fake kernels traced. Other interpreters
-can be asked as well, and another version of the kernel can be there first.
-
-It is judged for the variant's own machine: a package of `python-depends` that is not installed
-here, or a variant for a GPU that imports what only Torch for GPUs brings, is a note; what asks for
-a device that is not here is a warning.
+It is loaded with the `kernels` client where there is one. Ops are called on small tensors (CPU
+variants) and their fake kernels traced. The result is judged for the variant's own machine: a
+missing package is a note, a missing device a warning.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +15,114 @@ from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.depends import declared, hint_on
-from kbuild.checks.readers.libraries import metadata_of
-from kbuild.checks.readers.loaded import Remark, differences, end_of, remarks_on
-from kbuild.checks.readers.policies import load as load_data
-from kbuild.checks.readers.probing import Answer, is_sandboxed
+from kbuild.checks.libraries import metadata_of
+from kbuild.checks.policies import load_data
+from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed
 from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.metadata import Metadata
-from kbuild.run import LocalRunner, Runner
+from kbuild.runtime.processes import LocalRunner, Runner
 from kbuild.variant import Variant
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LoadRemark:
+    """One thing to say about the ops of a loaded kernel."""
+
+    severity: Severity
+    what: str
+    hint: str = ""
+
+
+def remarks_on_ops(answer: ProbeAnswer, identifier: str) -> Iterator[LoadRemark]:
+    """Everything to say about a kernel that was loaded under that id."""
+    ops: Mapping[str, Facts] = answer.facts.get("ops", {})
+    yield from _registration_remarks(answer.facts, identifier)
+    for name, about in ops.items():
+        yield from _shape_remarks(name, about)
+    left_out = [said for name, about in ops.items() for said in _untried(name, about)]
+    if left_out:
+        yield LoadRemark("info", f"not every op could be tried: {'; '.join(left_out)}")
+    if answer.returncode:
+        what = f"works, but the process {describe_exit(answer.returncode)} when it was over"
+        yield LoadRemark("warning", what, "look at destructors of static objects")
+
+
+def differences_beside(alone: ProbeAnswer, beside: ProbeAnswer) -> Iterator[LoadRemark]:
+    """What changed for a kernel with another version of it in the same process."""
+    disturbed = beside.facts.get("disturbed", ())
+    hint = "they share symbols or registrations: export nothing but the module's entry"
+    if disturbed:
+        yield LoadRemark(
+            "error", f"changes what the other version's {_list_names(disturbed)} answers", hint
+        )
+    before, after = _result_digests(alone), _result_digests(beside)
+    changed = [name for name in before if name in after and before[name] != after[name]]
+    if changed:
+        yield LoadRemark(
+            "error", f"{_list_names(changed)} answers differently beside another version", hint
+        )
+
+
+def describe_exit(returncode: int) -> str:
+    """How a process ended, in words."""
+    if returncode >= 0:
+        return f"ended with exit code {returncode}"
+    try:
+        return f"ended with {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"ended with signal {-returncode}"
+
+
+def _registration_remarks(facts: Facts, identifier: str) -> Iterator[LoadRemark]:
+    if strays := facts.get("strays"):
+        what = f"its library registers {_list_names(strays)} outside its namespace `{identifier}`"
+        yield LoadRemark("error", what, "open `TORCH_EXTENSION_NAME` with `TORCH_LIBRARY_EXPAND`")
+    if foreign := facts.get("foreign"):
+        what = f"the namespaces {_list_names(foreign)} appeared while it was imported"
+        yield LoadRemark("warning", what, "register its ops through `add_op_namespace_prefix`")
+    for name, about in facts.get("ops", {}).items():
+        if about["schema"] is None:
+            what = f"`{name}` has kernels, but is not defined"
+            yield LoadRemark("error", what, f'`ops.def("{name}(...) -> ...")` in the binding')
+        elif not about["kernel"]:
+            what = f"`{name}` has no kernel for the device that the variant is for"
+            yield LoadRemark("warning", what, "`TORCH_LIBRARY_IMPL_EXPAND` registers one")
+
+
+def _shape_remarks(name: str, about: Facts) -> Iterator[LoadRemark]:
+    """The fake kernel answers with the shapes of the real one."""
+    real, fake = about.get("call", {}), about.get("fake", {})
+    given = (real.get("given"), fake.get("given"))
+    shapes = (real.get("shapes"), fake.get("shapes"))
+    is_known = given[0] == given[1] is not None and "?" not in str(shapes[1])
+    if is_known and shapes[0] != shapes[1]:
+        what = f"`{name}` answers {_describe_tensors(shapes[0])}, its fake kernel {_describe_tensors(shapes[1])}"
+        yield LoadRemark("warning", what, "`torch.compile` relies on the fake kernel")
+
+
+def _untried(name: str, about: Facts) -> Iterator[str]:
+    for kind, words in (("call", ""), ("fake", " (its fake kernel)")):
+        answer = about.get(kind, {})
+        reason = answer.get("skipped") or answer.get("refused")
+        if reason:
+            yield f"`{name}`{words}: {reason}"
+
+
+def _result_digests(answer: ProbeAnswer) -> dict[str, str]:
+    ops = answer.facts.get("ops", {})
+    calls = {name: about.get("call", {}) for name, about in ops.items()}
+    return {name: call["digest"] for name, call in calls.items() if "digest" in call}
+
+
+def _describe_tensors(shapes: Any) -> str:
+    return ", ".join(f"{kind.removeprefix('torch.')}{list(shape)}" for kind, *shape in shapes)
+
+
+def _list_names(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
 
 NOT_LOADED = "not loaded: built elsewhere, or changed since it was built here"
 LOADS_IT = "`--load` loads it, which runs its code"
@@ -35,7 +133,7 @@ _UNPROTECTED = (
 
 
 @CHECKS.add
-class Load(Check):
+class LoadCheck(Check):
     """Says `info` whenever it did not load: a check that silently skips proves nothing."""
 
     name = "load"
@@ -77,7 +175,7 @@ class Load(Check):
                 yield replace(finding, what=f"under {other}: {finding.what}")
 
     def _load_beside(
-        self, alone: Answer, other: Path, python: Path, kernel: _Kernel
+        self, alone: ProbeAnswer, other: Path, python: Path, kernel: _Kernel
     ) -> Iterator[Finding]:
         metadata = metadata_of(Output(other, None))
         if metadata is None or metadata.id == kernel.metadata.id:
@@ -89,19 +187,19 @@ class Load(Check):
             reason = f"beside {other}, which cannot be loaded:\n{answer.reason}"
             yield self._not_loaded(reason, "give a version that fits this machine")
         elif answer.state == "loaded":
-            yield from self._findings(differences(alone, answer))
+            yield from self._findings(differences_beside(alone, answer))
         else:
             for finding in self._judge(answer, python, kernel):
                 yield replace(finding, what=f"beside {other}: {finding.what}")
 
-    def _ask(self, python: Path, kernel: _Kernel, *other: str | Path) -> Answer:
+    def _ask(self, python: Path, kernel: _Kernel, *other: str | Path) -> ProbeAnswer:
         arguments = (*kernel.arguments, str(self.limit_s), *other)
         memory, general = kernel.output.memory, kernel.general
         return memory.ask(self.runner, python, "load_probe", *arguments, general=general)
 
-    def _judge(self, answer: Answer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
+    def _judge(self, answer: ProbeAnswer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         if answer.state == "loaded":
-            yield from self._findings(remarks_on(answer, kernel.metadata.id))
+            yield from self._findings(remarks_on_ops(answer, kernel.metadata.id))
         elif answer.state == "lacking":
             yield self._lacking(python, kernel, answer.reason)
         elif answer.state == "misfit":
@@ -123,7 +221,7 @@ class Load(Check):
             what = f"cannot be loaded{hangs}:\n{answer.reason}"
             yield Finding(self.name, "error", "__init__.py", what, hint)
 
-    def _missing(self, module: str, answer: Answer, kernel: _Kernel) -> Finding:
+    def _missing(self, module: str, answer: ProbeAnswer, kernel: _Kernel) -> Finding:
         """A module was not found; whose fault that is depends on who brings it.
 
         What a release of Torch for another device brings is there for some of its users.
@@ -144,15 +242,19 @@ class Load(Check):
             hint = "import the kernel's own files relatively: `from .x import y`"
         return Finding(self.name, "error", "__init__.py", what, hint)
 
-    def _crash(self, answer: Answer) -> Finding:
+    def _crash(self, answer: ProbeAnswer) -> Finding:
         """A warning: what an op may assume of its arguments is its author's to say."""
         hangs = answer.state == "hung"
-        how = "did not return" if hangs else f"crashed: the process {end_of(answer.returncode)}"
+        how = (
+            "did not return"
+            if hangs
+            else f"crashed: the process {describe_exit(answer.returncode)}"
+        )
         hint = "check sizes, dtypes and devices before using pointers: any caller can do the same"
         what = f"{answer.doing} {how}\n{answer.reason.partition(chr(10))[2]}".rstrip()
         return Finding(self.name, "warning", "_ops.py", what, hint)
 
-    def _findings(self, remarks: Iterator[Remark]) -> Iterator[Finding]:
+    def _findings(self, remarks: Iterator[LoadRemark]) -> Iterator[Finding]:
         for remark in remarks:
             yield Finding(self.name, remark.severity, "_ops.py", remark.what, remark.hint)
 

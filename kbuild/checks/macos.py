@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kbuild.binary.macho import MachOSlice
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import has_libraries
-from kbuild.checks.readers.macho import MachSlice
-from kbuild.checks.readers.names import macho_libraries
-from kbuild.checks.readers.policies import load, matches
+from kbuild.checks.libraries import has_libraries, macho_libraries
+from kbuild.checks.policies import load_data, matches_any
 from kbuild.version import Version
 
 _RELATIVE = ("@loader_path", "@executable_path", "@rpath")
 
 
 @CHECKS.add
-class MacOs(Check):
+class MacOsCheck(Check):
     """Deployment target, run paths and needed libraries of each CPU's slice."""
 
     name = "macos"
@@ -37,7 +36,7 @@ class MacOs(Check):
                     yield Finding(self.name, "error", where, f"{cpu}{what}", hint)
 
 
-def _target(part: MachSlice, limit: Version | None) -> Iterator[tuple[str, str]]:
+def _target(part: MachOSlice, limit: Version | None) -> Iterator[tuple[str, str]]:
     hint = f"compile and link with `-mmacosx-version-min={limit}`"
     if not part.for_macos:
         yield "made for another system than macOS (LC_BUILD_VERSION)", "build with macOS's SDK"
@@ -47,22 +46,22 @@ def _target(part: MachSlice, limit: Version | None) -> Iterator[tuple[str, str]]
         yield f"needs macOS {part.minos}, after {limit}", hint
 
 
-def _paths(part: MachSlice) -> Iterator[tuple[str, str]]:
+def _paths(part: MachOSlice) -> Iterator[tuple[str, str]]:
     for path in part.rpaths:
         yield f"LC_RPATH is `{path}`", "set `CMAKE_SKIP_RPATH` to ON, and drop `-Wl,-rpath`"
 
 
-def _needed(part: MachSlice, output: Output) -> Iterator[tuple[str, str]]:
-    tables = load("libraries")["macos"]
+def _needed(part: MachOSlice, output: Output) -> Iterator[tuple[str, str]]:
+    tables = load_data("libraries")["macos"]
     frameworks = [output.variant.framework] if output.variant else tables["frameworks"]
     allowed = [*tables["system"], *(n for f in frameworks for n in tables["frameworks"].get(f, ()))]
     own = {path.name for path in output.libraries()}
     for library in part.needed:
         name = library.rpartition("/")[2]
         if library.startswith("/"):
-            fits = matches(library, tuple(tables["paths"]))
+            fits = matches_any(library, tuple(tables["paths"]))
         else:
-            fits = matches(name, tuple(allowed)) or name in own
+            fits = matches_any(name, tuple(allowed)) or name in own
         if not fits:
             hint = "link it statically, or take it out of the link line"
             if library.startswith("/") and not library.startswith(_RELATIVE):

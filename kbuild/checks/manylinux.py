@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from kbuild.binary.elf import ElfFile
+from kbuild.binary.object_files import object_symbols
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.readers.elf import ElfFile
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
-from kbuild.checks.readers.objects import objects_of
-from kbuild.checks.readers.policies import Policy, policies, policy_of
+from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.policies import Policy, find_policy, policies
 
 _GLIBC, _MUSL = "manylinux", "musllinux"
 
 
 @CHECKS.add
-class Manylinux(Check):
+class ManylinuxCheck(Check):
     """Warns for a build with the machine's own compiler, refuses when portability was promised."""
 
     name = "manylinux"
@@ -33,7 +33,7 @@ class Manylinux(Check):
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per file and version, with the symbols that ask for it."""
-        policy = policy_of(output.limits.manylinux or "")
+        policy = find_policy(output.limits.manylinux or "")
         for where, elf in elf_libraries(output):
             faults = list(self._faults(where, elf, policy, output))
             yield from faults
@@ -51,7 +51,7 @@ class Manylinux(Check):
             yield Finding(self.name, severity, where, what, "choose a policy that is")
             return
         faults = _too_new(elf, policy)
-        objects = objects_of(output) if faults else None
+        objects = object_symbols(output) if faults else None
         for version, symbols in sorted(faults.items()):
             what = f"{_subject(symbols)} {version}, {_ceiling(version, policy, elf.cpu)}"
             users = objects.users(symbols) if objects else ()
@@ -127,7 +127,7 @@ def _withheld(elf: ElfFile, policy: Policy) -> dict[str, list[str]]:
 def _subject(symbols: list[str]) -> str:
     if not symbols:
         return "the file as a whole needs"
-    return f"{some(symbols)} {'needs' if len(symbols) == 1 else 'need'}"
+    return f"{first_names(symbols)} {'needs' if len(symbols) == 1 else 'need'}"
 
 
 def _ceiling(version: str, policy: Policy, cpu: str) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.metadata import METADATA_FILE
-from kbuild.run import LocalRunner, Runner
+from kbuild.runtime.processes import LocalRunner, Runner
 
 
 @CHECKS.add
-class MetadataClient(Check):
+class MetadataClientCheck(Check):
     """Asks the client that is installed beside the Torch in use."""
 
     name = "metadata-client"

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kbuild.binary.elf import ElfFile
+from kbuild.binary.object_files import object_symbols
+from kbuild.binary.symbols import scope_part
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.elf import ElfFile
-from kbuild.checks.readers.exports import offered, openmp_versions, torch_named
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
-from kbuild.checks.readers.mangled import entity
-from kbuild.checks.readers.objects import objects_of
-from kbuild.checks.readers.policies import (
+from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.policies import (
     allowed_libraries,
     backends_of_library,
-    load,
-    matches,
+    is_exported_by_torch,
+    load_data,
+    matches_any,
+    openmp_versions,
+    torch_releases_text,
 )
 from kbuild.variant import Variant
 
@@ -25,7 +27,7 @@ MUSL = ("libc.so", "libc.musl-*.so.1", "ld-musl-*.so.1")
 
 
 @CHECKS.add
-class Needed(Check):
+class NeededCheck(Check):
     """DT_NEEDED against the lists in `data/libraries.json`, and against the symbols taken."""
 
     name = "needed"
@@ -57,7 +59,7 @@ class Needed(Check):
         self, where: str, elf: ElfFile, allowed: tuple[str, ...], output: Output
     ) -> Iterator[Finding]:
         for library in elf.needed:
-            if not matches(library, allowed):
+            if not matches_any(library, allowed):
                 what = f"needs `{library}`{_because(library, output.variant)}"
                 yield Finding(self.name, "error", where, what, _hint(library))
 
@@ -68,17 +70,19 @@ class Needed(Check):
         free = {
             s.name for s in elf.undefined if not s.version and s.binding != "STB_WEAK"
         } - offered
-        for provider in load("symbols")["providers"]:
+        for provider in load_data("symbols")["providers"]:
             wanted = tuple(provider["libraries"])
-            if any(matches(library, wanted) for library in elf.needed):
+            if any(matches_any(library, wanted) for library in elf.needed):
                 continue
             names = sorted(name for name in free if _is_of(name, provider, output.variant))
             if names:
                 brings = " or ".join(f"`{library}`" for library in wanted)
-                what = f"takes {some(names)} from {provider['of']}, but does not need {brings}"
+                what = (
+                    f"takes {first_names(names)} from {provider['of']}, but does not need {brings}"
+                )
                 hint = provider.get("hint", _LINK)
                 severity = provider.get("severity", "error")
-                users = objects_of(output).users(names)
+                users = object_symbols(output).users(names)
                 yield Finding(self.name, severity, where, what, hint, tuple(names), users)
 
     def _newer_openmp(self, where: str, elf: ElfFile, output: Output) -> Iterator[Finding]:
@@ -88,38 +92,38 @@ class Needed(Check):
         newer = [version for version in asked if brought is not None and version not in brought]
         if newer and output.variant:
             names = sorted(s.name for s in elf.undefined if s.version in newer)
-            reason = f" for {some(names)}" if names else ""
+            reason = f" for {first_names(names)}" if names else ""
             what = (
                 f"needs {' and '.join(newer)} of `{_OPENMP}`{reason}, "
-                f"which the one in the wheel of {torch_named(output.variant)} has not"
+                f"which the one in the wheel of {torch_releases_text(output.variant)} has not"
             )
             hint = "do without these functions, or compile them with an older compiler"
-            users = objects_of(output).users(names)
+            users = object_symbols(output).users(names)
             yield Finding(self.name, "error", where, what, hint, tuple(names), users)
 
     def _unused(self, where: str, elf: ElfFile) -> Iterator[Finding]:
         asked = {library for library, _ in elf.version_needs}
-        idle = sorted(set(elf.needed) & set(load("symbols")["unused"]) - asked)
+        idle = sorted(set(elf.needed) & set(load_data("symbols")["unused"]) - asked)
         if idle:
-            what = f"needs {some(idle)} without taking a symbol from it"
+            what = f"needs {first_names(idle)} without taking a symbol from it"
             yield Finding(self.name, "info", where, what, "link with `-Wl,--as-needed`")
 
 
 def _is_of(name: str, provider: Mapping[str, Any], variant: Variant | None) -> bool:
-    begin = entity(name)
+    begin = scope_part(name)
     if begin is not None:
         return begin.startswith(tuple(provider["namespaces"]))
-    if matches(name, tuple(provider["names"])):
+    if matches_any(name, tuple(provider["names"])):
         return True
     is_exported = "exports" in provider and variant is not None and not _is_others(name, variant)
-    return is_exported and variant is not None and offered(name, variant) is True
+    return is_exported and variant is not None and is_exported_by_torch(name, variant) is True
 
 
 def _is_others(name: str, variant: Variant) -> bool:
     """True for names that Python or the backend's runtime bring, whoever exports them as well."""
-    data = load("symbols")
+    data = load_data("symbols")
     others = [*data["python"], *data["backends"].get(variant.backend, {}).get("names", ())]
-    return matches(name, tuple(others))
+    return matches_any(name, tuple(others))
 
 
 def _because(library: str, variant: Variant | None) -> str:

@@ -1,48 +1,111 @@
-"""Every op is registered under the kernel's own namespace, so that two kernels never clash.
+"""Every op of the Python files is registered under the kernel's own namespace.
 
-Works on the source tree before a build as well as on a built variant. Deeper than a look at
-decorators: plain calls, keywords, aliases, nested and conditional definitions, `Library` objects,
-re-exports between the package's files, helpers of the package with their callers.
-
-A name that is shown to be in another namespace is an error, and so is a decorator that Hugging
-Face's builder refuses: one of the top level without `add_op_namespace_prefix`. A name that nobody
-can tell from the source is a warning. That includes one that is foreign on one of two branches, as
-in `"relu::f" if DEBUG else ops.name + "::f"`: nobody knows which is taken, unless it is the `else`
-of `if TYPE_CHECKING:`. What is never carried out counts for nothing: the body of
-`if TYPE_CHECKING:`, and an `except` around `from ._ops import ops`, which cannot fail.
+Runs on the source tree before a build as well as on a built variant. A name in another namespace is
+an error; a name that the source does not determine is a warning.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import metadata_of
-from kbuild.checks.readers.meaning import (
+from kbuild.checks.libraries import metadata_of
+from kbuild.progress import report_current_work
+from kbuild.sources.op_namespaces import OpNamespaceResolver
+from kbuild.sources.python_syntax import cached_by_content, without_garbage_collection
+from kbuild.sources.resolution import (
+    ANY_ATTRIBUTE,
     LIBRARY,
+    LIBRARY_MAKERS,
+    TORCH_MODULES,
     UNKNOWN,
-    Package,
+    KernelPackage,
 )
-from kbuild.checks.readers.opname import OpNames
-from kbuild.checks.readers.registrars import (
-    JAX_TARGET,
-    LIBRARY_METHODS,
-    LOADERS,
-    MAKE_PARTIALS,
-    OPENERS,
-    TAKE_LIBRARY,
-    is_torchs,
-    named,
-    only_looks,
-    registers,
+from kbuild.sources.scopes import OPS_MODULE, Element, NameScope
+
+# The op is the first argument of each; `impl` and `define` also take a Library there.
+REGISTRARS = (
+    "custom_op",
+    "triton_op",
+    "register_kernel",
+    "register_fake",
+    "register_autograd",
+    "register_vmap",
+    "register_torch_dispatch",
+    "register_autocast",
+    "_register_effectful_op",
+    "impl",
+    "impl_abstract",
+    "define",
 )
-from kbuild.checks.readers.scopes import OPS_MODULE, Element, Scope
-from kbuild.checks.readers.source import by_content, growing
-from kbuild.progress import working_on
+TAKE_LIBRARY = ("impl", "define")
+UNAMBIGUOUS_REGISTRARS = frozenset(REGISTRARS) - frozenset(TAKE_LIBRARY)
+"""Names so much Torch's own that another package's function of that name is a wrapper of it."""
+LIBRARY_METHODS = tuple(
+    f"{LIBRARY}.{name}" for name in ("define", "impl", "_register_fake", "_impl_with_aoti_compile")
+)
+"""A Library prefixes the names that they are given, unless those name a namespace."""
+OPENERS: Mapping[str, int] = {
+    **dict.fromkeys(LIBRARY_MAKERS, 0),
+    "torch._library.custom_ops.CustomOpDef": 0,
+    "torch._C._dispatch_library": 1,
+}
+"""What opens a namespace, and which argument names it."""
+JAX_TARGET = "jax.ffi.register_ffi_target"
+LOADERS = ("torch.ops.load_library", "torch.classes.load_library")
+NAME_KEYWORDS = ("name", "qualname", "op", "op_name", "ns", "namespace")
+MAKE_PARTIALS = ("functools.partial", "functools.partialmethod")
+_LOOK_ONLY = ("hasattr", "callable", "isinstance", "issubclass", "print", "repr", "str", "id")
+
+
+def is_torch_registrar(function: str) -> bool:
+    """True for a function of Torch's that names an op, wherever Torch keeps it."""
+    module, _, name = function.rpartition(".")
+    is_torch = module in TORCH_MODULES or module.endswith(".torch.library")
+    return is_torch and name in (*REGISTRARS, ANY_ATTRIBUTE)
+
+
+def registers_op(function: str, call: ast.Call) -> bool:
+    """True when a call of that function names an op, or opens a namespace."""
+    if function in OPENERS or function == JAX_TARGET or is_torch_registrar(function):
+        return True
+    if function.startswith("@"):
+        return False
+    return function.rpartition(".")[2] in UNAMBIGUOUS_REGISTRARS and _is_qualified(call)
+
+
+def op_name_argument(function: str, call: ast.Call, *, after: int = 0) -> ast.expr | None:
+    """The expression that says which op, or which namespace; None when the call shows none.
+
+    Args:
+        function: dotted name of what is called.
+        call: the call.
+        after: how many arguments come before the function's own.
+    """
+    position = OPENERS.get(function, 0) + after
+    if len(call.args) > position:
+        return call.args[position]
+    found = next((k.value for k in call.keywords if k.arg in NAME_KEYWORDS), None)
+    spread = next((k.value for k in call.keywords if k.arg is None), None)
+    if found is None and spread is not None:
+        return ast.Subscript(spread, ast.Constant("name"), ast.Load())
+    return found
+
+
+def never_calls_arguments(function: str) -> bool:
+    """True for functions that do not call what they are given."""
+    return function in _LOOK_ONLY or function.startswith(("inspect.", "typing."))
+
+
+def _is_qualified(call: ast.Call) -> bool:
+    """True when the call names an op as text with a namespace."""
+    first = op_name_argument("", call)
+    return isinstance(first, ast.Constant | ast.JoinedStr) and "::" in ast.unparse(first)
+
 
 _PREFIX = "add_op_namespace_prefix"
 _REFERENCE = (
@@ -58,7 +121,7 @@ _WORDS = ("not visibly in the kernel's own namespace", "not in the kernel's own 
 
 
 @CHECKS.add
-class Ops(Check):
+class OpsCheck(Check):
     """See `check_ops_source`."""
 
     name = "ops"
@@ -71,29 +134,31 @@ class Ops(Check):
         yield from check_ops_source(output.root, metadata.python_name if metadata else "")
 
 
-@by_content
+@cached_by_content
 def check_ops_source(path: Path, name: str) -> list[Finding]:
     """Check the Python package in the folder `path`; `name` is the kernel's Python name.
 
     `_ops.py` at the top is taken to be kbuild's, whether it is there yet or not. `where` is
     relative to `path`.
     """
-    with growing():
-        return _found(Package(path, name.replace("-", "_")))
+    with without_garbage_collection():
+        return _found(KernelPackage(path, name.replace("-", "_")))
 
 
-def _found(package: Package) -> list[Finding]:
+def _found(package: KernelPackage) -> list[Finding]:
     unread = [
         Finding("ops", severity, file, f"{reason}, so its ops are not known", "correct the file")
         for file, (reason, severity) in package.unread.items()
     ]
     judged = (module for module in package.modules if module != OPS_MODULE)
-    names = OpNames(package)
+    names = OpNamespaceResolver(package)
     return unread + [finding for module in judged for finding in _judge(package, module, names)]
 
 
-def _judge(package: Package, module: tuple[str, ...], names: OpNames) -> list[Finding]:
-    working_on(f"ops: {package.files[module]}")
+def _judge(
+    package: KernelPackage, module: tuple[str, ...], names: OpNamespaceResolver
+) -> list[Finding]:
+    report_current_work(f"ops: {package.files[module]}")
     try:
         return _Judge(package, module, names).findings()
     except RecursionError:
@@ -106,7 +171,7 @@ class _Registration:
     """One call that gives an op its name."""
 
     call: ast.Call
-    scope: Scope
+    scope: NameScope
     function: str
     """Dotted name, as Torch knows it."""
     named: ast.expr | None
@@ -116,14 +181,16 @@ class _Registration:
     def is_torchs(self) -> bool:
         """True when the function is known to be one that names an op, and not only called so."""
         function = self.function
-        known = is_torchs(function) or function in OPENERS or function == JAX_TARGET
+        known = is_torch_registrar(function) or function in OPENERS or function == JAX_TARGET
         return known or function.startswith("Library.")
 
 
 class _Judge:
     """Looks at one file."""
 
-    def __init__(self, package: Package, module: tuple[str, ...], names: OpNames) -> None:
+    def __init__(
+        self, package: KernelPackage, module: tuple[str, ...], names: OpNamespaceResolver
+    ) -> None:
         self.package = package
         self.source = package.modules[module]
         self.file = package.files[module]
@@ -139,21 +206,21 @@ class _Judge:
         """At most one for each call."""
         for call, scope in self.source.calls:
             meanings = self._functions(call.func, scope)
-            if registrars := [m for m in meanings if registers(m, call)]:
-                expression = named(registrars[0], call)
+            if registrars := [m for m in meanings if registers_op(m, call)]:
+                expression = op_name_argument(registrars[0], call)
                 yield _Registration(call, scope, registrars[0], expression)
             elif method := next((m for m in meanings if m in LIBRARY_METHODS), None):
                 yield from self._through_library(method, call, scope)
             elif any(m in MAKE_PARTIALS for m in meanings):
                 yield from self._partial(call, scope)
-            elif not any(only_looks(m) for m in meanings):
+            elif not any(never_calls_arguments(m) for m in meanings):
                 yield from self._handed_on(call, scope)
 
     def _through_library(
-        self, method: str, call: ast.Call, scope: Scope
+        self, method: str, call: ast.Call, scope: NameScope
     ) -> Iterator[_Registration]:
         """`lib.impl("aten::relu", f)`: a name that brings a namespace of its own."""
-        expression = named(method, call)
+        expression = op_name_argument(method, call)
         if expression is None:
             return
         texts = self.package.contents.texts(expression, scope) or ()
@@ -162,23 +229,23 @@ class _Judge:
         if is_op or any("::" in text.partition("(")[0] for text in texts):
             yield _Registration(call, scope, method.replace(LIBRARY, "Library"), expression)
 
-    def _partial(self, call: ast.Call, scope: Scope) -> Iterator[_Registration]:
+    def _partial(self, call: ast.Call, scope: NameScope) -> Iterator[_Registration]:
         """`partial(custom_op, "ns::op")`: the name is given where the partial is made."""
         for function in self._functions(call.args[0], scope) if call.args else ():
-            if registers(function, call):
-                expression = named(function, call, after=1)
+            if registers_op(function, call):
+                expression = op_name_argument(function, call, after=1)
                 if expression is not None:
                     yield _Registration(call, scope, function, expression)
                 return
 
-    def _handed_on(self, call: ast.Call, scope: Scope) -> Iterator[_Registration]:
+    def _handed_on(self, call: ast.Call, scope: NameScope) -> Iterator[_Registration]:
         """`apply(custom_op, ...)`: fine when a name in the namespace is handed on with it."""
         texts = self.package.contents.texts
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         for argument in given:
             if not isinstance(argument, ast.Name | ast.Attribute):
                 continue
-            function = next(filter(is_torchs, self.package.denote(argument, scope)), None)
+            function = next(filter(is_torch_registrar, self.package.denote(argument, scope)), None)
             if function is not None:
                 others = [other for other in given if other is not argument]
                 if not any(self.names.namespace_of(other, scope) == "own" for other in others):
@@ -192,7 +259,7 @@ class _Judge:
                     yield _Registration(call, scope, function, named)
                 return
 
-    def _functions(self, node: ast.expr, scope: Scope) -> list[str]:
+    def _functions(self, node: ast.expr, scope: NameScope) -> list[str]:
         """What a call may call; as written when the source does not say."""
         meanings = self.package.denote(node, scope)
         known = {meaning for meaning in meanings if not meaning.startswith(UNKNOWN)}

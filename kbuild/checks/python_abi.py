@@ -7,28 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kbuild.binary.object_files import object_symbols
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.limits import PYTHON
-from kbuild.checks.readers.libraries import (
+from kbuild.checks.libraries import (
     ABI3_SUFFIX,
+    LibrarySymbols,
     base_name,
     has_libraries,
     is_extension,
+    library_symbols,
     metadata_of,
 )
-from kbuild.checks.readers.names import Names, names_of
-from kbuild.checks.readers.objects import objects_of
+from kbuild.checks.policies import DEFAULT_PYTHON_ABI
 from kbuild.version import Version
 
 PREFIXES = ("Py", "_Py")
 
 
 @CHECKS.add
-class PythonAbi(Check):
+class PythonAbiCheck(Check):
     """Undefined `Py*` symbols of the dynamic table; `PyInit_` and the file's name."""
 
     name = "python-abi"
-    summary = f"Extensions use CPython's stable ABI of {PYTHON} and export their `PyInit_`."
+    summary = (
+        f"Extensions use CPython's stable ABI of {DEFAULT_PYTHON_ABI} and export their `PyInit_`."
+    )
     group = "abi"
 
     def applies(self, output: Output) -> bool:
@@ -37,22 +40,22 @@ class PythonAbi(Check):
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per symbol, and per file with a wrong name."""
-        for names in names_of(output):
+        for names in library_symbols(output):
             yield from self._symbols(names, output)
             if is_extension(names.where, output) and _claims(names, output):
                 yield from self._naming(names)
 
-    def _symbols(self, names: Names, output: Output) -> Iterator[Finding]:
-        floor = output.limits.python_abi or PYTHON
+    def _symbols(self, names: LibrarySymbols, output: Output) -> Iterator[Finding]:
+        floor = output.limits.python_abi or DEFAULT_PYTHON_ABI
         hexadecimal = f"0x{floor.major:02X}{floor.minor:02X}0000"
         hint = f"compile with `-DPy_LIMITED_API={hexadecimal}` and use what it declares"
         for name in names.undefined:
             if name.startswith(PREFIXES) and (fault := fault_of(name, floor)):
-                users = objects_of(output).users((name,))
+                users = object_symbols(output).users((name,))
                 what = f"`{name}` {fault}"
                 yield Finding(self.name, "error", names.where, what, hint, (name,), users)
 
-    def _naming(self, names: Names) -> Iterator[Finding]:
+    def _naming(self, names: LibrarySymbols) -> Iterator[Finding]:
         where = names.where
         wanted = f"PyInit_{base_name(where)}"
         offered = [name for name in names.exported if name.startswith("PyInit_")]
@@ -67,7 +70,7 @@ class PythonAbi(Check):
             yield Finding(self.name, "error", where, what, hint)
 
 
-def _claims(names: Names, output: Output) -> bool:
+def _claims(names: LibrarySymbols, output: Output) -> bool:
     """False for a library on its own that neither its name nor a symbol makes an extension."""
     if output.alone is None or metadata_of(output) is not None:
         return True

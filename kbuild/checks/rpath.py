@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kbuild.binary.elf import ElfFile
+from kbuild.binary.object_files import object_symbols
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.elf import ElfFile
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
-from kbuild.checks.readers.objects import objects_of
+from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
 
 
 @CHECKS.add
-class Rpath(Check):
+class RpathCheck(Check):
     """Torch has loaded everything a kernel needs; a path would name a folder of the build."""
 
     name = "rpath"
@@ -39,8 +39,8 @@ class Rpath(Check):
         names = sorted({_holder(address, elf) for address in elf.written_code} - {""})
         what = "has text relocations (DT_TEXTREL)"
         if names:
-            what += f" in {some(names)}"
-        makers = objects_of(output).makers(names)
+            what += f" in {first_names(names)}"
+        makers = object_symbols(output).makers(names)
         hint = "compile every unit with `-fPIC`"
         return Finding(self.name, "error", where, what, hint, tuple(names), makers)
 

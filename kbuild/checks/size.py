@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import code_table
+from kbuild.checks.libraries import device_code_rows
 
 MANY_FILES = 200
 """More files than this make every download of the kernel slow."""
@@ -17,7 +17,7 @@ _STEP = 1024
 
 
 @CHECKS.add
-class Size(Check):
+class SizeCheck(Check):
     """Bytes are those of the files; `--max-size` is the limit, and without it there is none."""
 
     name = "size"
@@ -43,7 +43,7 @@ class Size(Check):
         """`total`, `files` (name -> bytes, largest first), `archs` (a list of what devices run)."""
         sizes = sizes_of(output.root)
         files = dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
-        return {"total": sum(sizes.values()), "files": files, "archs": code_table(output)}
+        return {"total": sum(sizes.values()), "files": files, "archs": device_code_rows(output)}
 
 
 def sizes_of(root: Path) -> dict[str, int]:

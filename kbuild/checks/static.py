@@ -1,18 +1,89 @@
-"""No second copy of a library that the process has already."""
+"""No library that the process already has is linked in statically.
+
+Traces of static libraries are found in stripped files, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
+from kbuild.binary.elf import ElfFile, UnreadableBinaryError, sound_binary
+from kbuild.binary.symbols import ElfTables
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.readers.elf import ElfFile, UnreadableBinaryError
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
-from kbuild.checks.readers.policies import matches
-from kbuild.checks.readers.traces import Trace, traces
+from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.policies import load_data, matches_any
+
+
+@dataclass(frozen=True)
+class StaticLibraryTrace:
+    """A library that is inside a file, and how that is known."""
+
+    library: Mapping[str, Any]
+    """Its entry in `data/static.json`."""
+    symbols: tuple[str, ...]
+    """Symbols of it that the file defines."""
+    texts: tuple[str, ...]
+    """Texts of it in the file's data."""
+
+
+def find_static_libraries(path: Path) -> tuple[StaticLibraryTrace, ...]:
+    """Libraries of `data/static.json` that are inside an ELF file.
+
+    Raises:
+        UnreadableBinaryError: it is not a sound one.
+    """
+    status = path.stat()
+    return _find_static_libraries(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _find_static_libraries(path: Path, _size: int, _mtime: int) -> tuple[StaticLibraryTrace, ...]:
+    from kbuild.binary.fast_elf import FastElf
+
+    with (
+        sound_binary("ELF"),
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        elf = FastElf(file)
+        loaded = [
+            _segment_extent(segment, len(content)) for segment in elf.iter_segments("PT_LOAD")
+        ]
+        return tuple(_traces_in(ElfTables(elf), content, loaded))
+
+
+def _traces_in(
+    tables: ElfTables, content: mmap.mmap, loaded: list[tuple[int, int]]
+) -> Iterator[StaticLibraryTrace]:
+    libraries = load_data("static")["libraries"]
+    wanted = {name for library in libraries for name in library["symbols"]}
+    defined = tables.defined(wanted) | tables.defined(wanted, "SHT_DYNSYM")
+    for library in libraries:
+        symbols = [name for name in library["symbols"] if name in defined]
+        prefix = library.get("symbol-prefix")
+        if prefix and tables.has_prefix(prefix):
+            symbols.append(f"{prefix}*")
+        texts = [text for text in library["strings"] if _contains(content, text, loaded)]
+        if symbols or texts:
+            yield StaticLibraryTrace(library, tuple(symbols), tuple(texts))
+
+
+def _contains(content: mmap.mmap, text: str, loaded: list[tuple[int, int]]) -> bool:
+    return any(content.find(text.encode(), begin, end) >= 0 for begin, end in loaded)
+
+
+def _segment_extent(segment: Any, size: int) -> tuple[int, int]:
+    begin = segment["p_offset"]
+    return min(begin, size), min(begin + segment["p_filesz"], size)
 
 
 @CHECKS.add
-class Static(Check):
+class StaticCheck(Check):
     """Two copies of libstdc++ do not catch each other's exceptions; two CUDA runtimes load twice.
 
     kbuild's own manylinux link adds what a newer libstdc++ has and the policy's has not. None of
@@ -32,7 +103,7 @@ class Static(Check):
         framework = output.variant.framework if output.variant else "torch"
         for where, elf in elf_libraries(output):
             try:
-                found = traces(output.root / where)
+                found = find_static_libraries(output.root / where)
             except UnreadableBinaryError as error:
                 yield Finding(self.name, "error", where, str(error), "rebuild the variant")
                 continue
@@ -43,20 +114,20 @@ class Static(Check):
                     yield Finding(self.name, severity, where, what, hint, trace.symbols)
 
 
-def _shared(trace: Trace, elf: ElfFile) -> str | None:
+def _shared(trace: StaticLibraryTrace, elf: ElfFile) -> str | None:
     """The shared form of the library, where the file needs that too."""
     shared = tuple(trace.library["shared"])
-    return next((library for library in elf.needed if matches(library, shared)), None)
+    return next((library for library in elf.needed if matches_any(library, shared)), None)
 
 
-def _severity(trace: Trace, elf: ElfFile) -> Severity:
+def _severity(trace: StaticLibraryTrace, elf: ElfFile) -> Severity:
     """A text alone may be somebody's own when the shared library is there."""
     severity: Severity = trace.library["severity"]
     return severity if trace.symbols or not _shared(trace, elf) else "warning"
 
 
-def _evidence(trace: Trace, elf: ElfFile) -> str:
-    proof = f"it defines {some(list(trace.symbols), 3)}" if trace.symbols else ""
-    proof = proof or f"its data holds {some(list(trace.texts))}"
+def _evidence(trace: StaticLibraryTrace, elf: ElfFile) -> str:
+    proof = f"it defines {first_names(list(trace.symbols), 3)}" if trace.symbols else ""
+    proof = proof or f"its data holds {first_names(list(trace.texts))}"
     shared = _shared(trace, elf)
     return f"{proof}, and it needs `{shared}` as well" if shared else proof

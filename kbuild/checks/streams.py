@@ -7,7 +7,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries
+from kbuild.checks.libraries import elf_libraries, has_libraries
 
 MARK = b"kbuild: objects launch on the stream of the call"
 """In every launcher that sets the stream, see `templates/launcher/object_launch.h`."""
@@ -17,7 +17,7 @@ _LAUNCH = "cudaLaunchKernelExC"
 
 
 @CHECKS.add
-class Streams(Check):
+class StreamsCheck(Check):
     """Objects of CuTe DSL launch on the default stream what their host function gives none.
 
     Then results are wrong on any other stream, and a captured graph is empty. Which functions took

@@ -12,12 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
+from kbuild.binary.object_files import ObjectSymbols, object_symbols
+from kbuild.binary.symbols import scope_part
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import has_libraries, some
-from kbuild.checks.readers.mangled import entity
-from kbuild.checks.readers.names import Names, names_of
-from kbuild.checks.readers.objects import Objects, objects_of
-from kbuild.checks.readers.policies import load
+from kbuild.checks.libraries import LibrarySymbols, first_names, has_libraries, library_symbols
+from kbuild.checks.policies import load_data
 from kbuild.version import Version
 
 _DATA = "torch_shims"
@@ -31,7 +30,7 @@ _HINT_CXX = "use `torch::stable` and `torch/headeronly`; `kbuild abi-advice` lis
 
 
 @CHECKS.add
-class TorchAbi(Check):
+class TorchAbiCheck(Check):
     """Undefined symbols of the dynamic table against the shim's releases."""
 
     name = "torch-abi"
@@ -47,12 +46,14 @@ class TorchAbi(Check):
         floor = output.limits.torch_stable_abi
         if floor is None:
             return
-        for names in names_of(output):
-            objects = objects_of(output)
+        for names in library_symbols(output):
+            objects = object_symbols(output)
             yield from self._too_new(names, floor, objects)
             yield from self._unstable(names, objects)
 
-    def _too_new(self, library: Names, floor: Version, objects: Objects) -> Iterator[Finding]:
+    def _too_new(
+        self, library: LibrarySymbols, floor: Version, objects: ObjectSymbols
+    ) -> Iterator[Finding]:
         newer: dict[Version | None, list[str]] = defaultdict(list)
         for name in (name for name in library.undefined if name.startswith(_SHIMS)):
             since = shims().get(name)
@@ -61,21 +62,21 @@ class TorchAbi(Check):
         for since, names in sorted(newer.items(), key=lambda item: str(item[0])):
             users = objects.users(names)
             if since is None:
-                what = f"{some(names)}: not in the shim of any Torch up to {load(_DATA)['newest']}"
+                what = f"{first_names(names)}: not in the shim of any Torch up to {load_data(_DATA)['newest']}"
                 hint = "take a function that the headers of a release declare"
                 yield Finding(self.name, "warning", library.where, what, hint, tuple(names), users)
                 continue
-            what = f"{some(names)} came with Torch {since}, after {floor}"
+            what = f"{first_names(names)} came with Torch {since}, after {floor}"
             hint = (
                 f"compile with `-DTORCH_TARGET_VERSION` of {floor}, which hides newer functions, "
                 f"or raise the oldest Torch to {since}"
             )
             yield Finding(self.name, "error", library.where, what, hint, tuple(names), users)
 
-    def _unstable(self, library: Names, objects: Objects) -> Iterator[Finding]:
+    def _unstable(self, library: LibrarySymbols, objects: ObjectSymbols) -> Iterator[Finding]:
         names = [name for name in library.undefined if is_unstable(name)]
         if names:
-            what = f"takes {some(names)} from Torch's C++, which has no stable ABI"
+            what = f"takes {first_names(names)} from Torch's C++, which has no stable ABI"
             users = objects.users(names)
             yield Finding(self.name, "error", library.where, what, _HINT_CXX, tuple(names), users)
 
@@ -84,7 +85,7 @@ def is_unstable(name: str) -> bool:
     """True for a symbol of Torch that the next release may change."""
     if name.startswith("?"):  # Microsoft's mangling writes the outermost scope last
         return bool(_MICROSOFT.search(name)) and not _MICROSOFT_STABLE.search(name)
-    begin = entity(name)
+    begin = scope_part(name)
     if begin is None:
         return name.startswith(_PYTHON)
     return begin.startswith(_UNSTABLE) and not begin.startswith(_STABLE)
@@ -95,6 +96,6 @@ def shims() -> Mapping[str, Version]:
     """Function of the C shim -> the release that brought it; 0 when it is older than the data."""
     return {
         name: Version((0,)) if release == "base" else Version.parse(release)
-        for release, names in load(_DATA)["since"].items()
+        for release, names in load_data(_DATA)["since"].items()
         for name in names
     }

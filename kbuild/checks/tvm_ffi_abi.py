@@ -11,11 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
+from kbuild.binary.object_files import object_symbols
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import has_libraries, is_kernel, some
-from kbuild.checks.readers.names import Names, names_of
-from kbuild.checks.readers.objects import objects_of
-from kbuild.checks.readers.policies import load
+from kbuild.checks.libraries import (
+    LibrarySymbols,
+    first_names,
+    has_libraries,
+    is_kernel,
+    library_symbols,
+)
+from kbuild.checks.policies import load_data
 
 FUNCTION = "__tvm_ffi_"
 _ABOUT = ("__tvm_ffi__metadata_", "__tvm_ffi__doc_", "__tvm_ffi__library")
@@ -25,7 +30,7 @@ _RUNTIME = "TVMFFI"
 
 
 @CHECKS.add
-class TvmFfiAbi(Check):
+class TvmFfiAbiCheck(Check):
     """Dynamic symbols of the extension, against the releases of the runtime."""
 
     name = "tvm-ffi-abi"
@@ -39,29 +44,29 @@ class TvmFfiAbi(Check):
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding when there is no function, and one per release that is too new."""
-        for names in names_of(output):
+        for names in library_symbols(output):
             if is_kernel(names.where, output):
                 yield from self._functions(names)
             yield from self._too_new(names, output)
 
-    def _functions(self, names: Names) -> Iterator[Finding]:
+    def _functions(self, names: LibrarySymbols) -> Iterator[Finding]:
         if not functions_in(names):
             what = f"exports no function: no `{FUNCTION}*`, which `tvm_ffi.load_module` looks for"
             hint = "`TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function)` in the binding exports one"
             yield Finding(self.name, "error", names.where, what, hint)
 
-    def _too_new(self, names: Names, output: Output) -> Iterator[Finding]:
+    def _too_new(self, names: LibrarySymbols, output: Output) -> Iterator[Finding]:
         newer: dict[str, list[str]] = defaultdict(list)
         for name in (name for name in names.undefined if name.startswith(_RUNTIME)):
             newer[runtime_functions().get(name, "")].append(name)
         for since, found in sorted(newer.items()):
-            if since != load(_DATA)["oldest"]:
-                users = objects_of(output).users(found)
+            if since != load_data(_DATA)["oldest"]:
+                users = object_symbols(output).users(found)
                 what, hint = _words(since, found)
                 yield Finding(self.name, "warning", names.where, what, hint, tuple(found), users)
 
 
-def functions_in(names: Names) -> list[str]:
+def functions_in(names: LibrarySymbols) -> list[str]:
     """The functions that `tvm_ffi.load_module` finds in a library, by their own names."""
     return [
         name.removeprefix(FUNCTION)
@@ -73,14 +78,14 @@ def functions_in(names: Names) -> list[str]:
 def _words(since: str, names: list[str]) -> tuple[str, str]:
     """What is wrong, and what to do."""
     if not since:
-        what = f"{some(names)}: not in any TVM-FFI up to {load(_DATA)['newest']}"
+        what = f"{first_names(names)}: not in any TVM-FFI up to {load_data(_DATA)['newest']}"
         return what, "take a function that the headers of a release declare"
-    what = f"{some(names)} came with TVM-FFI {since}: older releases cannot load it"
+    what = f"{first_names(names)} came with TVM-FFI {since}: older releases cannot load it"
     return what, "do without, so that every release of the variant's name can load it"
 
 
 @lru_cache(maxsize=1)
 def runtime_functions() -> Mapping[str, str]:
     """C function of the runtime -> the release that brought it."""
-    since = load(_DATA)["since"]
+    since = load_data(_DATA)["since"]
     return {name: release for release, names in since.items() for name in names}

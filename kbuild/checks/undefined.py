@@ -11,13 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from kbuild.binary.elf import ElfFile
+from kbuild.binary.object_files import object_symbols
+from kbuild.binary.symbols import is_std_symbol, scope_part
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.readers.elf import ElfFile
-from kbuild.checks.readers.exports import offered, offered_elsewhere, torch_named
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
-from kbuild.checks.readers.mangled import entity, is_standard
-from kbuild.checks.readers.objects import objects_of
-from kbuild.checks.readers.policies import allowed_libraries, load, matches
+from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.policies import (
+    allowed_libraries,
+    is_exported_by_torch,
+    is_exported_on_other_cpus,
+    load_data,
+    matches_any,
+    torch_releases_text,
+)
 from kbuild.variant import Variant
 
 _BORROWED_HINT = (
@@ -35,7 +41,7 @@ _ABSENT_HINT = (
 
 
 @CHECKS.add
-class Undefined(Check):
+class UndefinedCheck(Check):
     """Undefined dynamic symbols without a version, outside the known families."""
 
     name = "undefined"
@@ -56,15 +62,15 @@ class Undefined(Check):
             unversioned = set(_unversioned(elf))
             yield from self._absent(where, sorted(unversioned - own), output, output.variant)
             unknown = {name for name in unversioned if not _is_known(name, output.variant)}
-            borrowed = sorted(name for name in unknown - own if is_standard(name))
+            borrowed = sorted(name for name in unknown - own if is_std_symbol(name))
             lost = sorted(unknown - own - set(borrowed))
             if lost:
-                what = f"nobody is known to define {some(lost)}"
-                severity, users = _severity(elf, output.variant), objects_of(output).users(lost)
+                what = f"nobody is known to define {first_names(lost)}"
+                severity, users = _severity(elf, output.variant), object_symbols(output).users(lost)
                 yield Finding(self.name, severity, where, what, _HINT, tuple(lost), users)
             if borrowed:
-                what = f"takes the C++ library's {some(borrowed)} from whoever exports it"
-                users = objects_of(output).users(borrowed)
+                what = f"takes the C++ library's {first_names(borrowed)} from whoever exports it"
+                users = object_symbols(output).users(borrowed)
                 names = tuple(borrowed)
                 yield Finding(self.name, "warning", where, what, _BORROWED_HINT, names, users)
 
@@ -73,13 +79,13 @@ class Undefined(Check):
     ) -> Iterator[Finding]:
         """Names of Torch's own families that this Torch has not."""
         absent = [
-            name for name in names if _is_torchs(name, variant) and offered(name, variant) is False
+            name
+            for name in names
+            if _is_torchs(name, variant) and is_exported_by_torch(name, variant) is False
         ]
         if absent:
-            what = (
-                f"takes {some(absent)} from Torch, and {torch_named(variant)} exports no such name"
-            )
-            users = objects_of(output).users(absent)
+            what = f"takes {first_names(absent)} from Torch, and {torch_releases_text(variant)} exports no such name"
+            users = object_symbols(output).users(absent)
             yield Finding(self.name, "error", where, what, _ABSENT_HINT, tuple(absent), users)
 
 
@@ -91,32 +97,32 @@ def _unversioned(elf: ElfFile) -> Iterator[str]:
 
 def _is_known(name: str, variant: Variant) -> bool:
     """True for what the process has; `_absent` reports what Torch should have and has not."""
-    if is_standard(name):
+    if is_std_symbol(name):
         return False
-    if _is_of(name, variant.framework, variant.backend) or offered_elsewhere(name, variant):
+    if _is_of(name, variant.framework, variant.backend) or is_exported_on_other_cpus(name, variant):
         return True
     # The stable ABI has no C++.
-    may_take = entity(name) is None or variant.framework == "torch"
-    return may_take and offered(name, variant) is True
+    may_take = scope_part(name) is None or variant.framework == "torch"
+    return may_take and is_exported_by_torch(name, variant) is True
 
 
 def _is_torchs(name: str, variant: Variant) -> bool:
     """True for C++ that only Torch has; its C names may be a kernel's own, too."""
-    return entity(name) is not None and _is_of(name, variant.framework, "")
+    return scope_part(name) is not None and _is_of(name, variant.framework, "")
 
 
 def _is_of(name: str, framework: str, backend: str) -> bool:
     names, namespaces = _families(framework, backend)
-    begin = entity(name)
+    begin = scope_part(name)
     if begin is not None:
         return begin.startswith(namespaces)
-    return matches(name, names)
+    return matches_any(name, names)
 
 
 @lru_cache(maxsize=16)
 def _families(framework: str, backend: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Patterns of C names, and beginnings of C++ names."""
-    data = load("symbols")
+    data = load_data("symbols")
     parts = [data["frameworks"].get(framework, {}), data["backends"].get(backend, {})]
     names = [*data["python"], *(name for part in parts for name in part.get("names", ()))]
     namespaces = [space for part in parts for space in part.get("namespaces", ())]
@@ -125,6 +131,6 @@ def _families(framework: str, backend: str) -> tuple[tuple[str, ...], tuple[str,
 
 def _severity(elf: ElfFile, variant: Variant) -> Severity:
     """A needed library whose names are not known here may be the one that defines them."""
-    known, opaque = allowed_libraries(variant), tuple(load("symbols")["opaque"])
-    sure = all(matches(name, known) and not matches(name, opaque) for name in elf.needed)
+    known, opaque = allowed_libraries(variant), tuple(load_data("symbols")["opaque"])
+    sure = all(matches_any(name, known) and not matches_any(name, opaque) for name in elf.needed)
     return "error" if sure else "warning"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import elf_libraries, has_libraries, some
+from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
 
 
 @CHECKS.add
-class Unique(Check):
+class UniqueCheck(Check):
     """An STB_GNU_UNIQUE symbol binds to the first definition that the process ever saw."""
 
     name = "unique"
@@ -25,6 +25,8 @@ class Unique(Check):
         for where, elf in elf_libraries(output):
             names = sorted(symbol.name for symbol in elf.exported if symbol.unique)
             if names:
-                what = f"exports {some(names)} as unique in the whole process (STB_GNU_UNIQUE)"
+                what = (
+                    f"exports {first_names(names)} as unique in the whole process (STB_GNU_UNIQUE)"
+                )
                 hint = "compile with `-fno-gnu-unique` and `-fvisibility=hidden`"
                 yield Finding(self.name, "warning", where, what, hint)

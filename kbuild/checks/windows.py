@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.readers.libraries import has_libraries
-from kbuild.checks.readers.names import pe_libraries
-from kbuild.checks.readers.policies import load, matches
+from kbuild.checks.libraries import has_libraries, pe_libraries
+from kbuild.checks.policies import load_data, matches_any
 from kbuild.variant import Variant
 
 _PYTHON = re.compile(r"python3(?P<minor>\d+)(?P<kind>t?(?:_d)?)\.dll")
 
 
 @CHECKS.add
-class Windows(Check):
+class WindowsCheck(Check):
     """Imported DLLs against the list in `data/libraries.json`, without regard to case."""
 
     name = "windows"
@@ -33,7 +32,7 @@ class Windows(Check):
         own = tuple(path.name.lower() for path in output.libraries())
         for where, file in pe_libraries(output):
             for library, names in file.imports.items():
-                if not matches(library.lower(), (*allowed, *own)):
+                if not matches_any(library.lower(), (*allowed, *own)):
                     what, hint = _words(library)
                     yield Finding(self.name, "error", where, what, hint, names)
 
@@ -55,7 +54,7 @@ def _words(library: str) -> tuple[str, str]:
 
 def _allowed(variant: Variant | None) -> tuple[str, ...]:
     """Patterns in lower case; those of every variant when it is unknown."""
-    tables = load("libraries")["windows"]
+    tables = load_data("libraries")["windows"]
     keys = [variant.framework, variant.backend] if variant else tables.keys()
     patterns = [*tables["system"], *(name for key in keys for name in tables.get(key, ()))]
     release = variant.backend_version if variant else None

@@ -7,7 +7,7 @@ which returns the exit code. This table is all that `kbuild --help` reads.
 from __future__ import annotations
 
 
-class Verb:
+class CommandEntry:
     """One row of the table."""
 
     __slots__ = ("group", "module", "name", "summary")
@@ -28,8 +28,8 @@ _START, _BUILD, _CHECK, _FILES, _HUB, _ITSELF = (
     "kbuild itself",
 )
 
-VERBS = tuple(
-    Verb(*row)
+COMMANDS = tuple(
+    CommandEntry(*row)
     for row in (
         (_START, "init", "Write a new kernel project"),
         (_START, "doctor", "Say what is there, what is missing, and what mends it"),
@@ -75,7 +75,7 @@ def overview() -> str:
     lines = ["Package compute kernels: from build.toml to what any PyTorch user can load.", ""]
     lines += ["Usage: kbuild VERB [arguments]"]
     group = ""
-    for verb in VERBS:
+    for verb in COMMANDS:
         if verb.group != group:
             group = verb.group
             lines += ["", f"{group}:"]
@@ -95,6 +95,6 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def find(name: str) -> Verb | None:
+def find_command(name: str) -> CommandEntry | None:
     """The verb of that name."""
-    return next((verb for verb in VERBS if verb.name == name), None)
+    return next((verb for verb in COMMANDS if verb.name == name), None)

@@ -13,11 +13,10 @@ from kbuild.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kbuild.advice.costs import UnitCost
-    from kbuild.advice.savings import Bill
-    from kbuild.advice.scan import Use
+    from kbuild.advice.header_costs import EstimatedUnitCost, ObservedHeaderCost
     from kbuild.advice.survey import BackendAdvice
-    from kbuild.build.units import Unit
+    from kbuild.advice.uses import ApiUse
+    from kbuild.build.unit_log import UnitRecord
     from kbuild.project import Project
 
 
@@ -32,36 +31,35 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Print every use, its replacement and the costs; always 0, since advice is no verdict."""
-    from kbuild.advice.survey import survey
+    from kbuild.advice.survey import advise_project
     from kbuild.project import open_project
     from kbuild.sourcetree import SourceTree
 
     root = ctx.folder(args.kernel_dir)
     tree = SourceTree(root)
     project = open_project(root, tree)
-    found = survey(project, tree, _backends(project, args.backend))
-    paid = _last_build(root)
+    found = advise_project(project, tree, _backends(project, args.backend))
+    paid = _last_build_costs(root)
     if args.json:
-        ctx.ui.data_json(_object(found, paid))
+        ctx.ui.data_json(_advice_json(found, paid))
     elif not found:
         ctx.ui.data(f"{project.name} compiles nothing against Torch")
     elif not any(advice.uses for advice in found):
-        ctx.ui.data(_praise(project.name, found))
-        _say_paid(paid, ctx)
+        ctx.ui.data(_stable_summary(project.name, found))
+        _print_last_build(paid, ctx)
     else:
-        _say(found, paid, ctx)
+        _print_uses(found, paid, ctx)
     return 0
 
 
-def _last_build(root: Path) -> list[Bill[Unit]]:
+def _last_build_costs(root: Path) -> list[ObservedHeaderCost[UnitRecord]]:
     """What the project's last build paid for Torch's headers; nothing without one."""
-    from kbuild.advice.savings import bills
-    from kbuild.build.recorded import torch_headers
-    from kbuild.build.units import LOG, read_log
-    from kbuild.build.workspace import Workspace
+    from kbuild.advice.header_costs import observed_header_costs
+    from kbuild.build.unit_log import UNIT_LOG_FILE, read_log, torch_headers
+    from kbuild.runtime.workspace import Workspace
 
-    units = read_log(Workspace.report_of(root) / LOG).units
-    return bills(units, torch_headers(units))
+    units = read_log(Workspace.report_of(root) / UNIT_LOG_FILE).units
+    return observed_header_costs(units, torch_headers(units))
 
 
 def _backends(project: Project, wanted: Sequence[str]) -> tuple[str, ...]:
@@ -75,21 +73,22 @@ def _backends(project: Project, wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in known if not wanted or name in wanted)
 
 
-def _object(found: Sequence[BackendAdvice], paid: Sequence[Bill[Unit]]) -> dict[str, object]:
-    from kbuild.advice.costs import costs
-    from kbuild.advice.measurements import measured_with
-    from kbuild.advice.table import table
+def _advice_json(
+    found: Sequence[BackendAdvice], paid: Sequence[ObservedHeaderCost[UnitRecord]]
+) -> dict[str, object]:
+    from kbuild.advice.header_costs import compiler_versions, header_costs
+    from kbuild.advice.stable_abi import stable_abi_table
 
     return {
-        "torch-headers": str(table().torch),
-        "seconds": costs().how,
-        "measured-with": measured_with(),
+        "torch-headers": str(stable_abi_table().torch),
+        "seconds": header_costs().how,
+        "measured-with": compiler_versions(),
         "backends": [advice.to_json() for advice in found],
-        "last-build": [_paid(bill) for bill in paid],
+        "last-build": [_unit_json(bill) for bill in paid],
     }
 
 
-def _paid(bill: Bill[Unit]) -> dict[str, object]:
+def _unit_json(bill: ObservedHeaderCost[UnitRecord]) -> dict[str, object]:
     unit = bill.unit
     return {
         "file": unit.unit,
@@ -110,8 +109,10 @@ def _paid(bill: Bill[Unit]) -> dict[str, object]:
     }
 
 
-def _say(found: Sequence[BackendAdvice], paid: Sequence[Bill[Unit]], ctx: Context) -> None:
-    uses: dict[str, dict[Use, None]] = {}
+def _print_uses(
+    found: Sequence[BackendAdvice], paid: Sequence[ObservedHeaderCost[UnitRecord]], ctx: Context
+) -> None:
+    uses: dict[str, dict[ApiUse, None]] = {}
     for use in (use for advice in found for use in advice.uses):
         uses.setdefault(use.file, {})[use] = None
     backends: dict[str, list[str]] = {}
@@ -124,12 +125,12 @@ def _say(found: Sequence[BackendAdvice], paid: Sequence[Bill[Unit]], ctx: Contex
         ctx.ui.table((file, "instead", "since", "line:column"), _rows(own))
         ctx.ui.data("\n".join([*only, *_notes(own)]))
         ctx.ui.data("\n")
-    _say_costs(found, ctx)
-    _say_paid(paid, ctx)
-    ctx.ui.data("\n".join(_answer(advice) for advice in found))
+    _print_costs(found, ctx)
+    _print_last_build(paid, ctx)
+    ctx.ui.data("\n".join(_backend_summary(advice) for advice in found))
 
 
-def _rows(uses: Iterable[Use]) -> list[tuple[str, str, str, str]]:
+def _rows(uses: Iterable[ApiUse]) -> list[tuple[str, str, str, str]]:
     """One row for each thing that a file uses, with every place of it."""
     places: dict[tuple[str, str, str], list[str]] = {}
     for use in uses:
@@ -139,12 +140,12 @@ def _rows(uses: Iterable[Use]) -> list[tuple[str, str, str, str]]:
     return [(*row, " ".join(where)) for row, where in places.items()]
 
 
-def _notes(uses: Iterable[Use]) -> Iterator[str]:
+def _notes(uses: Iterable[ApiUse]) -> Iterator[str]:
     for note, texts in _by_note(uses).items():
         yield f"  {', '.join(texts)}: {note}"
 
 
-def _by_note(uses: Iterable[Use]) -> dict[str, list[str]]:
+def _by_note(uses: Iterable[ApiUse]) -> dict[str, list[str]]:
     notes: dict[str, list[str]] = {}
     for use in uses:
         texts = notes.setdefault(use.entry.note, [])
@@ -154,10 +155,10 @@ def _by_note(uses: Iterable[Use]) -> dict[str, list[str]]:
     return notes
 
 
-def _say_costs(found: Sequence[BackendAdvice], ctx: Context) -> None:
-    from kbuild.advice.costs import costs
+def _print_costs(found: Sequence[BackendAdvice], ctx: Context) -> None:
+    from kbuild.advice.header_costs import header_costs
 
-    units: dict[UnitCost, list[str]] = {}
+    units: dict[EstimatedUnitCost, list[str]] = {}
     for advice in found:
         for unit in advice.units:
             units.setdefault(unit, []).append(advice.backend)
@@ -167,12 +168,12 @@ def _say_costs(found: Sequence[BackendAdvice], ctx: Context) -> None:
         for unit in ordered
     ]
     ctx.ui.table(("unit", "backends", "dearest Torch header", "seconds"), rows)
-    lines = [f"  {', '.join(files)}: {text}" for text, files in _cheaper(ordered).items()]
-    ctx.ui.data("\n".join([f"  {costs().how}", *lines]))
+    lines = [f"  {', '.join(files)}: {text}" for text, files in _savings(ordered).items()]
+    ctx.ui.data("\n".join([f"  {header_costs().how}", *lines]))
     ctx.ui.data("\n")
 
 
-def _cheaper(units: Iterable[UnitCost]) -> dict[str, list[str]]:
+def _savings(units: Iterable[EstimatedUnitCost]) -> dict[str, list[str]]:
     """What would make units cheaper -> those units."""
     files: dict[str, dict[str, None]] = {}
     for unit in units:
@@ -182,13 +183,13 @@ def _cheaper(units: Iterable[UnitCost]) -> dict[str, list[str]]:
     return {text: [*named] for text, named in files.items()}
 
 
-def _seconds(unit: UnitCost) -> str:
+def _seconds(unit: EstimatedUnitCost) -> str:
     return "not measured" if unit.seconds is None else f"{unit.seconds:.1f}"
 
 
-def _say_paid(paid: Sequence[Bill[Unit]], ctx: Context) -> None:
+def _print_last_build(paid: Sequence[ObservedHeaderCost[UnitRecord]], ctx: Context) -> None:
     """The last build's units, and what each could have saved."""
-    from kbuild.build.quantity import duration_text, memory_text
+    from kbuild.runtime.quantities import duration_text, memory_text
 
     rows = [
         (
@@ -209,15 +210,15 @@ def _say_paid(paid: Sequence[Bill[Unit]], ctx: Context) -> None:
         ctx.ui.data("  shares and savings are upper bounds, estimated from the seconds above\n")
 
 
-def _answer(advice: BackendAdvice) -> str:
+def _backend_summary(advice: BackendAdvice) -> str:
     if not advice.uses:
         return f"{advice.backend}: only the stable ABI is used, from Torch {advice.floor} on"
     files = len({use.file for use in advice.uses})
-    count = f"{_count(len(advice.uses), 'use')} in {_count(files, 'file')}"
-    return f"{advice.backend}: {count}; {_verdict(advice)}"
+    count = f"{_counted(len(advice.uses), 'use')} in {_counted(files, 'file')}"
+    return f"{advice.backend}: {count}; {_replacement_summary(advice)}"
 
 
-def _verdict(advice: BackendAdvice) -> str:
+def _replacement_summary(advice: BackendAdvice) -> str:
     """Whether the stable ABI has everything, and from which Torch on."""
     due = f" ({', '.join(advice.raised_by)})" if advice.raised_by else ""
     has = f"a stable replacement from Torch {advice.floor} on{due}"
@@ -227,7 +228,7 @@ def _verdict(advice: BackendAdvice) -> str:
     return f"{len(advice.uses) - len(advice.without)} have {has}; none is known for {kinds}"
 
 
-def _praise(name: str, found: Sequence[BackendAdvice]) -> str:
+def _stable_summary(name: str, found: Sequence[BackendAdvice]) -> str:
     """One line for a project that uses the stable ABI only."""
     floor = max(advice.floor for advice in found)
     text = f"{name}: well done, only the stable ABI is used; it runs on Torch {floor} and later"
@@ -239,5 +240,5 @@ def _praise(name: str, found: Sequence[BackendAdvice]) -> str:
     return f"{text}, build.toml asks for {min(asked)}"
 
 
-def _count(number: int, noun: str) -> str:
+def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number != 1 else ''}"

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from argparse import _ArgumentGroup
     from collections.abc import Sequence
 
-    from kbuild.fileset import FileSet
-    from kbuild.languages.export.order import Order
-    from kbuild.run import Runner
+    from kbuild.languages.export.request import ExportRequest
+    from kbuild.runtime.files import FileSet
+    from kbuild.runtime.processes import Runner
 
 ACTIONS = ("triton", "cute", "link")
-TOOLCHAIN = "triton==3.9.0"
-CUTE = "nvidia-cutlass-dsl==4.8.1"
-CUDA = ("12", "13")
-_NEEDED = ("kernel_name", "signature", "grid")
+TRITON_PIN = "triton==3.9.0"
+CUTE_PIN = "nvidia-cutlass-dsl==4.8.1"
+CUDA_MAJORS = ("12", "13")
+_REQUIRED_FOR_TRITON = ("kernel_name", "signature", "grid")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -46,13 +46,13 @@ def configure(parser: ArgumentParser) -> None:
         metavar="PATH",
         help="where the files go, without suffix (default, but for link: the name)",
     )
-    _of_both(parser.add_argument_group("triton and cute"))
-    _of_cute(parser.add_argument_group("cute"))
-    _of_triton(parser.add_argument_group("triton"))
+    _add_common_options(parser.add_argument_group("triton and cute"))
+    _add_cute_options(parser.add_argument_group("cute"))
+    _add_triton_options(parser.add_argument_group("triton"))
     add_json(parser)
 
 
-def _of_both(group: _ArgumentGroup) -> None:
+def _add_common_options(group: _ArgumentGroup) -> None:
     group.add_argument(
         "-n", "--kernel-name", "--function", metavar="NAME", help="the kernel function"
     )
@@ -71,17 +71,17 @@ def _of_both(group: _ArgumentGroup) -> None:
         "--toolchain",
         action="append",
         metavar="PIN",
-        help=f"the exact version that compiles (default: {TOOLCHAIN} or {CUTE})",
+        help=f"the exact version that compiles (default: {TRITON_PIN} or {CUTE_PIN})",
     )
     group.add_argument(
         "--cuda",
-        choices=CUDA,
-        default=CUDA[-1],
+        choices=CUDA_MAJORS,
+        default=CUDA_MAJORS[-1],
         help="the oldest CUDA whose drivers have to load the code (default: 13)",
     )
 
 
-def _of_cute(group: _ArgumentGroup) -> None:
+def _add_cute_options(group: _ArgumentGroup) -> None:
     group.add_argument(
         "--arg",
         action="append",
@@ -100,7 +100,7 @@ def _of_cute(group: _ArgumentGroup) -> None:
     )
 
 
-def _of_triton(group: _ArgumentGroup) -> None:
+def _add_triton_options(group: _ArgumentGroup) -> None:
     group.add_argument(
         "-s",
         "--signature",
@@ -122,12 +122,14 @@ def _of_triton(group: _ArgumentGroup) -> None:
 def execute(args: Namespace, ctx: Context) -> int:
     """Write the files, and name them."""
     if args.action == "cute":
-        return _cute(args, ctx)
-    made, folder = _triton(args, ctx) if args.action == "triton" else _link(args, ctx)
-    return _tell(made, folder, args, ctx)
+        return _export_cute(args, ctx)
+    made, folder = (
+        _export_triton(args, ctx) if args.action == "triton" else _link_headers(args, ctx)
+    )
+    return _write_files(made, folder, args, ctx)
 
 
-def _tell(made: FileSet, folder: Path, args: Namespace, ctx: Context, **more: str) -> int:
+def _write_files(made: FileSet, folder: Path, args: Namespace, ctx: Context, **more: str) -> int:
     made.write(folder, manifest=False)
     paths = [str(folder / path) for path, _ in made.items()]
     if args.json:
@@ -137,51 +139,53 @@ def _tell(made: FileSet, folder: Path, args: Namespace, ctx: Context, **more: st
     return 0
 
 
-def _triton(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
+def _export_triton(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
     from kbuild.pipeline.aot_export import export
-    from kbuild.pipeline.options import Doors
+    from kbuild.pipeline.options import Services
 
-    missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if not getattr(args, name)]
+    missing = [
+        f"--{name.replace('_', '-')}" for name in _REQUIRED_FOR_TRITON if not getattr(args, name)
+    ]
     if missing:
         raise UsageError(f"`kbuild aot triton` needs {', '.join(missing)}")
-    args.target = args.target or _own_targets(ctx.runner, args.action, ("cuda", "rocm"))
+    args.target = args.target or _targets_of_gpus(ctx.runner, args.action, ("cuda", "rocm"))
     name = args.out_name or args.kernel_name
     target = ctx.path(args.out_path or Path(name))
     paths = [ctx.path(path) for path in args.files]
-    order = _order(args, tuple(_beside(path, paths[0]) for path in paths))
-    doors = Doors(ctx.runner, ctx.ui, ctx.cache)
+    order = _triton_request(args, tuple(_path_beside(path, paths[0]) for path in paths))
+    doors = Services(ctx.runner, ctx.ui, ctx.cache)
     return export(order, paths[0].parent, name, target.name, doors), target.parent
 
 
-def _cute(args: Namespace, ctx: Context) -> int:
-    from kbuild.languages.base import flavour
-    from kbuild.languages.cute.export import Order, able
+def _export_cute(args: Namespace, ctx: Context) -> int:
+    from kbuild.languages.base import flavour_of
+    from kbuild.languages.cute.export import CuteExport, parse_targets
     from kbuild.pipeline.aot_cute import export_cute
-    from kbuild.pipeline.options import Doors
+    from kbuild.pipeline.options import Services
 
     if not args.kernel_name:
         raise UsageError("`kbuild aot cute` needs --function")
-    args.target = args.target or _own_targets(ctx.runner, args.action, ("cuda",))
-    name, toolchain = args.out_name or args.kernel_name, tuple(args.toolchain or (CUTE,))
+    args.target = args.target or _targets_of_gpus(ctx.runner, args.action, ("cuda",))
+    name, toolchain = args.out_name or args.kernel_name, tuple(args.toolchain or (CUTE_PIN,))
     target = ctx.path(args.out_path or Path(name))
     paths = [ctx.path(path) for path in args.files]
-    order = Order(
+    order = CuteExport(
         function=args.kernel_name,
-        sources=tuple(_beside(path, paths[0]) for path in paths),
+        sources=tuple(_path_beside(path, paths[0]) for path in paths),
         arguments=tuple(args.arg),
-        targets=able(args.target, toolchain),
+        targets=parse_targets(args.target, toolchain),
         toolchain=toolchain,
-        flavour=flavour("cuda", f"{args.cuda}.0"),
+        flavour=flavour_of("cuda", f"{args.cuda}.0"),
         out_name=name,
         prefix=args.function_prefix,
     )
-    doors = Doors(ctx.runner, ctx.ui, ctx.cache)
+    doors = Services(ctx.runner, ctx.ui, ctx.cache)
     made, archive = export_cute(order, paths[0].parent, target.name, doors)
     ctx.ui.say(f"link them with {archive}, which is under NVIDIA's licence, and the CUDA runtime")
-    return _tell(made, target.parent, args, ctx, runtime=str(archive))
+    return _write_files(made, target.parent, args, ctx, runtime=str(archive))
 
 
-def _own_targets(runner: Runner, action: str, backends: Sequence[str]) -> list[str]:
+def _targets_of_gpus(runner: Runner, action: str, backends: Sequence[str]) -> list[str]:
     """What the GPUs of this machine run, of the first backend that has any.
 
     Raises:
@@ -202,31 +206,31 @@ def _triton_target(arch: str) -> str:
     return f"hip:{arch}" if arch.startswith("gfx") else f"cuda:{arch.replace('.', '')}"
 
 
-def _order(args: Namespace, sources: tuple[str, ...]) -> Order:
-    from kbuild.languages.base import flavour
-    from kbuild.languages.export.order import Order, able
-    from kbuild.languages.export.targets import read_target
+def _triton_request(args: Namespace, sources: tuple[str, ...]) -> ExportRequest:
+    from kbuild.languages.base import flavour_of
+    from kbuild.languages.export.request import ExportRequest, compilable_targets
+    from kbuild.languages.export.signature import read_target
 
-    toolchain = tuple(args.toolchain or (TOOLCHAIN,))
+    toolchain = tuple(args.toolchain or (TRITON_PIN,))
     wanted = [read_target(text) for text in args.target]
     kinds = {target.kind == "hsaco" for target in wanted}
     if len(kinds) > 1:
         raise UsageError("targets of CUDA and AMD in one command", hint="export them apart")
     options = [("num_warps", args.num_warps), ("num_stages", args.num_stages)]
     options += [("num_ctas", args.num_ctas)] if args.num_ctas != 1 else []
-    return Order(
+    return ExportRequest(
         function=args.kernel_name,
         sources=sources,
         signature=args.signature,
         grid=args.grid,
-        targets=able(wanted, toolchain, f"{args.cuda}.0"),
+        targets=compilable_targets(wanted, toolchain, f"{args.cuda}.0"),
         options=tuple(options),
         toolchain=toolchain,
-        flavour=flavour("rocm" if kinds == {True} else "cuda", f"{args.cuda}.0"),
+        flavour=flavour_of("rocm" if kinds == {True} else "cuda", f"{args.cuda}.0"),
     )
 
 
-def _beside(path: Path, first: Path) -> str:
+def _path_beside(path: Path, first: Path) -> str:
     """The path in the first source's folder."""
     if not path.is_file():
         raise UsageError(f"there is no file `{path}`")
@@ -236,7 +240,7 @@ def _beside(path: Path, first: Path) -> str:
     return path.relative_to(first.parent).as_posix()
 
 
-def _link(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
+def _link_headers(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
     from kbuild.languages.export.link import link, read_header
 
     if args.out_path is None:

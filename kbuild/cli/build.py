@@ -14,22 +14,26 @@ from kbuild.errors import Repetition, UsageError, grouped
 
 if TYPE_CHECKING:
     from kbuild.checks import Finding
-    from kbuild.matrix.selection import Selection
-    from kbuild.pipeline.outcome import Built
+    from kbuild.pipeline.options import BuildResult
     from kbuild.project import Project
+    from kbuild.selection import Selection
 
 EXIT_OK = 0
-_MANY_SKIPPED = 4
+_MAX_SKIPPED_LINES = 4
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.checking import add_allow
-    from kbuild.cli.driver import add_driver
-    from kbuild.cli.identity import add_identity
-    from kbuild.cli.selection import add_selection
-    from kbuild.cli.sources import add_sources
-    from kbuild.cli.tools import add_archs, add_dev, add_tools
+    from kbuild.cli.build_options import (
+        add_archs,
+        add_dev,
+        add_driver,
+        add_identity,
+        add_selection,
+        add_sources,
+        add_tools,
+    )
+    from kbuild.cli.check_options import add_allow
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
@@ -83,23 +87,25 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Build, report, and answer with the first failure's exit code."""
-    return run(args, ctx, output=(ctx.cwd / args.output).resolve() if args.output else None)
+    return build_project(
+        args, ctx, output=(ctx.cwd / args.output).resolve() if args.output else None
+    )
 
 
-def run(args: Namespace, ctx: Context, *, output: Path | None) -> int:
+def build_project(args: Namespace, ctx: Context, *, output: Path | None) -> int:
     """What `build` and `build-and-copy` share."""
-    from kbuild.cli.selection import selection_of
+    from kbuild.cli.build_options import selection_of
     from kbuild.project import open_project
 
-    refuse_senseless(args)
+    validate_options(args)
     project = open_project(ctx.folder(args.kernel_dir))
-    results, card = perform(args, ctx, project, output, selection_of(args))
+    results, card = build_and_report(args, ctx, project, output, selection_of(args))
     if args.json:
-        ctx.ui.data_json(answer(project, results, card))
+        ctx.ui.data_json(outcome_json(project, results, card))
     return exit_code(results)
 
 
-def refuse_senseless(args: Namespace) -> None:
+def validate_options(args: Namespace) -> None:
     """What is wrong with some options is better said before anything else.
 
     Raises:
@@ -108,74 +114,80 @@ def refuse_senseless(args: Namespace) -> None:
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs takes a number of processes, 1 or more")
     if args.provenance:
-        from kbuild.provenance.evidence import source_date
+        from kbuild.provenance.attestation import source_date_epoch
 
-        source_date(os.environ)
+        source_date_epoch(os.environ)
 
 
-def perform(
+def build_and_report(
     args: Namespace, ctx: Context, project: Project, output: Path | None, selection: Selection
-) -> tuple[tuple[Built, ...], Path | None]:
+) -> tuple[tuple[BuildResult, ...], Path | None]:
     """Build, fill the card, and say what became of each variant; on stdout not with `--json`."""
-    from kbuild.build.workspace import Workspace
     from kbuild.pipeline.card import refresh_card
+    from kbuild.runtime.workspace import Workspace
 
     ctx.ui.warn_all(project.warnings)
-    results = _results(args, ctx, project, output, selection)
+    results = _build_with_driver(args, ctx, project, output, selection)
     card = refresh_card(project, output or project.root / "build", ctx.ui)
     if not args.json:
-        report(results, ctx)
+        print_outcome(results, ctx)
     if args.report:
-        _show_report(Workspace.report_of(project.root) / "build.html", ctx)
+        _print_report_path(Workspace.report_of(project.root) / "build.html", ctx)
     return results, card
 
 
-def answer(project: Project, results: Sequence[Built], card: Path | None) -> dict[str, Any]:
+def outcome_json(
+    project: Project, results: Sequence[BuildResult], card: Path | None
+) -> dict[str, Any]:
     """The outcome as a JSON object."""
     built = [result.to_json() for result in results]
     return {"project": project.name, "variants": built, "card": str(card) if card else None}
 
 
-def _results(
+def _build_with_driver(
     args: Namespace, ctx: Context, project: Project, output: Path | None, selection: Selection
-) -> tuple[Built, ...]:
+) -> tuple[BuildResult, ...]:
     """Build with the driver that fits."""
-    from kbuild.cli.driver import nix_options_of, wish_of
-    from kbuild.pipeline import Doors
+    from kbuild.cli.build_options import driver_request_of, nix_options_of
     from kbuild.pipeline.driver import AUTO
+    from kbuild.pipeline.options import Services
 
     nix = nix_options_of(args)
-    wish, doors = wish_of(args, nix), Doors(ctx.runner, ctx.ui, ctx.cache)
+    wish, doors = driver_request_of(args, nix), Services(ctx.runner, ctx.ui, ctx.cache)
     driver = wish.driver(project.root, doors)
     if driver.reason:
         ctx.ui.say(str(driver))
     if driver.nix is None:
-        return _built_here(args, ctx, project, output, selection)
+        return _build_locally(args, ctx, project, output, selection)
     from kbuild.errors import KbuildError
     from kbuild.nix.flake import Flake
-    from kbuild.pipeline.nix import NixBuild, is_for_another_driver
+    from kbuild.pipeline.nix_build import NixBuild, can_fall_back_to_local
 
     may_turn_back = wish.asked == AUTO and not wish.nix
     flake = Flake(project.root, driver.nix, nix, ctx.runner, is_hasty=may_turn_back)
     try:
         return NixBuild(project, flake, selection, output, doors).perform()
     except KbuildError as error:
-        if not (may_turn_back and is_for_another_driver(error)):
+        if not (may_turn_back and can_fall_back_to_local(error)):
             raise
         ctx.ui.say(f"driver: local after all ({error.message.splitlines()[0].removesuffix(':')})")
-        return _built_here(args, ctx, project, output, selection)
+        return _build_locally(args, ctx, project, output, selection)
 
 
-def _built_here(
+def _build_locally(
     args: Namespace, ctx: Context, project: Project, output: Path | None, selection: Selection
-) -> tuple[Built, ...]:
+) -> tuple[BuildResult, ...]:
     """Build on this machine."""
-    from kbuild.cli.checking import allow_of
-    from kbuild.cli.identity import identity_of
-    from kbuild.cli.sources import sources_of
-    from kbuild.cli.tools import archs_of, toolchain_of, torch_wheels_of
-    from kbuild.pipeline import BuildOptions, Doors
+    from kbuild.cli.build_options import (
+        archs_of,
+        identity_of,
+        sources_of,
+        toolchain_of,
+        torch_wheels_of,
+    )
+    from kbuild.cli.check_options import allow_of
     from kbuild.pipeline.build import build
+    from kbuild.pipeline.options import BuildOptions, Services
 
     options = BuildOptions(
         selection=selection,
@@ -193,12 +205,12 @@ def _built_here(
         max_file_size=_max_file_size(args),
         memory=_memory(args),
         allowed=allow_of(args, project.root),
-        seconds=_seconds(args),
+        seconds=_time_budget(args),
     )
-    return build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
+    return build(project, options, Services(ctx.runner, ctx.ui, ctx.cache))
 
 
-def exit_code(results: Sequence[Built]) -> int:
+def exit_code(results: Sequence[BuildResult]) -> int:
     """The first failure's; that of an incomplete build only when nothing failed."""
     errors = [result.error for result in results if result.error]
     errors.sort(key=lambda error: error.kind == "incomplete")
@@ -206,8 +218,8 @@ def exit_code(results: Sequence[Built]) -> int:
 
 
 def _max_file_size(args: Namespace) -> int:
-    from kbuild.build.quantity import parse_size
-    from kbuild.pipeline import BuildOptions
+    from kbuild.pipeline.options import BuildOptions
+    from kbuild.runtime.quantities import parse_size
 
     if args.max_file_size is None:
         return BuildOptions.max_file_size
@@ -217,30 +229,30 @@ def _max_file_size(args: Namespace) -> int:
 def _memory(args: Namespace) -> int | None:
     if args.memory is None:
         return None
-    from kbuild.build.quantity import parse_memory
+    from kbuild.runtime.quantities import parse_memory
 
     return parse_memory(args.memory)
 
 
-def _seconds(args: Namespace) -> int | None:
+def _time_budget(args: Namespace) -> int | None:
     if args.time_budget is None:
         return None
-    from kbuild.build.quantity import parse_duration
+    from kbuild.runtime.quantities import parse_duration
 
     return parse_duration(args.time_budget)
 
 
-def _show_report(page: Path, ctx: Context) -> None:
+def _print_report_path(page: Path, ctx: Context) -> None:
     if page.is_file():
         ctx.ui.say(f"report: {page}")
     else:
         ctx.ui.say("report: nothing was compiled yet")
 
 
-def report(results: Sequence[Built], ctx: Context) -> None:
+def print_outcome(results: Sequence[BuildResult], ctx: Context) -> None:
     """Directories on stdout, everything else as talk."""
-    _say_findings(results, ctx)
-    _say_overruled(results, ctx)
+    _print_warnings(results, ctx)
+    _print_overruled(results, ctx)
     for result in results:
         if result.status in {"built", "up-to-date"}:
             steps = f", {result.units} steps" if result.units else ""
@@ -248,16 +260,16 @@ def report(results: Sequence[Built], ctx: Context) -> None:
                 result.objects
             )
             ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}")
-            _say_images(result, ctx)
+            _print_images(result, ctx)
             ctx.ui.data(str(result.path))
-            _say_provenance(result, ctx)
+            _print_provenance(result, ctx)
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
-    _say_skipped([result for result in results if result.status == "skipped"], ctx)
+    _print_skipped([result for result in results if result.status == "skipped"], ctx)
 
 
-def _say_findings(results: Sequence[Built], ctx: Context) -> None:
+def _print_warnings(results: Sequence[BuildResult], ctx: Context) -> None:
     """The warnings, each once for all variants that it is about."""
     found: dict[Finding, list[str]] = {}
     for result in results:
@@ -278,7 +290,7 @@ def _say_findings(results: Sequence[Built], ctx: Context) -> None:
         ctx.ui.warn(str(one.first.with_note(about.get(one.first, "") + one.note)))
 
 
-def _say_overruled(results: Sequence[Built], ctx: Context) -> None:
+def _print_overruled(results: Sequence[BuildResult], ctx: Context) -> None:
     """One line for each check and reason: what is wrong stays so however old the variant is."""
     found: dict[tuple[str, str], list[str]] = {}
     for result in results:
@@ -289,7 +301,7 @@ def _say_overruled(results: Sequence[Built], ctx: Context) -> None:
         ctx.ui.warn(f"{where}: the errors of `{check}` are overruled: {reason}")
 
 
-def _say_images(result: Built, ctx: Context) -> None:
+def _print_images(result: BuildResult, ctx: Context) -> None:
     """One line for each op of a kernel in a DSL and each target."""
     for row in result.images:
         images = "1 image" if row.images == 1 else f"{row.images} images"
@@ -302,16 +314,16 @@ def _say_images(result: Built, ctx: Context) -> None:
         ctx.ui.say(f"  {row.op} {row.target}: {', '.join(facts)}")
 
 
-def _say_skipped(skipped: Sequence[Built], ctx: Context) -> None:
+def _print_skipped(skipped: Sequence[BuildResult], ctx: Context) -> None:
     reasons = Counter(result.reason for result in skipped)
-    if len(skipped) <= _MANY_SKIPPED:
+    if len(skipped) <= _MAX_SKIPPED_LINES:
         for result in skipped:
             ctx.ui.say(f"{result.variant}: skipped, {result.reason}")
-    elif len(reasons) <= _MANY_SKIPPED:
+    elif len(reasons) <= _MAX_SKIPPED_LINES:
         for reason, count in reasons.items():
             ctx.ui.say(f"{count} variants skipped, {reason}")
     else:
-        backends = Counter(_backend(result.variant) for result in skipped)
+        backends = Counter(_backend_name(result.variant) for result in skipped)
         listed = ", ".join(f"{count} {name}" for name, count in sorted(backends.items()))
         ctx.ui.say(
             f"{len(skipped)} variants skipped on this machine ({listed}); "
@@ -319,12 +331,12 @@ def _say_skipped(skipped: Sequence[Built], ctx: Context) -> None:
         )
 
 
-def _say_provenance(result: Built, ctx: Context) -> None:
+def _print_provenance(result: BuildResult, ctx: Context) -> None:
     for path in result.provenance:
         ctx.ui.say(f"{result.variant}: wrote {path.name}")
 
 
-def _backend(variant: str) -> str:
+def _backend_name(variant: str) -> str:
     from kbuild.variant import Variant
 
     return Variant.parse(variant).backend

@@ -1,56 +1,172 @@
-"""`kbuild check`: everything that can be proved of a kernel, its sources and what was built.
+"""`kbuild check`, `check-builds` and `check-abi`.
 
-Of a project, the sources are looked at as well. C++ for XPU is type-checked by the host's C++
-compiler with the SYCL headers and Torch's, which are fetched when they are not there (1.3 and
-13 MB). The includes of Metal's sources are resolved. Both are less than a build; the answer says
-what was left open.
+Run the checks on sources, variants and libraries.
+
+`check` of a project also checks its sources: C++ for XPU is type-checked by the host's compiler
+with the SYCL and Torch headers, which are downloaded when missing (1.3 and 13 MB), and the
+includes of Metal sources are resolved.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kbuild.cli.answer import Answer, Sources, respond
-from kbuild.cli.built import variant_of
-from kbuild.cli.checking import (
+from kbuild.cli.check_options import (
     add_checks,
     add_limits,
-    add_no_load,
+    add_load_mode,
+    allow_of,
+    check_progress,
+    check_selection_of,
+    limits_of,
     list_checks,
-    shown_progress,
-    wanted_of,
     wants_sizes,
 )
+from kbuild.cli.check_report import SourceReport, TargetReport, print_reports
 from kbuild.cli.context import Context
-from kbuild.cli.outputs import Terms, examinations, terms_of
 from kbuild.cli.parser import add_json
-from kbuild.cli.targets import Target, add_targets, targets_of
+from kbuild.cli.variants import (
+    CheckTarget,
+    LoadOptions,
+    add_load_environment,
+    add_python,
+    add_targets,
+    add_variant,
+    load_options_of,
+    open_targets,
+    variant_of,
+)
 from kbuild.errors import UsageError
 from kbuild.static import SOURCE_CHECKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kbuild.checks.examination import Wanted
-    from kbuild.matrix.selection import Selection
+    from kbuild.checks.base import Output
+    from kbuild.checks.policies import CheckLimits
+    from kbuild.checks.probe_cache import ProbeCache
+    from kbuild.checks.report import CheckReport, CheckSelection
     from kbuild.project import Project
-    from kbuild.static.verdict import Verdict
+    from kbuild.selection import Selection
+    from kbuild.static.includes import SourceVerdict
+
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """What every output of one command is held against."""
+
+    wanted: CheckSelection
+    limits: CheckLimits
+    loading: LoadOptions = field(default_factory=LoadOptions)
+    portable: bool = False
+    """True when kbuild's own policy is asked for where no other is: breaking it is an error."""
+    memory: ProbeCache | None = None
+    """What was loaded before; None where nothing is loaded."""
+    loads_foreign: bool = False
+    """True for `--load`."""
+
+    def on(self, target: CheckTarget, args: Namespace) -> CheckSettings:
+        """The terms for one target: a project says itself which checks it overrules.
+
+        Raises:
+            ConfigError: its `kbuild.toml` is wrong.
+        """
+        allowed = allow_of(args, target.path if target.kind == "project" else None)
+        return replace(self, wanted=replace(self.wanted, allowed=allowed)) if allowed else self
+
+
+def check_settings_of(
+    args: Namespace, wanted: CheckSelection, ctx: Context, *, portable: bool = False
+) -> CheckSettings:
+    """The terms that the options set; an interpreter is looked for when a check needs one.
+
+    Raises:
+        UsageError: an option has no sense.
+        ToolchainError: `--python` or `--also-python` names no Python.
+    """
+    slow = any(check.slow for check in wanted.checks())
+    limits = limits_of(args)
+    loading = load_options_of(args, ctx) if slow else LoadOptions()
+    memory = _probe_cache(args, ctx) if slow else None
+    return CheckSettings(wanted, limits, loading, portable, memory, getattr(args, "load", False))
+
+
+def _probe_cache(args: Namespace, ctx: Context) -> ProbeCache:
+    from kbuild.checks.probe_cache import ProbeCache
+
+    return ProbeCache(ctx.cache, fresh=args.fresh)
+
+
+def run_checks(target: CheckTarget, terms: CheckSettings) -> tuple[CheckReport, ...]:
+    """Every output of the target, examined."""
+    from kbuild.checks.report import run_selected_checks
+
+    checks = terms.wanted.checks()
+    return tuple(
+        run_selected_checks(output, checks, terms.wanted) for output in _outputs_of(target, terms)
+    )
+
+
+def _outputs_of(target: CheckTarget, terms: CheckSettings) -> Iterator[Output]:
+    from kbuild.checks.base import Output
+    from kbuild.checks.probe_cache import ProbeCache
+    from kbuild.runtime.workspace import Workspace
+
+    limits = _limits_for(target, terms)
+    if target.kind == "library":
+        folder = target.path.parent
+        yield Output(folder, variant_of(folder), asked=limits, alone=target.path)
+    for folder in target.variants:
+        tree = Workspace(target.path, folder.name).tree
+        beside = terms.loading.version_beside(folder)
+        memory = terms.memory or ProbeCache()
+        known = tree if target.kind == "project" and tree.is_dir() else None
+        yield Output(
+            folder,
+            variant_of(folder),
+            terms.loading.python,
+            asked=limits,
+            tree=known,
+            other_pythons=terms.loading.others,
+            beside=beside,
+            memory=memory,
+            foreign=frozenset(_built_elsewhere(memory, folder, beside)),
+            loads_foreign=terms.loads_foreign,
+        )
+
+
+def _built_elsewhere(memory: ProbeCache, *folders: Path | None) -> Iterator[Path]:
+    """Those that were not built here; only the cache of what loads knows, and only it is asked."""
+    from kbuild.checks.probe_cache import is_built_here
+
+    for folder in folders:
+        if folder is not None and memory.folder and not is_built_here(memory.folder, folder):
+            yield folder
+
+
+def _limits_for(target: CheckTarget, terms: CheckSettings) -> CheckLimits:
+    """What is on the Hub is there for everybody: it promises to load everywhere."""
+    from kbuild.checks.policies import DEFAULT_POLICY
+
+    if terms.limits.manylinux is None and (terms.portable or target.kind == "hub"):
+        return replace(terms.limits, manylinux=DEFAULT_POLICY)
+    return terms.limits
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.built import add_load, add_python
-    from kbuild.cli.selection import add_selection
-    from kbuild.cli.sources import add_sources
+    from kbuild.cli.build_options import add_selection, add_sources
+    from kbuild.cli.variants import add_load_environment, add_python
 
     add_targets(parser)
     add_selection(parser)
     add_sources(parser)
     add_python(parser, "loads the kernels, and whose headers types are checked with")
-    add_load(parser)
-    add_no_load(parser)
+    add_load_environment(parser)
+    add_load_mode(parser)
     parser.add_argument(
         "-j", "--jobs", type=int, metavar="N", help="compiler processes to run at once"
     )
@@ -63,58 +179,59 @@ def execute(args: Namespace, ctx: Context) -> int:
     """Exit code 6 when a promise is broken, 4 when something could not be checked."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs takes a number of processes, 1 or more")
-    wanted = wanted_of(args, slow=not args.no_load, sources=True)
+    wanted = check_selection_of(args, slow=not args.no_load, sources=True)
     if args.list:
         return list_checks(wanted, ctx, as_json=args.json, sources=True)
-    terms = terms_of(args, wanted, ctx)
-    with targets_of(args, ctx, unbuilt=True) as targets, shown_progress(ctx):
-        answers = [_answer(target, terms.on(target, args), args, ctx) for target in targets]
-        return respond(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
+    terms = check_settings_of(args, wanted, ctx)
+    with open_targets(args, ctx, unbuilt=True) as targets, check_progress(ctx):
+        answers = [_check_target(target, terms.on(target, args), args, ctx) for target in targets]
+        return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
 
-def _answer(target: Target, terms: Terms, args: Namespace, ctx: Context) -> Answer:
-    from kbuild.cli.selection import selection_of
+def _check_target(
+    target: CheckTarget, terms: CheckSettings, args: Namespace, ctx: Context
+) -> TargetReport:
+    from kbuild.cli.build_options import selection_of
 
     selection = selection_of(args)
-    sources = _sources(target, terms.wanted, args, ctx) if target.kind == "project" else None
+    sources = _check_sources(target, terms.wanted, args, ctx) if target.kind == "project" else None
     built = tuple(path for path in target.variants if _is_selected(path, selection))
     if target.variants and not built and sources is None:
         raise UsageError(f"`{target.given}` has no built variant that the options select")
-    return Answer(target, examinations(replace(target, variants=built), terms), sources)
+    return TargetReport(target, run_checks(replace(target, variants=built), terms), sources)
 
 
-def _sources(target: Target, wanted: Wanted, args: Namespace, ctx: Context) -> Sources:
-    from kbuild.pipeline.bindings import binding_findings
-    from kbuild.pipeline.check import compiled_only
-    from kbuild.pipeline.sources import python_findings
+def _check_sources(
+    target: CheckTarget, wanted: CheckSelection, args: Namespace, ctx: Context
+) -> SourceReport:
+    from kbuild.pipeline.source_checks import binding_findings, python_findings
+    from kbuild.pipeline.static_check import backends_needing_a_build
     from kbuild.project import open_project
 
     project = open_project(target.path)
     ctx.ui.warn_all(project.warnings)
     verdicts = [
         replace(verdict, findings=wanted.judged(verdict.findings))
-        for verdict in _verdicts(project, wanted, args, ctx)
+        for verdict in _static_verdicts(project, wanted, args, ctx)
     ]
     backends = project.file.general.backends if wanted.wants("ops") else ()
     on_bindings = binding_findings(project, backends) if backends else ()
     findings = wanted.judged((*python_findings(project, wants=wanted.wants), *on_bindings))
-    return Sources(project.name, findings, tuple(verdicts), compiled_only(project))
+    return SourceReport(project.name, findings, tuple(verdicts), backends_needing_a_build(project))
 
 
-def _verdicts(
-    project: Project, wanted: Wanted, args: Namespace, ctx: Context
-) -> tuple[Verdict, ...]:
+def _static_verdicts(
+    project: Project, wanted: CheckSelection, args: Namespace, ctx: Context
+) -> tuple[SourceVerdict, ...]:
     if not any(wanted.wants(name) for name in SOURCE_CHECKS):
         return ()
-    from kbuild.cli.selection import selection_of
-    from kbuild.cli.sources import sources_of
-    from kbuild.pipeline import Doors
-    from kbuild.pipeline.check import check
-    from kbuild.pipeline.typecheck import CheckOptions
+    from kbuild.cli.build_options import selection_of, sources_of
+    from kbuild.pipeline.options import Services
+    from kbuild.pipeline.static_check import StaticCheckOptions, check_sources
 
     folders = sources_of(args, ctx, project)
-    options = CheckOptions(selection_of(args), folders, args.python, args.jobs)
-    return check(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
+    options = StaticCheckOptions(selection_of(args), folders, args.python, args.jobs)
+    return check_sources(project, options, Services(ctx.runner, ctx.ui, ctx.cache))
 
 
 def _is_selected(folder: Path, selection: Selection) -> bool:
@@ -127,3 +244,49 @@ def _is_selected(folder: Path, selection: Selection) -> bool:
         and (not selection.torch or variant.framework_version in (None, *selection.torch))
         and (not selection.systems or variant.system in (None, *selection.systems))
     )
+
+
+def configure_builds(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_targets(parser)
+    add_variant(parser)
+    add_python(parser, "loads the kernels")
+    add_load_environment(parser)
+    add_load_mode(parser)
+    add_limits(parser)
+    add_checks(parser)
+    add_json(parser)
+
+
+def execute_builds(args: Namespace, ctx: Context) -> int:
+    """Exit code 6 when a variant breaks a promise."""
+    wanted = check_selection_of(args, slow=not args.no_load)
+    if args.list:
+        return list_checks(wanted, ctx, as_json=args.json)
+    terms = check_settings_of(args, wanted, ctx)
+    with open_targets(args, ctx) as targets, check_progress(ctx):
+        answers = [TargetReport(t, run_checks(t, terms.on(t, args))) for t in targets]
+        return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
+
+
+def configure_abi(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_targets(parser)
+    add_variant(parser)
+    add_limits(parser)
+    add_checks(parser)
+    add_json(parser)
+    parser.set_defaults(python=None)
+
+
+def execute_abi(args: Namespace, ctx: Context) -> int:
+    """Exit code 6 when a library breaks a promise."""
+    from kbuild.checks.report import LIBRARY_GROUPS
+
+    wanted = check_selection_of(args, groups=LIBRARY_GROUPS, slow=False)
+    if args.list:
+        return list_checks(wanted, ctx, as_json=args.json)
+    terms = check_settings_of(args, wanted, ctx, portable=True)
+    with open_targets(args, ctx) as targets:
+        answers = [TargetReport(t, run_checks(t, terms.on(t, args))) for t in targets]
+        return print_reports(answers, ctx, as_json=args.json)

@@ -27,14 +27,14 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Remove the folder when kbuild made it; of `build/` only what killed builds left there."""
-    from kbuild.package import tidy
+    from kbuild.package import remove_leftovers
 
     project = ctx.folder(args.kernel_dir)
     target = project / FOLDER
     removed = []
     if target.exists() or target.is_symlink():
-        _refuse_foreign(target)
-        left = tidy(project, project / BUILD, dry_run=args.dry_run)
+        _validate_tag(target)
+        left = remove_leftovers(project, project / BUILD, dry_run=args.dry_run)
         removed = [str(path) for path in (*left, target)]
     if removed and not args.dry_run:
         shutil.rmtree(target)
@@ -48,7 +48,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def _refuse_foreign(target: Path) -> None:
+def _validate_tag(target: Path) -> None:
     """Raise unless the folder carries the tag that kbuild puts into its own."""
     tag = target / TAG
     if not target.is_symlink() and tag.is_file() and tag.read_bytes().startswith(_SIGNATURE):

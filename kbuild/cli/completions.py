@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kbuild.cli import VERBS
+from kbuild.cli import COMMANDS
 from kbuild.cli.context import Context
-from kbuild.cli.describe import Argument, Description, describe
+from kbuild.cli.generate_docs import ArgumentDescription, CommandDescription, describe_command
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -17,15 +17,15 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Print the script."""
-    ctx.ui.data(_SCRIPTS[args.shell]([describe(verb) for verb in VERBS]))
+    ctx.ui.data(_SCRIPTS[args.shell]([describe_command(verb) for verb in COMMANDS]))
     return 0
 
 
-def bash(verbs: Sequence[Description]) -> str:
+def bash(verbs: Sequence[CommandDescription]) -> str:
     """`eval "$(kbuild completions bash)"`."""
     names = " ".join(description.verb.name for description in verbs)
     cases = "\n".join(
-        f'    {description.verb.name}) words="{_words(description)}" ;;' for description in verbs
+        f'    {description.verb.name}) words="{_flags(description)}" ;;' for description in verbs
     )
     values = "\n".join(_bash_values(verbs))
     return f"""\
@@ -51,7 +51,7 @@ complete -o filenames -F _kbuild kbuild
 """
 
 
-def zsh(verbs: Sequence[Description]) -> str:
+def zsh(verbs: Sequence[CommandDescription]) -> str:
     """`kbuild completions zsh > _kbuild`, in a folder of `$fpath`."""
     names = "\n".join(f"    '{d.verb.name}:{_quoted(d.verb.summary)}'" for d in verbs)
     cases = "\n".join(f"    {d.verb.name}) _arguments \\\n{_zsh_arguments(d)} ;;" for d in verbs)
@@ -76,16 +76,16 @@ if [ "$funcstack[1]" = _kbuild ]; then _kbuild "$@"; else compdef _kbuild kbuild
 """
 
 
-def fish(verbs: Sequence[Description]) -> str:
+def fish(verbs: Sequence[CommandDescription]) -> str:
     """`kbuild completions fish | source`."""
     return "\n".join(_fish_lines(verbs)) + "\n"
 
 
-def _words(description: Description) -> str:
+def _flags(description: CommandDescription) -> str:
     return " ".join(flag for option in description.options for flag in option.flags)
 
 
-def _bash_values(verbs: Sequence[Description]) -> Iterator[str]:
+def _bash_values(verbs: Sequence[CommandDescription]) -> Iterator[str]:
     for description in verbs:
         for option in description.options:
             if not option.choices:
@@ -99,18 +99,18 @@ def _bash_values(verbs: Sequence[Description]) -> Iterator[str]:
                 yield f'    "{description.verb.name} {description.verb.name}") {reply}; return ;;'
 
 
-def _zsh_arguments(description: Description) -> str:
+def _zsh_arguments(description: CommandDescription) -> str:
     options = [line for option in description.options for line in _zsh_option(option)]
     places = [f"'{_zsh_place(argument)}'" for argument in description.positionals]
     return " \\\n".join(f"      {line}" for line in (*options, *places))
 
 
-def _zsh_option(option: Argument) -> Iterator[str]:
+def _zsh_option(option: ArgumentDescription) -> Iterator[str]:
     for flag in option.flags:
         yield f"'*{flag}[{_quoted(option.help)}]{_zsh_value(option)}'"
 
 
-def _zsh_value(argument: Argument) -> str:
+def _zsh_value(argument: ArgumentDescription) -> str:
     if not argument.takes_value:
         return ""
     if argument.choices:
@@ -118,11 +118,11 @@ def _zsh_value(argument: Argument) -> str:
     return f":{argument.metavar}:{'_files' if argument.is_path else ''}"
 
 
-def _zsh_place(argument: Argument) -> str:
+def _zsh_place(argument: ArgumentDescription) -> str:
     return f"{'' if argument.required else ':'}{_zsh_value(argument) or ':'}"
 
 
-def _fish_lines(verbs: Sequence[Description]) -> Iterator[str]:
+def _fish_lines(verbs: Sequence[CommandDescription]) -> Iterator[str]:
     for d in verbs:
         yield (
             "complete -c kbuild -n __fish_use_subcommand -f "
@@ -137,7 +137,7 @@ def _fish_lines(verbs: Sequence[Description]) -> Iterator[str]:
                 yield f"{seen} -f -a '{' '.join(argument.choices)}'"
 
 
-def _fish_option(option: Argument) -> str:
+def _fish_option(option: ArgumentDescription) -> str:
     flags = (f"-l {f[2:]}" if f.startswith("--") else f"-s {f[1:]}" for f in option.flags)
     value = ""
     if option.choices:
@@ -157,7 +157,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
-_SCRIPTS: Mapping[str, Callable[[Sequence[Description]], str]] = {
+_SCRIPTS: Mapping[str, Callable[[Sequence[CommandDescription]], str]] = {
     "bash": bash,
     "fish": fish,
     "zsh": zsh,

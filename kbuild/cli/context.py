@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.errors import StorageError, UsageError
-from kbuild.run import Runner, become
+from kbuild.runtime.processes import Runner
 from kbuild.ui import Ui
 
-SHARED = "KBUILD_SHARED_CACHE"
+SHARED_CACHE_VARIABLE = "KBUILD_SHARED_CACHE"
 """Variable that lets others write to the cache."""
-_OTHERS, _GROUP = 0o002, 0o020
+_WRITABLE_BY_OTHERS, _WRITABLE_BY_GROUP = 0o002, 0o020
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
         raise StorageError("there is no home folder to keep the cache in", hint=hint) from error
 
 
-def refuse_foreign_cache(cache: Path, environ: Mapping[str, str]) -> None:
+def validate_cache_owner(cache: Path, environ: Mapping[str, str]) -> None:
     """Refuse a cache that another user can write to: what is in it goes into libraries, and is run.
 
     Root may own it, and a group may write to it that is the user's own or root's. Three calls of
@@ -77,7 +77,7 @@ def refuse_foreign_cache(cache: Path, environ: Mapping[str, str]) -> None:
     Raises:
         StorageError: somebody else can, and `KBUILD_SHARED_CACHE` does not say that they may.
     """
-    if environ.get(SHARED) == "1" or not hasattr(os, "geteuid"):
+    if environ.get(SHARED_CACHE_VARIABLE) == "1" or not hasattr(os, "geteuid"):
         return
     for folder in (cache, cache / "objects", cache / "store"):
         try:
@@ -90,22 +90,26 @@ def refuse_foreign_cache(cache: Path, environ: Mapping[str, str]) -> None:
                 f"`{folder}` belongs to kbuild's cache, and {who} can write to it: what is found "
                 "there goes into what you build",
                 hint=f"set KBUILD_CACHE_DIR to a folder of your own, or `chmod go-w` this one; "
-                f"{SHARED}=1 says that whoever can write there may",
+                f"{SHARED_CACHE_VARIABLE}=1 says that whoever can write there may",
             )
 
 
 def foreign_writer(status: os.stat_result, user: int) -> str:
     """Who can write to a folder besides the user and root, in words; empty when nobody can."""
     if status.st_uid not in (0, user):
-        return f"its owner, {_named(status.st_uid)},"
-    if status.st_mode & _OTHERS:
+        return f"its owner, {_user_name(status.st_uid)},"
+    if status.st_mode & _WRITABLE_BY_OTHERS:
         return "everybody"
-    if status.st_mode & _GROUP and status.st_gid != 0 and not _is_own_group(status.st_gid, user):
+    if (
+        status.st_mode & _WRITABLE_BY_GROUP
+        and status.st_gid != 0
+        and not _is_own_group(status.st_gid, user)
+    ):
         return f"the group with the number {status.st_gid}"
     return ""
 
 
-def _named(user: int) -> str:
+def _user_name(user: int) -> str:
     import pwd
 
     try:

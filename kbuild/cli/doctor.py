@@ -5,13 +5,13 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from kbuild.cli.built import add_python
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
+from kbuild.cli.variants import add_python
 from kbuild.errors import ToolchainError
 
 if TYPE_CHECKING:
-    from kbuild.diagnosis import Item
+    from kbuild.diagnosis import DiagnosisItem
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     if args.json:
         ctx.ui.data_json({"ok": not missing, "items": [item.to_json() for item in items]})
     else:
-        rows = [(item.name, item.state, _words(item)) for item in items]
+        rows = [(item.name, item.state, _item_text(item)) for item in items]
         ctx.ui.table(("what", "state", "found, or what it is for and how to get it"), rows)
     if not missing:
         return 0
@@ -40,7 +40,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     return ToolchainError.code
 
 
-def _words(item: Item) -> str:
+def _item_text(item: DiagnosisItem) -> str:
     if item.state == "ok":
         return item.found
     mend = f": {item.mend}" if item.mend else ""

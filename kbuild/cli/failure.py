@@ -12,12 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import gettempdir
 
-from kbuild import storage
 from kbuild.cli.context import cache_folder
 from kbuild.errors import KbuildError
-from kbuild.redact import redacted, without_secrets
-from kbuild.terminal import Color
-from kbuild.ui import Ui
+from kbuild.runtime import os_errors
+from kbuild.runtime.redact import redacted, without_secrets
+from kbuild.ui import Color, Ui
 
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells count."""
@@ -29,20 +28,24 @@ PIPE_CLOSED = 141
 """128 and the number of SIGPIPE: whoever read stdout went away."""
 BUG = 70
 """`EX_SOFTWARE` of sysexits.h."""
-_WHEN: dict[str, Color] = {"auto": "auto", "always": "always", "never": "never"}
+_COLORS: dict[str, Color] = {"auto": "auto", "always": "always", "never": "never"}
 
 
-def ended(error: Exception, argv: Sequence[str]) -> int:
+def report_failure(error: Exception, argv: Sequence[str]) -> int:
     """Whatever ended a command: kbuild's own errors, what the system refuses, or a bug."""
     if isinstance(error, BrokenPipeError):
-        return pipe_closed()
-    if isinstance(error, OSError) and error.filename == storage.STDOUT:
+        return handle_closed_pipe()
+    if isinstance(error, OSError) and error.filename == os_errors.STDOUT:
         _silence_stdout()
-    known = error if isinstance(error, KbuildError) else storage.explained(error, _places())
-    return unexpected(error, argv) if known is None else explained(known, argv)
+    known = (
+        error
+        if isinstance(error, KbuildError)
+        else os_errors.explain_os_error(error, _writable_folders())
+    )
+    return report_bug(error, argv) if known is None else report_error(known, argv)
 
 
-def explained(error: KbuildError, argv: Sequence[str]) -> int:
+def report_error(error: KbuildError, argv: Sequence[str]) -> int:
     """A failure with words of its own; with `--json` also as an object on stdout."""
     ui = Ui(color=_color(argv), verbosity=_verbosity(argv))
     try:
@@ -62,7 +65,7 @@ def wants_json(argv: Sequence[str]) -> bool:
     return "--json" in own
 
 
-def interrupted(signal: int = INTERRUPTED - 128) -> int:
+def report_interrupt(signal: int = INTERRUPTED - 128) -> int:
     """The user pressed Ctrl-C, or another program asked for the end with a signal's number."""
     code = 128 + signal
     with suppress(OSError):  # the terminal was closed
@@ -70,7 +73,7 @@ def interrupted(signal: int = INTERRUPTED - 128) -> int:
     return code
 
 
-def pipe_closed() -> int:
+def handle_closed_pipe() -> int:
     """Nobody reads stdout any more: stay quiet, also when Python flushes at exit."""
     _silence_stdout()
     return PIPE_CLOSED
@@ -82,33 +85,33 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _places() -> Iterator[Path]:
+def _writable_folders() -> Iterator[Path]:
     """Where kbuild writes, for an error that does not say where it was."""
     for place in (Path.cwd, lambda: cache_folder(os.environ), lambda: Path(gettempdir())):
         with suppress(OSError, KbuildError):
             yield place()
 
 
-def unexpected(error: Exception, argv: Sequence[str]) -> int:
+def report_bug(error: Exception, argv: Sequence[str]) -> int:
     """A bug: one line for the user, the traceback in a file for the report."""
     from kbuild import __version__
 
     trace = redacted("".join(traceback.format_exception(error)))
     command = redacted(" ".join(without_secrets(argv)))
     report = f"kbuild {__version__}, Python {sys.version}\nkbuild {command}\n\n{trace}"
-    hint = _kept(report)
+    hint = _write_crash_report(report)
     bug = KbuildError(
         f"this is a bug in kbuild: {type(error).__name__}: {redacted(str(error)) or 'no message'}",
         hint=f"please report it with {hint}" if hint else "KBUILD_TRACEBACK=1 shows where",
     )
-    explained(bug, argv)
+    report_error(bug, argv)
     if os.environ.get("KBUILD_TRACEBACK"):
         with suppress(OSError):
             sys.stderr.write(trace)
     return BUG
 
 
-def _kept(report: str) -> str:
+def _write_crash_report(report: str) -> str:
     try:
         folder = cache_folder(os.environ) / "crashes"
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,9 +126,9 @@ def _color(argv: Sequence[str]) -> Color:
     """`--color` of a command line that may not be well formed."""
     for argument, following in pairwise((*argv, "")):
         if argument == "--color":
-            return _WHEN.get(following, "auto")
+            return _COLORS.get(following, "auto")
         if argument.startswith("--color="):
-            return _WHEN.get(argument.partition("=")[2], "auto")
+            return _COLORS.get(argument.partition("=")[2], "auto")
     return "auto"
 
 

@@ -40,16 +40,18 @@ def execute(args: Namespace, ctx: Context) -> int:
     project = open_project(ctx.folder(args.kernel_dir))
     output = ctx.path(args.output) if args.output else None
     if args.check:
-        return _check(project, output or _build(project) / "CARD.md", ctx, json=args.json)
+        return _check_card(
+            project, output or _build_folder(project) / "CARD.md", ctx, json=args.json
+        )
     if output is None:
-        return _show(project, ctx, json=args.json)
-    return _write(project, output, ctx, args)
+        return _print_card(project, ctx, json=args.json)
+    return _write_card(project, output, ctx, args)
 
 
-def _show(project: Project, ctx: Context, *, json: bool) -> int:
-    from kbuild.pipeline.card import filled
+def _print_card(project: Project, ctx: Context, *, json: bool) -> int:
+    from kbuild.pipeline.card import make_project_card
 
-    card = filled(project, _build(project))
+    card = make_project_card(project, _build_folder(project))
     if json:
         ctx.ui.data_json({"output": None, "text": card.text, "charts": sorted(card.charts)})
     else:
@@ -57,12 +59,12 @@ def _show(project: Project, ctx: Context, *, json: bool) -> int:
     return 0
 
 
-def _write(project: Project, output: Path, ctx: Context, args: Namespace) -> int:
-    from kbuild.card.write import read_card
+def _write_card(project: Project, output: Path, ctx: Context, args: Namespace) -> int:
+    from kbuild.card.fill import read_card
     from kbuild.pipeline.card import fill_card, template_of
 
-    _refuse_template(output, template_of(project))
-    written = fill_card(project, _build(project), output, force=args.force)
+    _reject_template_as_output(output, template_of(project))
+    written = fill_card(project, _build_folder(project), output, force=args.force)
     if written.edited:
         ctx.ui.warn(f"`{output}` was edited by hand: its own text was kept; --force replaces it")
     if args.json:
@@ -73,15 +75,17 @@ def _write(project: Project, output: Path, ctx: Context, args: Namespace) -> int
     return 0
 
 
-def _check(project: Project, target: Path, ctx: Context, *, json: bool) -> int:
+def _check_card(project: Project, target: Path, ctx: Context, *, json: bool) -> int:
     """Whether the card can be filled, and the file is what it would be."""
-    from kbuild.card.blocks import unsealed
-    from kbuild.card.write import is_current, read_card
-    from kbuild.pipeline.card import filled
+    from kbuild.card.fill import is_current, read_card
+    from kbuild.card.markdown import remove_digest_line
+    from kbuild.pipeline.card import make_project_card
 
     text = read_card(target) if target.is_file() else ""
-    known = unsealed(text)
-    card = filled(project, _build(project), template=text if known and known[1] else None)
+    known = remove_digest_line(text)
+    card = make_project_card(
+        project, _build_folder(project), template=text if known and known[1] else None
+    )
     current = is_current(card, target)
     if json:
         ctx.ui.data_json({"output": str(target), "current": current})
@@ -92,11 +96,11 @@ def _check(project: Project, target: Path, ctx: Context, *, json: bool) -> int:
     return CheckError.code
 
 
-def _build(project: Project) -> Path:
+def _build_folder(project: Project) -> Path:
     return project.root / "build"
 
 
-def _refuse_template(output: Path, template: Path) -> None:
+def _reject_template_as_output(output: Path, template: Path) -> None:
     if output.exists() and output.samefile(template):
         raise UsageError(
             f"`{output}` is the template", hint="give another file, or none to print the card"

@@ -1,18 +1,117 @@
-"""`kbuild generate-docs`: the reference of the commands, made from their parsers."""
+"""`kbuild generate-docs`: the reference pages of the commands and of the checks.
+
+The command pages are made from the argument parsers, the checks page from the registry of checks.
+"""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+import inspect
+import sys
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.cli import VERBS
+from kbuild.checks.base import CHECKS, Check
+from kbuild.cli import COMMANDS, CommandEntry
 from kbuild.cli.context import Context
-from kbuild.cli.describe import Argument, Description, describe, of_every_verb
+from kbuild.cli.parser import build_parser
 from kbuild.errors import CheckError
+from kbuild.static import SOURCE_CHECKS
+
+
+@dataclass(frozen=True)
+class ArgumentDescription:
+    """One positional argument or option."""
+
+    name: str
+    """Destination, e.g. `kernel_dir`."""
+    flags: tuple[str, ...]
+    """`-q`, `--quiet`; empty for positional arguments."""
+    metavar: str
+    """How its value is written; empty for switches."""
+    help: str
+    choices: tuple[str, ...] = ()
+    required: bool = False
+    several: bool = False
+    """True when one option takes several values."""
+    is_path: bool = False
+
+    @property
+    def takes_value(self) -> bool:
+        """False for switches."""
+        return bool(self.metavar)
+
+    @property
+    def written(self) -> str:
+        """As a usage line writes it: `KERNEL_DIR`, `-j, --jobs N`."""
+        value = f"{self.metavar}{'...' if self.several else ''}"
+        return f"{', '.join(self.flags)} {value}".strip()
+
+
+@dataclass(frozen=True)
+class CommandDescription:
+    """The arguments of one verb."""
+
+    verb: CommandEntry
+    arguments: tuple[ArgumentDescription, ...]
+    epilog: str
+
+    @property
+    def options(self) -> tuple[ArgumentDescription, ...]:
+        """The arguments with flags."""
+        return tuple(argument for argument in self.arguments if argument.flags)
+
+    @property
+    def positionals(self) -> tuple[ArgumentDescription, ...]:
+        """The arguments without flags."""
+        return tuple(argument for argument in self.arguments if not argument.flags)
+
+    @property
+    def usage(self) -> str:
+        """The verb's usage in one line."""
+        places = (a.metavar if a.required else f"[{a.metavar}]" for a in self.positionals)
+        rest = " [-- ARGUMENTS...]" if self.epilog else ""
+        return " ".join(("kbuild", self.verb.name, *places, "[options]")) + rest
+
+
+def describe_command(verb: CommandEntry) -> CommandDescription:
+    """The arguments of a verb, in the order in which they were declared."""
+    parser = build_parser(verb)
+    actions = parser._actions  # noqa: SLF001 - argparse has no public way to list them
+    arguments = tuple(_describe_argument(action) for action in actions if action.help != SUPPRESS)
+    return CommandDescription(verb, arguments, parser.epilog or "")
+
+
+def common_options(description: CommandDescription) -> Iterator[ArgumentDescription]:
+    """The options that every verb has."""
+    common = {"help", "quiet", "verbose", "color"}
+    return (argument for argument in description.options if argument.name in common)
+
+
+def _describe_argument(action: Action) -> ArgumentDescription:
+    return ArgumentDescription(
+        name=action.dest,
+        flags=tuple(action.option_strings),
+        metavar="" if action.nargs == 0 else _metavar(action),
+        help=action.help or "",
+        choices=tuple(str(choice) for choice in action.choices or ()),
+        required=not action.option_strings and action.nargs != "?",
+        several=action.nargs in {"+", "*"},
+        is_path=action.type is Path,
+    )
+
+
+def _metavar(action: Action) -> str:
+    if isinstance(action.metavar, tuple):
+        return " ".join(action.metavar)
+    if action.metavar is not None:
+        return action.metavar
+    return action.dest.upper()
+
 
 PAGE = Path("docs", "reference", "cli.md")
-_INTRODUCTION = """\
+_COMMANDS_INTRODUCTION = """\
 # Commands
 
 <!-- Written by `kbuild generate-docs`; do not edit. -->
@@ -38,9 +137,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Write or compare the page."""
-    from kbuild.fileset import replace_atomically
+    from kbuild.runtime.files import replace_atomically
 
-    text = page()
+    text = commands_markdown()
     if args.output is None:
         ctx.ui.data(text)
         return 0
@@ -55,36 +154,126 @@ def execute(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def page() -> str:
+def commands_markdown() -> str:
     """The whole page."""
-    descriptions = [describe(verb) for verb in VERBS]
-    parts = [_INTRODUCTION, "## Options of every verb\n", _table(of_every_verb(descriptions[0]))]
+    descriptions = [describe_command(verb) for verb in COMMANDS]
+    parts = [
+        _COMMANDS_INTRODUCTION,
+        "## Options of every verb\n",
+        _arguments_table(common_options(descriptions[0])),
+    ]
     group = ""
     for description in descriptions:
         if description.verb.group != group:
             group = description.verb.group
             parts.append(f"\n## {group}\n")
-        parts.append("\n".join(_section(description)))
+        parts.append("\n".join(_command_section(description)))
     return "\n".join(parts)
 
 
-def _section(description: Description) -> Iterator[str]:
+def _command_section(description: CommandDescription) -> Iterator[str]:
     verb = description.verb
     yield f"### {verb.name}\n"
     yield f"{verb.summary}.\n"
     yield f"```\n{description.usage}\n```\n"
     if description.epilog:
         yield f"{description.epilog}\n"
-    common = {argument.name for argument in of_every_verb(description)}
+    common = {argument.name for argument in common_options(description)}
     own = [argument for argument in description.arguments if argument.name not in common]
     if own:
-        yield _table(own)
+        yield _arguments_table(own)
 
 
-def _table(arguments: Iterable[Argument]) -> str:
-    rows = [f"| `{argument.written}` | {_escaped(argument)} |" for argument in arguments]
+def _arguments_table(arguments: Iterable[ArgumentDescription]) -> str:
+    rows = [f"| `{argument.written}` | {_escape_pipes(argument)} |" for argument in arguments]
     return "\n".join(("| argument | meaning |", "|---|---|", *rows, ""))
 
 
-def _escaped(argument: Argument) -> str:
+def _escape_pipes(argument: ArgumentDescription) -> str:
     return argument.help.replace("%%", "%").replace("|", "\\|")
+
+
+_CHECKS_INTRODUCTION = """\
+<!-- Generated by scripts/generate_reference.py from the checks; do not edit. -->
+
+# Checks
+
+What `kbuild check` and `check-builds` ask of a variant, `check-abi` of its libraries. A build asks
+all of them before it puts a variant in place. `--list` prints the names; `--only` and `--skip` take
+them. [Check a kernel that somebody else built](../how-to/check-a-kernel.md) shows them at work.
+
+A finding is an *error* (a promise is broken; exit code 6), a *warning* (an error with `--strict`)
+or a *note* (something that could not be tried here, or is worth knowing; `-v` shows it). What says
+the same of several places is told once, with a count and the first places; `-v` and `--json` tell
+each.
+
+A check errs where it shows a failure: an op named outside the kernel's namespace, an import that
+fails whenever the kernel is loaded, a symbol that nobody has. What it cannot follow is a warning.
+
+## Overrule a check
+
+An author who knows better overrules a check by its name:
+
+```sh
+kbuild build --allow ops          # for one build; also build-and-copy, build-and-upload, check, ...
+```
+
+For a project, `kbuild.toml` beside `build.toml` says so, with a reason for each check:
+
+```toml
+[allow]
+ops = "the names come from a table that is made while the package is imported"
+```
+
+The check still looks, and its errors become warnings that name the reason. Which checks found
+something and were overruled stands in the variant's `metadata.json`
+(`provenance.kernel-builder.overruled`, which the client ignores), in the card, and in the
+provenance; a build that finds the variant up to date and `upload` say it again. `kbuild check`
+takes the word of the project's `kbuild.toml`, never that of a variant. A build without the option
+or the line does not take such a variant for up to date: it looks again, and refuses.
+
+{protecting} protect those who load a kernel, and cannot be overruled; nor can signatures, digests
+and what is refused of archives.
+"""
+_CHECK_GROUPS = {
+    "files": "Files",
+    "meta": "Metadata",
+    "code": "Python sources",
+    "abi": "Libraries",
+    "archs": "Device code",
+    "load": "Loading",
+}
+_SOURCE_CHECKS_TITLE = "Sources of a project"
+
+
+def checks_markdown() -> str:
+    """The whole page."""
+    names = [f"`{check.name}`" for check in CHECKS if check.protects]
+    protecting = f"{', '.join(names[:-1])} and {names[-1]}"
+    parts = [_CHECKS_INTRODUCTION.replace("{protecting}", protecting)]
+    for group, title in _CHECK_GROUPS.items():
+        parts += [f"## {title}\n", f"Column `{group}` of the table.\n"]
+        parts += [
+            line for check in CHECKS if check.group == group for line in _check_section(check)
+        ]
+    parts.append(f"## {_SOURCE_CHECKS_TITLE}\n")
+    parts.append("Asked by `check` when the target is a project; `ops` and `imports` as well.\n")
+    for name, summary in SOURCE_CHECKS.items():
+        parts += [f"### `{name}`\n", f"{summary}\n"]
+    return "\n".join(parts)
+
+
+def _check_section(check: Check) -> Iterator[str]:
+    yield f"### `{check.name}`\n"
+    yield f"{check.summary}\n"
+    more = _check_explanation(check)
+    if more:
+        yield f"{more}\n"
+    if check.slow:
+        yield "Runs another Python: `--no-load` leaves it out, `--python` says which.\n"
+
+
+def _check_explanation(check: Check) -> str:
+    """What the module says below its first line."""
+    text = inspect.cleandoc(sys.modules[type(check).__module__].__doc__ or "")
+    return text.partition("\n\n")[2].strip()

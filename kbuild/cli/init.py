@@ -13,14 +13,14 @@ from kbuild.cli.parser import add_json
 from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from kbuild.fileset import FileSet
+    from kbuild.runtime.files import FileSet
     from kbuild.scaffold import Scaffold
 
-ALL = "all"
+ALL_BACKENDS = "all"
 _FRAMEWORKS = ("torch", "tvm-ffi")
 LANGUAGES = ("cute", "ninetoothed", "tilelang", "triton")
 """Python DSLs that there are templates for."""
-_LICENCES = {
+_LICENCE_NOTES = {
     "cute": "NVIDIA's static runtime, from your own wheel, is linked into the kernel; who "
     "publishes it accepts its licence: `kbuild upload --accept-license nvidia-cutlass-dsl`",
 }
@@ -66,12 +66,12 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace, ctx: Context) -> int:
     """Write the project, and say what to type next."""
     from kbuild.generate.templates import template_root
-    from kbuild.scaffold import files_of, refuse_conflicts
+    from kbuild.scaffold import scaffold_files, validate_no_conflicts
 
-    scaffold, target = _resolve(args, ctx)
-    files = files_of(scaffold, template_root() / "init")
+    scaffold, target = _resolve_scaffold(args, ctx)
+    files = scaffold_files(scaffold, template_root() / "init")
     if not args.overwrite:
-        refuse_conflicts(files, target)
+        validate_no_conflicts(files, target)
     files.write(target, manifest=False)
     if not args.no_git:
         _start_repository(target, files, ctx)
@@ -79,14 +79,14 @@ def execute(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def _resolve(args: Namespace, ctx: Context) -> tuple[Scaffold, Path]:
+def _resolve_scaffold(args: Namespace, ctx: Context) -> tuple[Scaffold, Path]:
     """The project's names, and the folder that it goes to."""
     from kbuild.scaffold import (
         PLACEHOLDER_OWNER,
         Scaffold,
-        check_license,
         kernel_name,
         split_name,
+        validate_license,
     )
 
     place = ctx.path(args.path) if args.path else ctx.cwd
@@ -96,15 +96,15 @@ def _resolve(args: Namespace, ctx: Context) -> tuple[Scaffold, Path]:
     target = ctx.cwd / name if args.name and not args.path else place
     if target.exists() and not target.is_dir():
         raise UsageError(f"`{target}` is a file", hint="give another folder")
-    backends, compiled = _chosen(args)
-    _refuse_unbound(args, backends)
-    license_, language = check_license(args.license), args.language or ""
+    backends, compiled = _resolve_backends(args)
+    _validate_tvm_ffi(args, backends)
+    license_, language = validate_license(args.license), args.language or ""
     repo_id = f"{owner}/{repository}"
     names = (name, owner, repo_id, license_)
     return Scaffold(*names, backends, compiled, language, args.framework), target
 
 
-def _refuse_unbound(args: Namespace, backends: Sequence[str]) -> None:
+def _validate_tvm_ffi(args: Namespace, backends: Sequence[str]) -> None:
     """TVM-FFI binds compiled code, on devices that its arrays can be on."""
     from kbuild.scaffold import TVM_FFI, TVM_FFI_BACKENDS
 
@@ -122,14 +122,14 @@ def _refuse_unbound(args: Namespace, backends: Sequence[str]) -> None:
         raise UsageError(f"there is no TVM-FFI project for {', '.join(strange)}", hint=hint)
 
 
-def _chosen(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _resolve_backends(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The backends, and those that get compiled sources; a DSL compiles for some of them."""
     from kbuild.scaffold import LANGUAGE_BACKENDS
 
     if args.language and args.noarch:
         raise UsageError("--noarch compiles nothing", hint="leave out --language or --noarch")
     able = LANGUAGE_BACKENDS.get(args.language)
-    backends, compiled = _backends(args, able or _able(args))
+    backends, compiled = _parse_backends(args, able or _supported_backends(args))
     unable = sorted(set(backends) - set(able or backends))
     if able and unable:
         what = f"{args.language} kernels are not compiled for {', '.join(unable)}"
@@ -137,7 +137,7 @@ def _chosen(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return backends, compiled
 
 
-def _able(args: Namespace) -> tuple[str, ...]:
+def _supported_backends(args: Namespace) -> tuple[str, ...]:
     """What there are C++ sources and the like for: what `all` means."""
     from kbuild.backends import BACKENDS
     from kbuild.scaffold import TVM_FFI, TVM_FFI_BACKENDS
@@ -147,7 +147,7 @@ def _able(args: Namespace) -> tuple[str, ...]:
     return tuple(backend.name for backend in BACKENDS.load() if backend.section is not None)
 
 
-def _default(args: Namespace, able: Sequence[str]) -> tuple[str, ...]:
+def _default_backends(args: Namespace, able: Sequence[str]) -> tuple[str, ...]:
     """The backends when none are asked for: all of a DSL, else the CPU and the likely GPU."""
     if args.language:
         return tuple(able)
@@ -155,17 +155,19 @@ def _default(args: Namespace, able: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in likely if name in able)
 
 
-def _backends(args: Namespace, able: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _parse_backends(
+    args: Namespace, able: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The backends in name order, and those that get compiled sources."""
     from kbuild.backends import BACKENDS
 
     known = {backend.name: backend.section is not None for backend in BACKENDS.load()}
-    given = args.backends or _default(args, able)
+    given = args.backends or _default_backends(args, able)
     asked = [name for text in given for name in text.split(",") if name]
-    wanted = {name for word in asked for name in (able if word == ALL else [word])}
+    wanted = {name for word in asked for name in (able if word == ALL_BACKENDS else [word])}
     unknown = sorted(wanted - set(known))
     if unknown or not wanted:
-        hint = f"choose from {', '.join(known)} or `{ALL}`; a PATH goes before --backends"
+        hint = f"choose from {', '.join(known)} or `{ALL_BACKENDS}`; a PATH goes before --backends"
         raise UsageError(f"`{', '.join(unknown)}` is not a backend", hint=hint)
     backends = tuple(sorted(wanted))
     return backends, () if args.noarch else tuple(name for name in backends if known[name])
@@ -198,7 +200,7 @@ def _report(
     ctx.ui.say(f"wrote {scaffold.name} for {', '.join(scaffold.backends)}: {len(paths)} files")
     for note in _notes(args, scaffold, target):
         ctx.ui.say(f"note: {note}")
-    step = [f"cd {_shown(target, ctx.cwd)}"] if target != ctx.cwd else []
+    step = [f"cd {_shell_path(target, ctx.cwd)}"] if target != ctx.cwd else []
     commands = [*step, "kbuild build", "kbuild test", "python example.py"]
     ctx.ui.say("\n".join(("", "next:", *(f"  {command}" for command in commands))))
 
@@ -212,12 +214,12 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
     if scaffold.needs_gpu:
         notes.append("building takes no GPU; the tests and the example need one")
-    if scaffold.language in _LICENCES:
-        notes.append(_LICENCES[scaffold.language])
+    if scaffold.language in _LICENCE_NOTES:
+        notes.append(_LICENCE_NOTES[scaffold.language])
     return notes
 
 
-def _shown(target: Path, cwd: Path) -> str:
+def _shell_path(target: Path, cwd: Path) -> str:
     from shlex import quote
 
     inside = target.is_relative_to(cwd)

@@ -8,13 +8,13 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import NoReturn, Protocol, cast
 
-from kbuild.cli import Verb
+from kbuild.cli import CommandEntry
 from kbuild.errors import UsageError
 
 COLORS = ("auto", "always", "never")
 
 
-class Module(Protocol):
+class CommandModule(Protocol):
     """What a verb's module offers, as far as its parser is concerned."""
 
     __doc__: str | None
@@ -27,7 +27,7 @@ class Module(Protocol):
 _CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
 
 
-class Parser(ArgumentParser):
+class CommandParser(ArgumentParser):
     """Raises what `argparse` would print."""
 
     def error(self, message: str) -> NoReturn:
@@ -49,10 +49,12 @@ class Parser(ArgumentParser):
         return next(iter(get_close_matches(unknown[0], known, n=1)), "") if unknown else ""
 
 
-def parser_of(verb: Verb) -> Parser:
+def build_parser(verb: CommandEntry) -> CommandParser:
     """The verb's parser, with the options that every verb has."""
-    module = cast("Module", importlib.import_module(verb.module))
-    parser = Parser(prog=f"kbuild {verb.name}", description=f"{verb.summary}.", allow_abbrev=False)
+    module = cast("CommandModule", importlib.import_module(verb.module))
+    parser = CommandParser(
+        prog=f"kbuild {verb.name}", description=f"{verb.summary}.", allow_abbrev=False
+    )
     module.configure(parser)
     common = parser.add_argument_group("options of every verb")
     common.add_argument(

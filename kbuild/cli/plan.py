@@ -1,4 +1,4 @@
-"""`kbuild plan`: what would be built, and how, without building it."""
+"""`kbuild plan` and `list-variants`: show what would be built, without building it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.identity import add_identity
-    from kbuild.cli.selection import add_selection
-    from kbuild.cli.sources import add_sources
-    from kbuild.cli.tools import add_archs, add_tools
+    from kbuild.cli.build_options import (
+        add_archs,
+        add_identity,
+        add_selection,
+        add_sources,
+        add_tools,
+    )
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
@@ -38,13 +41,19 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Print the plans of the selected variants."""
-    from kbuild.cli.identity import identity_of
-    from kbuild.cli.selection import selection_of
-    from kbuild.cli.sources import sources_of
-    from kbuild.cli.tools import archs_of, torch_wheels_of
-    from kbuild.pipeline import fitted, plan, with_toolchains
-    from kbuild.pipeline.tools import tools_of
-    from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
+    from kbuild.cli.build_options import (
+        archs_of,
+        identity_of,
+        selection_of,
+        sources_of,
+        torch_wheels_of,
+    )
+    from kbuild.pipeline.plans import plan_variants, replan_for_compilers, with_toolchains
+    from kbuild.pipeline.toolchains import (
+        open_torch_wheels,
+        toolchain_source,
+        validate_wheels_are_used,
+    )
     from kbuild.project import open_project
     from kbuild.sourcetree import SourceTree
 
@@ -52,31 +61,35 @@ def execute(args: Namespace, ctx: Context) -> int:
     tree = SourceTree(root)
     project = open_project(root, tree)
     identity, archs = identity_of(args), archs_of(args, project, ctx.runner)
-    plans = plan(project, selection_of(args), ctx.runner, identity=identity, archs=archs, tree=tree)
+    plans = plan_variants(
+        project, selection_of(args), ctx.runner, identity=identity, archs=archs, tree=tree
+    )
     if not args.no_toolchain:
         sources = sources_of(args, ctx, project)
-        wheels = given_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
-        refuse_unused(wheels, plans)
-        tools = tools_of(
+        wheels = open_torch_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
+        validate_wheels_are_used(wheels, plans)
+        tools = toolchain_source(
             args.toolchain, ctx.runner, ctx.cache, args.python, sources, torch_wheels=wheels
         )
-        plans = fitted(project, plans, tools, ctx.runner, identity=identity, archs=archs, tree=tree)
+        plans = replan_for_compilers(
+            project, plans, tools, ctx.runner, identity=identity, archs=archs, tree=tree
+        )
         plans = with_toolchains(plans, tools)
     if args.json:
         ctx.ui.data_json([made.to_json() | {"digest": made.digest} for made in plans])
     else:
-        ctx.ui.data("\n\n".join("\n".join(_lines(made, project.root)) for made in plans))
+        ctx.ui.data("\n\n".join("\n".join(_plan_lines(made, project.root)) for made in plans))
     return 0
 
 
-def _lines(made: VariantPlan, root: Path) -> Iterator[str]:
+def _plan_lines(made: VariantPlan, root: Path) -> Iterator[str]:
     yield made.variant
     yield f"  ops        {made.ops_name}"
     if made.toolchain:
         versions = ", ".join(f"{name} {version}" for name, version in made.toolchain.versions)
         yield f"  toolchain  {made.toolchain.source}: {versions}"
     else:
-        yield f"  toolchain  {_needs(made)}"
+        yield f"  toolchain  {_requirements_text(made)}"
     if made.archs:
         yield f"  archs      {' '.join(made.archs)}"
     if made.is_compiled:
@@ -90,7 +103,7 @@ def _lines(made: VariantPlan, root: Path) -> Iterator[str]:
         yield from (f"    {path}  ({kernel.language})" for path in kernel.sources)
         yield f"    compiler {' '.join(kernel.toolchain)}, {kernel.flavour}"
         yield f"    targets  {' '.join(kernel.targets)}"
-        yield from (f"    images   {line}" for line in _images(kernel, root))
+        yield from (f"    images   {line}" for line in _image_lines(kernel, root))
         if kernel.tables:
             yield f"    tuned    {' '.join(kernel.tables)}"
     yield f"  files      {len(made.files)} shipped as they are"
@@ -98,14 +111,14 @@ def _lines(made: VariantPlan, root: Path) -> Iterator[str]:
     yield f"  digest     {made.digest[:16]}"
 
 
-def _images(kernel: AotKernel, root: Path) -> Iterator[str]:
-    from kbuild.languages.chosen import planned
+def _image_lines(kernel: AotKernel, root: Path) -> Iterator[str]:
+    from kbuild.languages.candidates import planned_image_counts
 
-    for op, count in planned(kernel, root).items():
+    for op, count in planned_image_counts(kernel, root).items():
         yield f"{op}: {count if count is not None else 'as many as its sources say'}"
 
 
-def _needs(made: VariantPlan) -> str:
+def _requirements_text(made: VariantPlan) -> str:
     wants = made.requires
     parts = (
         f"Torch {wants.torch}{'' if wants.torch_exact else ' or newer'}" if wants.torch else "",
@@ -124,3 +137,78 @@ def _component_lines(part: Component) -> Iterator[str]:
         yield f"    macros   {' '.join(part.definitions)}"
     for language, flags in part.flags:
         yield f"    {language:<8} {' '.join(flags)}"
+
+
+def configure_list(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    from kbuild.cli.build_options import add_selection, add_sources, add_tools
+
+    parser.add_argument(
+        "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
+    )
+    add_selection(parser)
+    parser.add_argument(
+        "--arch",
+        action="store_true",
+        help="list the environments that the kernel can be tested in, Python-only kernels included",
+    )
+    parser.add_argument("--all", action="store_true", help="also those outside a plain build")
+    parser.add_argument(
+        "--reasons", action="store_true", help="say for each whether this machine can build it"
+    )
+    add_tools(parser)
+    add_sources(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def execute_list(args: Namespace, ctx: Context) -> int:
+    """Print one name per line, or one object per variant."""
+    from kbuild.cli.build_options import selection_of
+    from kbuild.project import open_project
+    from kbuild.selection import environment_variants, select_variants
+
+    project = open_project(ctx.folder(args.kernel_dir))
+    selection = selection_of(args)
+    if args.all and not selection.globs:
+        from dataclasses import replace
+
+        selection = replace(selection, globs=("*",))
+    choices = (environment_variants if args.arch else select_variants)(project, selection)
+    reasons: dict[str, str | None] = {}
+    if args.json or args.reasons:
+        from kbuild.cli.build_options import sources_of, torch_wheels_of
+        from kbuild.pipeline.plans import unsupported_reasons
+        from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source
+
+        sources = sources_of(args, ctx, project)
+        wheels = open_torch_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
+        tools = toolchain_source(
+            args.toolchain, ctx.runner, ctx.cache, args.python, sources, torch_wheels=wheels
+        )
+        reasons = unsupported_reasons(project, choices, ctx.runner, tools)
+    if args.json:
+        ctx.ui.data_json([_variant_json(choice, reasons) for choice in choices])
+    elif args.reasons:
+        rows = [(str(c.variant), reasons[str(c.variant)] or "can be built here") for c in choices]
+        ctx.ui.table(("variant", "on this machine"), rows)
+    else:
+        ctx.ui.data("\n".join(str(choice.variant) for choice in choices))
+    return 0
+
+
+def _variant_json(choice: object, reasons: dict[str, str | None]) -> dict[str, object]:
+    from kbuild.selection import VariantChoice
+
+    assert isinstance(choice, VariantChoice)  # noqa: S101 - narrows a lazily imported type
+    variant = choice.variant
+    return {
+        "variant": str(variant),
+        "framework": variant.framework,
+        "backend": variant.backend,
+        "torch": str(choice.torch) if choice.torch else None,
+        "backend_version": str(variant.backend_version) if variant.backend_version else None,
+        "system": str(variant.system) if variant.system else None,
+        "default": choice.default,
+        "buildable": reasons[str(variant)] is None,
+        "reason": reasons[str(variant)],
+    }

@@ -8,15 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.built import add_variant, discover
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
+from kbuild.cli.variants import add_variant, find_variants
 from kbuild.errors import CheckError, UsageError
-from kbuild.scratch import scratch_folder
+from kbuild.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
-    from kbuild.pipeline.reproduce import Again
-    from kbuild.pipeline.reproduction import Reproduction
+    from kbuild.pipeline.reproduce import RebuildOptions, Reproduction
     from kbuild.project import Project
 
 _HUB = "hub:"
@@ -24,8 +23,7 @@ _HUB = "hub:"
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.sources import add_sources
-    from kbuild.cli.tools import add_torch_wheel
+    from kbuild.cli.build_options import add_sources, add_torch_wheel
 
     parser.add_argument(
         "kernel_dir",
@@ -57,25 +55,25 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Build again, compare, and answer with a table."""
-    from kbuild.pipeline.options import Doors
+    from kbuild.pipeline.options import Services
     from kbuild.pipeline.reproduce import reproduce
     from kbuild.project import open_project
 
-    folder, against = _places(args)
+    folder, against = _project_and_reference(args)
     project = open_project(ctx.folder(folder))
     with ExitStack() as stack:
         if against.startswith(_HUB):
-            fresh = stack.enter_context(scratch_folder("hub"))
-            place = _fetched(against, fresh, args.variant)
+            fresh = stack.enter_context(temporary_folder("hub"))
+            place = _fetch_variants(against, fresh, args.variant)
         else:
             place = ctx.folder(Path(against)) if against else project.root
-        folders = discover(place, args.variant)
-        again = _again(args, ctx, project, folders)
-        results = reproduce(project, folders, again, Doors(ctx.runner, ctx.ui, ctx.cache))
+        folders = find_variants(place, args.variant)
+        again = _rebuild_options(args, ctx, project, folders)
+        results = reproduce(project, folders, again, Services(ctx.runner, ctx.ui, ctx.cache))
     return _report(results, ctx, as_json=args.json)
 
 
-def _places(args: Namespace) -> tuple[Path | None, str]:
+def _project_and_reference(args: Namespace) -> tuple[Path | None, str]:
     """The project's folder, and what its variants are compared with; empty for its own."""
     given, against = args.kernel_dir, args.against or ""
     if given is None or not given.startswith(_HUB):
@@ -85,17 +83,18 @@ def _places(args: Namespace) -> tuple[Path | None, str]:
     return None, given
 
 
-def _fetched(spec: str, into: Path, variants: Sequence[str]) -> Path:
+def _fetch_variants(spec: str, into: Path, variants: Sequence[str]) -> Path:
     from kbuild.hub.fetch import fetch_revision
 
     return fetch_revision(spec, into, variants)
 
 
-def _again(args: Namespace, ctx: Context, project: Project, folders: Sequence[Path]) -> Again:
-    from kbuild.cli.sources import sources_of
-    from kbuild.cli.tools import torch_wheels_of
+def _rebuild_options(
+    args: Namespace, ctx: Context, project: Project, folders: Sequence[Path]
+) -> RebuildOptions:
+    from kbuild.cli.build_options import sources_of, torch_wheels_of
     from kbuild.pipeline.options import BuildOptions
-    from kbuild.pipeline.reproduce import Again
+    from kbuild.pipeline.reproduce import RebuildOptions
 
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs takes a number of processes, 1 or more")
@@ -110,7 +109,7 @@ def _again(args: Namespace, ctx: Context, project: Project, folders: Sequence[Pa
         sources=sources_of(args, ctx, project),
         jobs=args.jobs,
     )
-    return Again(options, args.toolchain, keep)
+    return RebuildOptions(options, args.toolchain, keep)
 
 
 def _report(results: Sequence[Reproduction], ctx: Context, *, as_json: bool) -> int:
@@ -118,7 +117,7 @@ def _report(results: Sequence[Reproduction], ctx: Context, *, as_json: bool) -> 
     if as_json:
         ctx.ui.data_json([result.to_json() for result in results])
     else:
-        _say(results, ctx)
+        _print_results(results, ctx)
     differing = [result for result in results if result.status == "differs"]
     failed = [result.error for result in results if result.error]
     same = sum(1 for result in results if result.status == "same")
@@ -134,7 +133,7 @@ def _report(results: Sequence[Reproduction], ctx: Context, *, as_json: bool) -> 
     return 0
 
 
-def _say(results: Sequence[Reproduction], ctx: Context) -> None:
+def _print_results(results: Sequence[Reproduction], ctx: Context) -> None:
     rows = [(result.variant, result.status, _summary(result)) for result in results]
     ctx.ui.table(("variant", "state", "built again"), rows)
     for result in results:

@@ -1,4 +1,7 @@
-"""What `devshell` and `testshell` share: this process becomes `nix develop`."""
+"""`kbuild devshell` and `testshell`.
+
+Replace this process by `nix develop` on the kernel's flake.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbuild.cli.build_options import add_flake_options, nix_options_of
 from kbuild.cli.context import Context
-from kbuild.cli.driver import add_flake, nix_options_of
 from kbuild.errors import ToolchainError, UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shell:
+class FlakeShell:
     """One kind of shell of a kernel's flake."""
 
     default: str
@@ -27,7 +30,7 @@ class Shell:
     """What serves without Nix."""
 
 
-def add_shell(parser: ArgumentParser) -> None:
+def add_shell_options(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
         "variant",
@@ -38,27 +41,29 @@ def add_shell(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--project", type=Path, metavar="DIR", help="the project's folder (default: here)"
     )
-    add_flake(parser)
+    add_flake_options(parser)
     parser.set_defaults(rest=())
     parser.epilog = "What follows `--` is run in the shell, instead of a prompt"
 
 
-def open_shell(args: Namespace, ctx: Context, shell: Shell) -> int:
+def open_shell(args: Namespace, ctx: Context, shell: FlakeShell) -> int:
     """Become the shell; returns only when that is not possible.
 
     Raises:
         UsageError: the project has no flake, or the pattern does not name one variant.
         ToolchainError: Nix cannot be used.
     """
-    from kbuild.nix.fetching import lent_settings
-    from kbuild.nix.flake import FILE, uses_kbuild
+    from kbuild.nix.flake import FLAKE_FILE, uses_kbuild
+    from kbuild.nix.pip_settings import sandbox_pip_settings
     from kbuild.nix.program import find_nix
     from kbuild.project import open_project
 
     project = open_project(ctx.folder(args.project))
     if not uses_kbuild(project.root):
-        raise UsageError(f"`{project.root}` has no {FILE} that uses kbuild", hint=shell.instead)
-    attribute = f"{shell.others}.{_variant(args.variant, project)}" if args.variant else ""
+        raise UsageError(
+            f"`{project.root}` has no {FLAKE_FILE} that uses kbuild", hint=shell.instead
+        )
+    attribute = f"{shell.others}.{_single_variant(args.variant, project)}" if args.variant else ""
     options = nix_options_of(args)
     try:
         nix = find_nix(ctx.cache, ctx.runner, options.configuration)
@@ -69,7 +74,7 @@ def open_shell(args: Namespace, ctx: Context, shell: Shell) -> int:
     command = nix.command("develop", flake, *options.evaluation)
     ctx.ui.say(f"nix develop {flake}, in {project.root}")
     # What the shell is made of is fetched before: nobody would take the lent settings away again.
-    with lent_settings(nix, ctx.runner) as lent:
+    with sandbox_pip_settings(nix, ctx.runner) as lent:
         if lent.places:
             first = (*command, *lent.options, "--command", "true")
             ctx.runner.run(first, cwd=project.root, env=lent.environment, listen=ctx.ui.detail)
@@ -77,17 +82,52 @@ def open_shell(args: Namespace, ctx: Context, shell: Shell) -> int:
     return 0
 
 
-def _variant(given: str, project: Project) -> str:
+def _single_variant(given: str, project: Project) -> str:
     """The one variant that is meant."""
-    from kbuild.matrix.selection import Selection, host_system, select
+    from kbuild.selection import Selection, host_system, select_variants
 
     here = host_system()
     found = [
         str(choice.variant)
-        for choice in select(project, Selection(globs=(given,)))
+        for choice in select_variants(project, Selection(globs=(given,)))
         if choice.variant.system in {None, here}
     ]
     if len(found) == 1:
         return found[0]
     listed = f"it fits {', '.join(found)}" if found else f"it fits none for {here}"
     raise UsageError(f"`{given}` does not name one variant", hint=listed)
+
+
+_DEVSHELL = FlakeShell(
+    "default",
+    "devShells",
+    "without Nix, `kbuild build --dev` and `kbuild create-pyproject` work with the tools of this "
+    "machine; see docs/how-to/local-development.md",
+)
+
+
+def configure_devshell(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_shell_options(parser)
+
+
+def execute_devshell(args: Namespace, ctx: Context) -> int:
+    """Become `nix develop` on one of the flake's `devShells`."""
+    return open_shell(args, ctx, _DEVSHELL)
+
+
+_TESTSHELL = FlakeShell(
+    "test",
+    "testShells",
+    "without Nix, `kbuild test` runs the tests against a variant of `build/`",
+)
+
+
+def configure_testshell(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_shell_options(parser)
+
+
+def execute_testshell(args: Namespace, ctx: Context) -> int:
+    """Become `nix develop` on one of the flake's `testShells`."""
+    return open_shell(args, ctx, _TESTSHELL)

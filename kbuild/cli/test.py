@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.cli.built import add_python, add_variant, chosen_python, discover
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
 from kbuild.errors import TestFailureError, ToolchainError, UsageError
-from kbuild.scratch import scratch_folder
+from kbuild.runtime.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from kbuild.project import Project
-    from kbuild.run import Done
+    from kbuild.runtime.processes import ProcessResult
 
 NO_TESTS = 5
 """Exit code of pytest when it collected nothing."""
-MARKER = "kernels_ci"
-FOLDERS = ("tests", "test")
-_USAGE = 4
-_SHOWN = 20
+CI_MARKER = "kernels_ci"
+TEST_FOLDERS = ("tests", "test")
+_PYTEST_USAGE_ERROR = 4
+_MAX_FAILURES_SHOWN = 20
 _NO_PYTEST = "No module named pytest"
 _PLUGIN = "kbuild_tested_kernel"
 _FINDER = """\
@@ -60,7 +60,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--marked",
         action="store_true",
-        help=f"only tests that are marked `{MARKER}`, as a flake's `ci-test` does",
+        help=f"only tests that are marked `{CI_MARKER}`, as a flake's `ci-test` does",
     )
     add_json(parser)
     parser.set_defaults(rest=())
@@ -76,21 +76,21 @@ def execute(args: Namespace, ctx: Context) -> int:
     from kbuild.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
-    folders = discover(project.root, args.variant)
+    folders = find_variants(project.root, args.variant)
     if args.variant and len(folders) > 1:
         names = ", ".join(folder.name for folder in folders)
         raise UsageError(f"--variant fits several: {names}", hint="tests run against one")
     python = chosen_python(args.python, ctx)
-    asked = _Asked(project, folders, python, args.marked, tuple(args.rest))
-    done = _run(asked, ctx)
-    _judge(done, asked)
+    asked = _TestRun(project, folders, python, args.marked, tuple(args.rest))
+    done = _run_pytest(asked, ctx)
+    _raise_on_failure(done, asked)
     if args.json:
-        ctx.ui.data_json(_object(folders, done))
+        ctx.ui.data_json(_result_json(folders, done))
     return 0
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _TestRun:
     """What is run."""
 
     project: Project
@@ -108,11 +108,11 @@ class _Asked:
         Raises:
             UsageError: there is no such folder.
         """
-        for name in FOLDERS:
+        for name in TEST_FOLDERS:
             if (self.project.root / name).is_dir():
                 return self.project.root / name
         raise UsageError(
-            f"`{self.project.root / FOLDERS[0]}` does not exist",
+            f"`{self.project.root / TEST_FOLDERS[0]}` does not exist",
             hint="`kbuild init` writes tests to start from",
         )
 
@@ -124,19 +124,19 @@ class _Asked:
         paths = [part for part in named if part.endswith(".py") or os.sep in part]
         is_named = any((root / path).exists() for path in paths)
         places = () if is_named else (str(self.tests),)
-        marked = ("-m", MARKER) if self.marked else ()
+        marked = ("-m", CI_MARKER) if self.marked else ()
         options = ("-p", "no:cacheprovider", "-p", _PLUGIN, f"--rootdir={root}")
         return (*places, *marked, *options, *self.rest)
 
 
-def _run(asked: _Asked, ctx: Context) -> Done:
+def _run_pytest(asked: _TestRun, ctx: Context) -> ProcessResult:
     arguments = asked.pytest
-    variant = _loaded(asked, ctx)
+    variant = _loaded_variant(asked, ctx)
     env = os.environ | {
-        "LOCAL_KERNELS": _offer(asked.project, asked.folders),
+        "LOCAL_KERNELS": _local_kernels(asked.project, asked.folders),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    with _importable(asked.project.python_name, variant) as folder:
+    with _import_folder(asked.project.python_name, variant) as folder:
         env["PYTHONPATH"] = os.pathsep.join(
             filter(None, (str(folder), os.environ.get("PYTHONPATH")))
         )
@@ -147,27 +147,27 @@ def _run(asked: _Asked, ctx: Context) -> Done:
 
 
 @contextmanager
-def _importable(name: str, variant: Path | None) -> Iterator[Path]:
+def _import_folder(name: str, variant: Path | None) -> Iterator[Path]:
     """A folder for `PYTHONPATH` where the variant has the kernel's name, with pytest's plug-in."""
-    with scratch_folder("test") as folder:
+    with temporary_folder("test") as folder:
         if variant is not None:
             (folder / name).symlink_to(variant, target_is_directory=True)
         (folder / f"{_PLUGIN}.py").write_text(_FINDER.format(name=name), encoding="utf-8")
         yield folder
 
 
-def _loaded(asked: _Asked, ctx: Context) -> Path | None:
+def _loaded_variant(asked: _TestRun, ctx: Context) -> Path | None:
     """The variant that the interpreter's client takes; None where nobody can tell.
 
     Raises:
         ToolchainError: none of them fits.
     """
-    from kbuild.versions.fitting import fittings
+    from kbuild.versions.compatibility import check_compatibility
 
     if len(asked.folders) == 1:
         return asked.folders[0]
     names = [folder.name for folder in asked.folders]
-    (fit,) = fittings([names], asked.python, ctx.runner)
+    (fit,) = check_compatibility([names], asked.python, ctx.runner)
     if fit.unknown:
         name = asked.project.python_name
         ctx.ui.warn(f"`import {name}` finds no variant: {fit.unknown}\n  hint: give --variant")
@@ -181,7 +181,7 @@ def _loaded(asked: _Asked, ctx: Context) -> Path | None:
     return next(folder for folder in asked.folders if folder.name == fit.chosen)
 
 
-def _offer(project: Project, folders: Sequence[Path]) -> str:
+def _local_kernels(project: Project, folders: Sequence[Path]) -> str:
     """`repo=dir`: the folder of all variants, or the one variant that was chosen."""
     hub = project.file.general.hub
     repo_id = (hub.repo_id if hub else None) or project.name
@@ -189,39 +189,39 @@ def _offer(project: Project, folders: Sequence[Path]) -> str:
     return f"{repo_id}={place}"
 
 
-def _judge(done: Done, asked: _Asked) -> None:
+def _raise_on_failure(done: ProcessResult, asked: _TestRun) -> None:
     if done.returncode == 0:
         return
     if done.returncode == NO_TESTS:
-        raise _nothing(asked)
+        raise _no_tests_error(asked)
     if _NO_PYTEST in done.output:
         raise ToolchainError(
             f"`{asked.python}` has no pytest", hint=f"{asked.python} -m pip install pytest kernels"
         )
-    if done.returncode == _USAGE:
+    if done.returncode == _PYTEST_USAGE_ERROR:
         raise UsageError("pytest does not know these arguments", hint="it says which above")
-    listed = "".join(f"\n    {line}" for line in _failures(done.output)[:_SHOWN])
+    listed = "".join(f"\n    {line}" for line in _failure_lines(done.output)[:_MAX_FAILURES_SHOWN])
     raise TestFailureError(f"tests failed:{listed}", hint=f"the command was: {done.command}")
 
 
-def _nothing(asked: _Asked) -> TestFailureError:
+def _no_tests_error(asked: _TestRun) -> TestFailureError:
     """No test was collected, or none was left."""
     words = f"nothing was tested: pytest found no test in `{asked.tests.name}`"
     hint = "write functions `test_...` in files `test_*.py`"
     if asked.marked:
-        words += f" that is marked `{MARKER}`"
-        hint = f"mark tests with `@pytest.mark.{MARKER}`, or leave --marked out"
+        words += f" that is marked `{CI_MARKER}`"
+        hint = f"mark tests with `@pytest.mark.{CI_MARKER}`, or leave --marked out"
     if asked.rest:
         hint = f"look at `{' '.join(asked.rest)}`, which pytest was given; {hint}"
     return TestFailureError(words, hint=hint)
 
 
-def _failures(output: str) -> list[str]:
+def _failure_lines(output: str) -> list[str]:
     """pytest's one-line summaries of what did not pass."""
     return [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
 
 
-def _object(folders: Sequence[Path], done: Done) -> dict[str, Any]:
+def _result_json(folders: Sequence[Path], done: ProcessResult) -> dict[str, Any]:
     return {
         "variants": [folder.name for folder in folders],
         "collected": True,

@@ -1,28 +1,34 @@
-"""`kbuild tune`: which candidate is the fastest, measured here; kept in the project's tables."""
+"""`kbuild tune`: measures which candidate is fastest on this machine.
+
+And writes the tuned tables.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.built import add_python, chosen_python
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.cli.variants import add_python, chosen_python
 from kbuild.errors import UsageError
+from kbuild.tune.results import KeyResult
+from kbuild.tune.tuning import TuneResult
+from kbuild.ui import Ui
 
 if TYPE_CHECKING:
-    from kbuild.languages.description import Description
-    from kbuild.tune.devices import Device, Found
-    from kbuild.tune.tuning import Tuned, Wish
+    from kbuild.ops.manifest import OpManifest
+    from kbuild.tune.devices import AvailableDevices, Device
+    from kbuild.tune.tuning import TuneRequest
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.tune_import import add_import
+    from kbuild.cli.tune_import import add_import_options
 
     add_kernel_dir(parser)
     parser.add_argument(
@@ -56,7 +62,7 @@ def configure(parser: ArgumentParser) -> None:
         "--dry-run", action="store_true", help="say what would be measured, and measure nothing"
     )
     add_json(parser)
-    add_import(parser)
+    add_import_options(parser)
 
 
 def execute(args: Namespace, ctx: Context) -> int:
@@ -65,8 +71,8 @@ def execute(args: Namespace, ctx: Context) -> int:
     Raises:
         IncompleteError: the budget was over before everything was measured.
     """
-    from kbuild.cli.tune_build import built_for
-    from kbuild.tune.tuning import refuse_incomplete
+    from kbuild.cli.tune_build import build_for_device
+    from kbuild.tune.tuning import require_complete
 
     root = ctx.folder(args.kernel_dir)
     if args.imports:
@@ -75,93 +81,93 @@ def execute(args: Namespace, ctx: Context) -> int:
         return execute_import(args, ctx, root)
     if args.dry_run:
         return _dry_run(args, ctx)
-    limit_s, python = _limit_s(args), chosen_python(args.python, ctx)
-    found = _found(ctx, python)
+    limit_s, python = _time_limit_s(args), chosen_python(args.python, ctx)
+    found = _find_devices(ctx, python)
     devices = found.chosen(args.device)
-    variant = _named(args, ctx) or built_for(ctx, root, python, devices[0], found.torch)
-    description, wish = _asked(args, ctx, variant)
+    variant = _named_variant(args, ctx) or build_for_device(
+        ctx, root, python, devices[0], found.torch
+    )
+    description, wish = _read_request(args, ctx, variant)
     ends = time.monotonic() + limit_s
-    tuned = _tuned(ctx, root, (python, variant, ends), description, wish, devices, found.torch)
-    _report(args, ctx, tuned)
-    refuse_incomplete(tuned)
+    tuned = _run_tuning(ctx, root, (python, variant, ends), description, wish, devices, found.torch)
+    _report_results(args, ctx, tuned)
+    require_complete(tuned)
     return 0
 
 
-def _found(ctx: Context, python: Path) -> Found:
-    from kbuild.tune.devices import ask
+def _find_devices(ctx: Context, python: Path) -> AvailableDevices:
+    from kbuild.tune.devices import query_devices
 
     with ctx.ui.step(f"looking for GPUs with {python}"):
-        return ask(ctx.runner, python)
+        return query_devices(ctx.runner, python)
 
 
-def _limit_s(args: Namespace) -> float:
+def _time_limit_s(args: Namespace) -> float:
     if args.budget is None:
         return math.inf
-    from kbuild.build.quantity import parse_duration
+    from kbuild.runtime.quantities import parse_duration
 
     return parse_duration(args.budget, "--budget")
 
 
-def _named(args: Namespace, ctx: Context) -> Path | None:
+def _named_variant(args: Namespace, ctx: Context) -> Path | None:
     return ctx.folder(args.variant) if args.variant else None
 
 
-def _asked(args: Namespace, ctx: Context, variant: Path) -> tuple[Description, Wish]:
+def _read_request(args: Namespace, ctx: Context, variant: Path) -> tuple[OpManifest, TuneRequest]:
     """What is in the variant, and what is measured of that."""
-    from kbuild.config.suggest import one_of
-    from kbuild.languages.description import read_description
-    from kbuild.tune.shapes import read_shapes
-    from kbuild.tune.tuning import Wish
+    from kbuild.config.issue import one_of
+    from kbuild.ops.manifest import read_manifest
+    from kbuild.tune.cases import read_shapes
+    from kbuild.tune.tuning import TuneRequest
 
-    description = read_description(variant)
+    description = read_manifest(variant)
     ops = [op for kernel in description.kernels for op in kernel.ops()]
     names = [op.name for op in ops]
     for name in args.op:
         if name not in names:
             raise UsageError(f"there is no op `{name}`", hint=one_of(name, names))
     cases = read_shapes(ctx.path(args.shapes), ops) if args.shapes else {}
-    return description, Wish(tuple(args.op), cases)
+    return description, TuneRequest(tuple(args.op), cases)
 
 
-def _tuned(  # noqa: PLR0917
+def _run_tuning(  # noqa: PLR0917
     ctx: Context,
     root: Path,
     given: tuple[Path, Path, float],
-    description: Description,
-    wish: Wish,
+    description: OpManifest,
+    wish: TuneRequest,
     devices: Sequence[Device],
     torch: str,
-) -> tuple[Tuned, ...]:
+) -> tuple[TuneResult, ...]:
     """One tuning for each model among the devices."""
-    from kbuild.build.workspace import Workspace
-    from kbuild.tune.crew import Setting
-    from kbuild.tune.tuning import Tuning
+    from kbuild.runtime.workspace import Workspace
+    from kbuild.tune.tuning import TuningRun, WorkerSettings
 
     python, variant, ends = given
     space = Workspace(root, "tune")
     tuned = []
     with space.locked():
-        setting = Setting(
+        setting = WorkerSettings(
             ctx.runner, python, variant, description.namespace, root, space.logs, ends
         )
         for model in dict.fromkeys(device.model for device in devices):
             alike = [device for device in devices if device.model == model]
             with ctx.ui.progress(f"tuning on {model[0]}", 0) as progress:
-                tuning = Tuning(setting, description, alike, wish, torch, progress, space.root)
+                tuning = TuningRun(setting, description, alike, wish, torch, progress, space.root)
                 tuned.append(tuning.perform())
     return tuple(tuned)
 
 
 def _dry_run(args: Namespace, ctx: Context) -> int:
     """Say what would be measured."""
-    from kbuild.cli.tune_report import summed
-    from kbuild.tune.jobs import work_of
+    from kbuild.tune.jobs import benchmarks_of
 
-    variant = _named(args, ctx)
+    variant = _named_variant(args, ctx)
     if variant is None:
         raise UsageError("--dry-run looks at a variant", hint="name it: --variant DIR")
-    description, wish = _asked(args, ctx, variant)
-    works = work_of(description, None, wish.only, wish.cases)
+    description, wish = _read_request(args, ctx, variant)
+    works = benchmarks_of(description, None, wish.only, wish.cases)
     rows = [
         (work.op.name, str(launch), case.label, str(len(one.candidates)))
         for work in works
@@ -169,7 +175,7 @@ def _dry_run(args: Namespace, ctx: Context) -> int:
         for launch, one in enumerate(work.op.launches)
     ]
     left_out = [(work.op.name, reason) for work in works for _, reason in work.left_out]
-    for words in summed(left_out):
+    for words in summarize_reasons(left_out):
         ctx.ui.warn(words)
     if args.json:
         names = ("op", "launch", "case", "candidates")
@@ -181,10 +187,113 @@ def _dry_run(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def _report(args: Namespace, ctx: Context, tuned: Sequence[Tuned]) -> None:
-    from kbuild.cli.tune_report import report
+def _report_results(args: Namespace, ctx: Context, tuned: Sequence[TuneResult]) -> None:
 
     if args.json:
         ctx.ui.data_json({"devices": [one.to_json() for one in tuned]})
     for one in tuned:
-        report(one, ctx.ui, has_table=not args.json)
+        print_tuning(one, ctx.ui, has_table=not args.json)
+
+
+_VERDICTS = {"wrong": "wrong results", "failed": "does not run"}
+_MAX_EXCLUDED_LINES = 20
+"""Lines about candidates that are excluded."""
+_MAX_CALL_LINES = 5
+"""Calls that are not measured, each with a line of its own."""
+_HEADERS = ("op", "launch", "dtypes", "key", "winner", "us", "default us", "gain")
+
+
+def print_tuning(tuned: TuneResult, ui: Ui, *, has_table: bool) -> None:
+    """The winners on stdout, everything else as talk."""
+    unmeasured = (*tuned.left_out, *_unmeasured_calls(tuned.results))
+    for words in (
+        *summarize_reasons([(case, f"not measured: {reason}") for case, reason in unmeasured]),
+        *_first_lines(_excluded_lines(tuned.results)),
+        *_doubtful_references(tuned.results),
+    ):
+        ui.warn(words)
+    rows = [_winner_row(result) for result in tuned.results if result.winner is not None]
+    if has_table and rows:
+        ui.table(_HEADERS, rows)
+    unchecked = {result.job.work.op.name for result in tuned.results if not _has_reference(result)}
+    for name in sorted(unchecked):
+        ui.say(
+            f"{name}: results were compared with those of its default candidate alone; "
+            "`reference` in its `tune` table compares with what is right"
+        )
+    if tuned.path:
+        ui.say(f"{tuned.device.name}: {tuned.path} has {len(rows)} rows of this tuning")
+
+
+def _has_reference(result: KeyResult) -> bool:
+    return bool(result.job.work.op.tune.reference)
+
+
+def _excluded_lines(results: Sequence[KeyResult]) -> Iterator[str]:
+    """Each candidate once, with the first call where it fails."""
+    found: dict[tuple[str, int, str, str], list[str]] = {}
+    for result in results:
+        job = result.job
+        for kind, name, why in result.excluded():
+            place = (job.case.op.name, job.launch, kind, name)
+            found.setdefault(place, []).append(
+                f"{job.case.label}: {name}: {_VERDICTS[kind]}: {why}"
+            )
+    # What computes something wrong is worth more than what does not run.
+    for (_, _, _, _), words in sorted(found.items(), key=lambda item: item[0][2] != "wrong"):
+        more = len(words) - 1
+        yield f"{words[0]}{f' (and for {more} more)' if more else ''}"
+
+
+def _first_lines(lines: Iterable[str]) -> Iterator[str]:
+    every = list(lines)
+    yield from every[:_MAX_EXCLUDED_LINES]
+    if every[_MAX_EXCLUDED_LINES:]:
+        yield f"{len(every) - _MAX_EXCLUDED_LINES} more candidates are excluded; --json lists them"
+
+
+def summarize_reasons(calls: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Calls with what is said of each; one line for all of the same when there are many."""
+    found: dict[str, list[str]] = {}
+    for call, said in calls:
+        found.setdefault(said if len(calls) > _MAX_CALL_LINES else f"{call}: {said}", []).append(
+            call
+        )
+    for said, some in found.items():
+        more = len(some) - 1
+        shown = f"{some[0]} and {more} more" if more else some[0]
+        yield f"{shown}: {said}" if len(calls) > _MAX_CALL_LINES else said
+
+
+def _unmeasured_calls(results: Sequence[KeyResult]) -> Iterator[tuple[str, str]]:
+    for result in results:
+        errors = [(one.case.label, out.error) for one, out in result.measured if out.error]
+        yield from errors
+        if result.winner is None and not errors:
+            yield result.job.case.label, "no candidate runs"
+
+
+def _doubtful_references(results: Sequence[KeyResult]) -> Iterator[str]:
+    for result in results:
+        job = result.job
+        wrong = sum(kind == "wrong" for kind, _, _ in result.excluded())
+        if not _has_reference(result) and wrong > len(job.candidates) / 2:
+            yield (
+                f"{job.case.label}: most candidates differ from the default one, which may be the "
+                "wrong one; `reference` in the `tune` table would tell"
+            )
+
+
+def _winner_row(result: KeyResult) -> tuple[str, ...]:
+    case = result.job.case
+    is_default = result.winner == result.default
+    return (
+        case.op.name,
+        str(result.job.launch),
+        "/".join(dict.fromkeys(dtype for _, dtype in case.dtypes)),
+        ",".join(map(str, case.key)) or "-",
+        "default" if is_default else result.name(result.winner or 0),
+        f"{result.microseconds:.1f}",
+        f"{result.default_microseconds:.1f}",
+        "-" if is_default else f"{result.gain:+.1%}",
+    )

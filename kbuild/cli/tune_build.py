@@ -6,21 +6,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.build.workspace import FOLDER
 from kbuild.checks.allow import allowed_checks
 from kbuild.cli.context import Context
 from kbuild.errors import ToolchainError
-from kbuild.matrix.selection import Selection, host_system, variants
-from kbuild.pipeline import BuildOptions, Doors
 from kbuild.pipeline.build import build
+from kbuild.pipeline.options import BuildOptions, Services
 from kbuild.project import Project, open_project
+from kbuild.runtime.workspace import WORKSPACE_FOLDER
+from kbuild.selection import Selection, host_system, project_variants
 from kbuild.sourcetree import SourceTree
 
 if TYPE_CHECKING:
     from kbuild.tune.devices import Device
 
 
-def built_for(ctx: Context, root: Path, python: Path, device: Device, torch: str) -> Path:
+def build_for_device(ctx: Context, root: Path, python: Path, device: Device, torch: str) -> Path:
     """A variant with every candidate, for that interpreter's Torch and that device alone.
 
     Raises:
@@ -28,15 +28,15 @@ def built_for(ctx: Context, root: Path, python: Path, device: Device, torch: str
     """
     project = open_project(root)
     options = BuildOptions(
-        selection=variants_for(project, device.backend, torch),
-        output=root / FOLDER / "tune" / "variants",
+        selection=selection_for_torch(project, device.backend, torch),
+        output=root / WORKSPACE_FOLDER / "tune" / "variants",
         python=python,
         toolchain="host",
         archs=(device.capability,),
         keep_all=True,
         allowed=allowed_checks(SourceTree(root)),
     )
-    results = build(project, options, Doors(ctx.runner, ctx.ui, ctx.cache))
+    results = build(project, options, Services(ctx.runner, ctx.ui, ctx.cache))
     for result in results:
         if result.error is not None:
             raise result.error
@@ -47,9 +47,9 @@ def built_for(ctx: Context, root: Path, python: Path, device: Device, torch: str
     return made[0]
 
 
-def variants_for(project: Project, backend: str, torch: str) -> Selection:
+def selection_for_torch(project: Project, backend: str, torch: str) -> Selection:
     """The variants for a Torch such as `2.11.0+cu130`; all of the backend's where none is."""
     compute = torch.partition("+")[2].replace(".", "")
     glob = f"*-{compute}-{host_system()}"
-    there = any(fnmatchcase(str(choice.variant), glob) for choice in variants(project))
+    there = any(fnmatchcase(str(choice.variant), glob) for choice in project_variants(project))
     return Selection(globs=(glob,) if compute and there else (), backends=(backend,))

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.context import Context
-from kbuild.config.suggest import one_of
+from kbuild.config.issue import one_of
 from kbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from kbuild.languages.spec.values import OpSpec
-    from kbuild.tune.imports.files import Imported
+    from kbuild.ops.model import OpSpec
+    from kbuild.tune.table_import import ImportedTable
 
 
-def add_import(parser: ArgumentParser) -> None:
+def add_import_options(parser: ArgumentParser) -> None:
     """Declare the options."""
     group = parser.add_argument_group("reading what others measured")
     group.add_argument(
@@ -59,25 +59,30 @@ def execute_import(args: Namespace, ctx: Context, root: Path) -> int:
     Raises:
         UsageError: what they mean is not clear.
     """
-    from kbuild.languages.tablefile import write_table
-    from kbuild.languages.tables import Table
-    from kbuild.tune.imports.joining import Joined, join, key_of, mapping_of, names_of
+    from kbuild.ops.tuned_tables import TunedTable, write_table
+    from kbuild.tune.table_import import (
+        ImportResult,
+        key_of,
+        mapping_of,
+        names_of,
+        rows_from_import,
+    )
 
-    op = _op(args, ctx, root)
+    op = _imported_op(args, ctx, root)
     names, key = names_of(op, 0), key_of(args.key, op)
     columns = [str(one) for one in key]
-    constants = _listed(args.columns) or [
+    constants = _split_list(args.columns) or [
         name for name, _ in op.launches[0].candidates[0].constants
     ]
     answers = []
     for path in args.imports:
-        imported = _read(ctx.path(path), columns, constants)
+        imported = _read_file(ctx.path(path), columns, constants)
         mapping = mapping_of(args.map, imported.entries, names)
-        joined: Joined = join(imported, op, 0, key, mapping, args.dtype)
-        device, arch = _device(args, imported)
+        joined: ImportResult = rows_from_import(imported, op, 0, key, mapping, args.dtype)
+        device, arch = _measured_device(args, imported)
         written = ""
         if joined.rows and not args.dry_run:
-            written = write_table(root, Table(device, arch, joined.rows))
+            written = write_table(root, TunedTable(device, arch, joined.rows))
         for candidate in joined.lacking:
             ctx.ui.warn(f"`{op.name}` has no candidate {candidate}\n  hint: add it to `configs`")
         ctx.ui.say(f"{path}: {len(joined.rows)} rows for {device} ({arch})")
@@ -90,18 +95,18 @@ def execute_import(args: Namespace, ctx: Context, root: Path) -> int:
     return 0
 
 
-def _read(path: Path, columns: Sequence[str], constants: Sequence[str]) -> Imported:
-    from kbuild.tune.imports.files import read_import
+def _read_file(path: Path, columns: Sequence[str], constants: Sequence[str]) -> ImportedTable:
+    from kbuild.tune.table_import import read_import
 
     return read_import(path, columns, constants)
 
 
-def _op(args: Namespace, ctx: Context, root: Path) -> OpSpec:
-    from kbuild.languages.description import read_description
-    from kbuild.tune.ops import ops_of
+def _imported_op(args: Namespace, ctx: Context, root: Path) -> OpSpec:
+    from kbuild.ops.manifest import read_manifest
+    from kbuild.tune.table_import import ops_of
 
     if args.variant:
-        kernels = read_description(ctx.folder(args.variant)).kernels
+        kernels = read_manifest(ctx.folder(args.variant)).kernels
         ops = tuple(op for kernel in kernels for op in kernel.ops())
     else:
         ops = ops_of(root)
@@ -114,9 +119,9 @@ def _op(args: Namespace, ctx: Context, root: Path) -> OpSpec:
     return names[wanted]
 
 
-def _device(args: Namespace, imported: Imported) -> tuple[str, str]:
-    from kbuild.languages.tablefile import is_arch
-    from kbuild.tune.imports.files import arch_of
+def _measured_device(args: Namespace, imported: ImportedTable) -> tuple[str, str]:
+    from kbuild.ops.tuned_tables import is_arch
+    from kbuild.tune.table_import import arch_of
 
     if len(args.device) > 1:
         raise UsageError("--import is about one device")
@@ -132,5 +137,5 @@ def _device(args: Namespace, imported: Imported) -> tuple[str, str]:
     return device, arch
 
 
-def _listed(text: str | None) -> list[str]:
+def _split_list(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]

@@ -1,13 +1,165 @@
-"""`kbuild upload`: built variants to the Hub."""
+"""`kbuild upload`, `build-and-upload` and `publish`: variants to the Hub or into a mirror."""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from kbuild.cli.built import add_variant, discover
+from kbuild.cli import build
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
-from kbuild.cli.uploading import add_upload, carry_out, open_desk, upload_options
+from kbuild.cli.variants import add_variant, find_variants
+from kbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from kbuild.hub.preflight import UploadDifference
+    from kbuild.hub.upload import UploadResult
+    from kbuild.mirror.publish import PublishResult
+    from kbuild.pipeline.options import BuildResult
+    from kbuild.pipeline.publish import PreparedPublication
+    from kbuild.pipeline.upload import HubSession, Preflight, PreparedUpload, UploadOptions
+
+
+REPO_TYPES = ("kernel", "model")
+
+
+def add_upload_options(parser: ArgumentParser) -> None:
+    """Declare what `upload` and `build-and-upload` share."""
+    where = parser.add_argument_group("where to")
+    where.add_argument(
+        "--repo-id", metavar="OWNER/NAME", help="repository (default: general.hub.repo-id)"
+    )
+    where.add_argument(
+        "--branch", metavar="NAME", help="branch (default: general.hub.branch, else v<version>)"
+    )
+    where.add_argument(
+        "--repo-type",
+        choices=REPO_TYPES,
+        default="kernel",
+        metavar="TYPE",
+        help="kernel, or model as for the first kernels (default: kernel)",
+    )
+    where.add_argument("--private", action="store_true", help="make a new repository private")
+    where.add_argument(
+        "--create-pr", action="store_true", help="open pull requests instead of changing branches"
+    )
+    how = parser.add_argument_group("what is uploaded")
+    how.add_argument(
+        "--missing", action="store_true", help="only variants that the branch does not have"
+    )
+    how.add_argument(
+        "--allow-dirty",
+        action="store_true",
+        help="also variants made from sources that are in no commit; the card names them",
+    )
+    how.add_argument(
+        "--allow-noncompliant",
+        action="store_true",
+        help="also variants that checks find fault with; the card names them",
+    )
+    how.add_argument(
+        "--accept-license",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="accept the licence of others' code that is linked into a kernel, e.g. "
+        "nvidia-cutlass-dsl (repeatable; or KBUILD_ACCEPT_LICENSE)",
+    )
+    how.add_argument(
+        "--dry-run", action="store_true", help="show what would change, and change nothing"
+    )
+    parser.add_argument(
+        "--output-json", type=Path, metavar="FILE", help="also write the outcome to a file"
+    )
+
+
+def upload_options_of(args: Namespace, ctx: Context) -> UploadOptions:
+    """What the options say.
+
+    Raises:
+        UsageError: the outcome could not be written.
+    """
+    from kbuild.licences import accepted_licences
+    from kbuild.pipeline.upload import UploadOptions
+
+    if args.output_json and not ctx.path(args.output_json).parent.is_dir():
+        raise UsageError(f"--output-json: `{args.output_json.parent}` is no folder")
+    return UploadOptions(
+        repo_id=args.repo_id,
+        branch=args.branch,
+        kind=args.repo_type,
+        private=args.private,
+        pull=args.create_pr,
+        missing=args.missing,
+        allow_dirty=args.allow_dirty,
+        allow_noncompliant=args.allow_noncompliant,
+        accepted=accepted_licences(args.accept_license, os.environ),
+    )
+
+
+def open_hub_session(ctx: Context) -> HubSession:
+    """The Hub that the environment names.
+
+    Raises:
+        ToolchainError: `huggingface_hub` is not installed.
+    """
+    from kbuild.hub.huggingface import open_hub
+    from kbuild.hub.repository import RetryPolicy
+    from kbuild.pipeline.upload import HubSession
+    from kbuild.ui import can_animate
+
+    bars = ctx.ui.verbosity >= 0 and can_animate(sys.stderr, os.environ)
+    return HubSession(open_hub(bars=bars), RetryPolicy(say=ctx.ui.say))
+
+
+def upload_prepared(
+    prepared: PreparedUpload, desk: HubSession, args: Namespace, ctx: Context, **more: Any
+) -> int:
+    """Upload, or show what would be; `more` goes into the JSON answer."""
+    from kbuild.pipeline.options import Services
+    from kbuild.pipeline.upload import send_upload
+
+    for warning in prepared.warnings:
+        ctx.ui.warn(warning)
+    if args.dry_run:
+        return _print_difference(prepared.difference, args, ctx, more)
+    outcome = send_upload(prepared, desk, Services(ctx.runner, ctx.ui, ctx.cache))
+    return report_upload(outcome, args, ctx, **more)
+
+
+def report_upload(outcome: UploadResult, args: Namespace, ctx: Context, **more: Any) -> int:
+    """Say how it ended; the address on stdout."""
+    if args.output_json:
+        text = json.dumps(outcome.to_json(), indent=2) + "\n"
+        ctx.path(args.output_json).write_text(text, encoding="utf-8")
+    if args.json:
+        ctx.ui.data_json({**more, "upload": outcome.to_json() | {"commits": outcome.commits}})
+    elif outcome.url is None:
+        ctx.ui.say(f"{outcome.target.repo} has all of it already: nothing to upload")
+    else:
+        for proposal in outcome.proposals:
+            ctx.ui.data(proposal.url)
+        if not outcome.proposals:
+            ctx.ui.data(outcome.url)
+    return 0
+
+
+def _print_difference(
+    told: UploadDifference, args: Namespace, ctx: Context, more: dict[str, Any]
+) -> int:
+    from kbuild.hub.preflight import difference_lines
+
+    if args.json:
+        ctx.ui.data_json({**more, "difference": told.to_json()})
+    else:
+        ctx.ui.data("\n".join(difference_lines(told)))
+    return 0
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -21,17 +173,173 @@ def configure(parser: ArgumentParser) -> None:
         help="the project's folder, or one with built variants (default: here)",
     )
     add_variant(parser)
-    add_upload(parser)
+    add_upload_options(parser)
     add_json(parser)
 
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Look at everything first; then upload what differs."""
-    from kbuild.pipeline.upload import prepare, project_in
+    from kbuild.pipeline.upload import prepare_upload, project_in
 
-    options = upload_options(args, ctx)
+    options = upload_options_of(args, ctx)
     folder = ctx.folder(args.kernel_dir)
     project = project_in(folder, options)
-    folders = discover(folder, args.variant)
-    desk = open_desk(ctx)
-    return carry_out(prepare(folders, project, options, desk), desk, args, ctx)
+    folders = find_variants(folder, args.variant)
+    desk = open_hub_session(ctx)
+    return upload_prepared(prepare_upload(folders, project, options, desk), desk, args, ctx)
+
+
+def configure_build_and_upload(parser: ArgumentParser) -> None:
+    """The arguments of `build`, and those of `upload`."""
+    build.configure(parser)
+    add_upload_options(parser)
+
+
+def execute_build_and_upload(args: Namespace, ctx: Context) -> int:
+    """Ask, build, upload; nothing is uploaded when a variant fails."""
+    from kbuild.cli.build_options import identity_of, selection_of
+    from kbuild.hub.upload import UploadResult
+    from kbuild.pipeline.options import Services
+    from kbuild.pipeline.upload import preflight, prepare_upload
+    from kbuild.project import open_project
+
+    build.validate_options(args)
+    if args.keep_all:
+        raise UsageError("a variant of --keep-all is for `kbuild tune`, and is not published")
+    project = open_project(ctx.folder(args.kernel_dir))
+    output = ctx.path(args.output) if args.output else None
+    selection, wanted = selection_of(args), upload_options_of(args, ctx)
+    desk = open_hub_session(ctx)
+    doors = Services(ctx.runner, ctx.ui, ctx.cache)
+    ahead = preflight(project, wanted, selection, desk, doors, identity=identity_of(args))
+    if args.dry_run:
+        return _print_preflight(ahead, args, ctx)
+    if not ahead.variants:
+        return report_upload(UploadResult("no_changes", ahead.target, desk.hub.address), args, ctx)
+    if args.missing:
+        selection = replace(selection, globs=ahead.variants)
+    results, card = build.build_and_report(args, ctx, project, output, selection)
+    if code := build.exit_code(results):
+        ctx.ui.warn("nothing was uploaded, since not everything was built")
+        return code
+    prepared = prepare_upload(_built_folders(results), project, wanted, desk)
+    return upload_prepared(prepared, desk, args, ctx, **build.outcome_json(project, results, card))
+
+
+def _built_folders(results: Sequence[BuildResult]) -> list[Path]:
+    return [result.path for result in results if result.path]
+
+
+def _print_preflight(ahead: Preflight, args: Namespace, ctx: Context) -> int:
+    """What would be built and uploaded; nothing of that is done."""
+    target = ahead.target
+    if args.json:
+        names = {"repo_id": target.repo.id, "branch": target.branch}
+        told = {"build": list(ahead.variants), "published": sorted(ahead.published)}
+        ctx.ui.data_json({"ahead": names | told})
+    else:
+        ctx.ui.data(f"{target.repo} ({target.repo.kind}), {target.branch}")
+        for name in ahead.variants:
+            ctx.ui.data(f"  {'~' if name in ahead.published else '+'} {name}")
+    return 0
+
+
+_HUB_PREFIX = "hub:"
+
+
+def configure_publish(parser: ArgumentParser) -> None:
+    """Declare the arguments: those of `upload`, and where to."""
+    parser.add_argument(
+        "kernel_dir",
+        nargs="?",
+        type=Path,
+        help="the project's folder, or one with built variants (default: here)",
+    )
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="TARGET",
+        help="a mirror: a folder, or an address of fsspec such as s3://bucket/kernels; or the Hub: "
+        "hub:OWNER/NAME[@BRANCH]",
+    )
+    add_variant(parser)
+    add_upload_options(parser)
+    add_json(parser)
+
+
+def execute_publish(args: Namespace, ctx: Context) -> int:
+    """Look at everything first; then publish what differs."""
+    options = upload_options_of(args, ctx)
+    if args.to.startswith(_HUB_PREFIX):
+        return _publish_to_hub(args, ctx, _with_hub_target(args.to, options))
+    return _publish_to_mirror(args, ctx, options)
+
+
+def _publish_to_hub(args: Namespace, ctx: Context, options: UploadOptions) -> int:
+    from kbuild.pipeline.upload import prepare_upload, project_in
+
+    folder = ctx.folder(args.kernel_dir)
+    project = project_in(folder, options)
+    folders = find_variants(folder, args.variant)
+    desk = open_hub_session(ctx)
+    return upload_prepared(prepare_upload(folders, project, options, desk), desk, args, ctx)
+
+
+def _with_hub_target(text: str, options: UploadOptions) -> UploadOptions:
+    """With the repository and the branch that `hub:OWNER/NAME@BRANCH` names."""
+    repo, _, branch = text.removeprefix(_HUB_PREFIX).partition("@")
+    if (options.repo_id or repo) != repo or (branch and (options.branch or branch) != branch):
+        raise UsageError(f"`{text}` and --repo-id or --branch name different places")
+    return replace(options, repo_id=repo, branch=branch or options.branch)
+
+
+def _publish_to_mirror(args: Namespace, ctx: Context, options: UploadOptions) -> int:
+    from kbuild.mirror.store import open_mirror, parse_mirror_address
+    from kbuild.pipeline.publish import prepare_publication, publish_prepared
+    from kbuild.pipeline.upload import project_in
+
+    _reject_hub_options(args)
+    folder = ctx.folder(args.kernel_dir)
+    project = project_in(folder, options)
+    folders = find_variants(folder, args.variant)
+    store = open_mirror(parse_mirror_address(args.to, ctx.cwd))
+    prepared = prepare_publication(folders, project, options, store, ctx.ui.say)
+    for warning in prepared.warnings:
+        ctx.ui.warn(warning)
+    if args.dry_run:
+        _print_publication(prepared, args, ctx)
+        return 0
+    _report_publication(prepared, publish_prepared(prepared), args, ctx)
+    return 0
+
+
+def _report_publication(
+    prepared: PreparedPublication, outcome: PublishResult, args: Namespace, ctx: Context
+) -> None:
+    """Say how it ended; where it is on stdout, as `get_local_kernel` takes it from a folder."""
+    store, place = prepared.job.store, prepared.place
+    inside = place.link if store.target(place.link) else place.snapshot(outcome.snapshot)
+    path = f"{store.shown}/{inside}"
+    if args.json:
+        told = {"mirror": store.shown, "repo_id": place.repo.id, "branch": place.branch}
+        state = {"changed": outcome.changed, "path": path, "sent": outcome.sent}
+        ctx.ui.data_json({"publication": told | state})
+        return
+    if not outcome.changed:
+        ctx.ui.say(f"{store.shown} has all of {place} already: nothing to publish")
+    ctx.ui.data(path)
+
+
+def _reject_hub_options(args: Namespace) -> None:
+    given = {"--private": args.private, "--create-pr": args.create_pr}
+    given |= {"--repo-type": args.repo_type != "kernel", "--output-json": args.output_json}
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{option} is for the Hub", hint="--to hub:OWNER/NAME publishes there")
+
+
+def _print_publication(prepared: PreparedPublication, args: Namespace, ctx: Context) -> None:
+    if args.json:
+        ctx.ui.data_json({"difference": prepared.to_json()})
+    else:
+        ctx.ui.data("\n".join(prepared.lines()))

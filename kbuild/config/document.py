@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.config.issue import KeyPath
-from kbuild.config.model import CXX, BuildFile, Catalog
+from kbuild.config.model import CXX, BackendCatalog, BuildFile
 from kbuild.sourcetree import SourceTree
 
 NAME = re.compile(r"[a-z][-a-z0-9]{0,94}[a-z0-9]")
@@ -93,10 +93,10 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Context:
+class RuleContext:
     """What the rules may ask beside the document."""
 
-    catalog: Catalog
+    catalog: BackendCatalog
     tree: SourceTree
     edition: int
     """Edition that the file is written in."""

@@ -1,12 +1,72 @@
-"""One thing wrong at a key path, before anybody has looked up the line."""
+"""One problem at a key path before its line is known, and the wording of hints.
+
+Suggestions, allowed values, TOML types.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import Any
 
-from kbuild.config.suggest import printable
 from kbuild.errors import Severity
+
+# bool before int and datetime before date: each is a subclass of the other.
+_TOML_TYPES: tuple[tuple[type, str], ...] = (
+    (str, "a string"),
+    (bool, "a boolean"),
+    (int, "an integer"),
+    (float, "a float"),
+    (list, "a list"),
+    (dict, "a table"),
+    (datetime, "a date and time"),
+    (date, "a date"),
+    (time, "a time"),
+)
+
+
+def toml_type(value: Any) -> str:
+    """What a TOML value is, with its article: `a string`."""
+    return next((name for kind, name in _TOML_TYPES if isinstance(value, kind)), "a value")
+
+
+def printable(text: str) -> str:
+    """The text with line breaks, escape sequences and the like written out: it came from a file."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def closest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that `word` was probably meant to be."""
+    from difflib import get_close_matches
+
+    by_folded = {choice.lower().replace("_", "-"): choice for choice in choices}
+    found = get_close_matches(word.lower().replace("_", "-")[:100], list(by_folded), n=1)
+    return by_folded[found[0]] if found else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """``did you mean `cuda`?`` or an empty string."""
+    choice = closest(word, choices)
+    return f"did you mean `{choice}`?" if choice else ""
+
+
+def listed(choices: Iterable[str]) -> str:
+    """The choices in backticks, separated by commas."""
+    return ", ".join(f"`{choice}`" for choice in choices)
+
+
+def one_of(word: str, choices: Iterable[str]) -> str:
+    """What was probably meant, then everything that is allowed."""
+    names = sorted(choices)
+    if not names:
+        return ""
+    guess = did_you_mean(word, names)
+    return f"{guess} allowed: {listed(names)}" if guess else f"allowed: {listed(names)}"
+
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indices from the top of the file: `("kernel", "relu", "src", 0)`."""

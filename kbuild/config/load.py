@@ -1,31 +1,248 @@
-"""From a project's files to a validated `BuildFile`, or to everything that is wrong with them."""
+"""Reads `build.toml`: text, TOML, migration from older editions, validation.
+
+The result is a model or every problem with its line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from kbuild.config.assemble import build_file_type
-from kbuild.config.document import Context, Document
-from kbuild.config.editions import migrate
-from kbuild.config.issue import Issue, dotted
-from kbuild.config.model import BuildFile, Catalog
-from kbuild.config.place import display
+from kbuild.config.display import display_path
+from kbuild.config.document import Document, RuleContext
+from kbuild.config.file_model import build_file_type
+from kbuild.config.issue import Issue, KeyPath, dotted, printable, toml_type
+from kbuild.config.model import EDITION, BackendCatalog, BuildFile
 from kbuild.config.rules import check
-from kbuild.config.suggest import printable
-from kbuild.config.text import parse, read
 from kbuild.errors import ConfigError, Problem
+from kbuild.runtime.untrusted import parse_toml
 from kbuild.sourcetree import SourceTree
 
-CatalogFor = Callable[[frozenset[str]], Catalog]
+_LIMIT = 4 << 20
+"""Bytes of the longest `build.toml`."""
+_POSITION = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+_STATEMENT_HINT = "a line is `key = value`, `[table]` or a comment"
+# The start of tomli's sentence -> what to do about it.
+_SYNTAX_HINTS = {
+    "Invalid statement": _STATEMENT_HINT,
+    "Invalid value": 'strings are written in quotes, lists as `["a", "b"]`',
+    "Cannot overwrite": "the same key is written twice; keep one of them",
+    "Cannot declare": "the same table is written twice; join the two",
+    "Unclosed array": "a `[` has no `]`",
+    "Expected '='": _STATEMENT_HINT,
+    "Unescaped '\\\\'": "write `\\\\` for a backslash, or use 'single quotes'",
+}
+
+
+class UnreadableError(ConfigError):
+    """The file cannot be read as TOML, so nothing more can be said about it."""
+
+
+def read_build_file(tree: SourceTree, file: str) -> str:
+    """The text of `file`.
+
+    Raises:
+        UnreadableError: it is missing, not a file, not UTF-8 or empty.
+    """
+    try:
+        text = _decode(tree, file)
+    except OSError as error:
+        raise _unreadable(tree, file, f"cannot be read: {error.strerror}") from error
+    if not text.strip():
+        raise _unreadable(
+            tree, file, "is empty", hint="`kbuild init` writes a project to start from"
+        )
+    return text
+
+
+def _decode(tree: SourceTree, file: str) -> str:
+    if tree.is_dir(file):
+        raise _unreadable(tree, file, "is a folder, not a file")
+    fault = tree.fault(file)
+    if fault is not None:
+        raise _unreadable(tree, file, fault.message, hint=fault.hint)
+    if not tree.is_file(file):
+        hint = "pass the folder of a kernel project, or start one with `kbuild init`"
+        raise _unreadable(tree, file, "does not exist", hint=hint)
+    data = tree.read_bytes(file, _LIMIT)
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise _unreadable(tree, file, "starts with a byte-order mark", 1, "save it as plain UTF-8")
+    try:
+        return data.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"byte 0x{data[error.start]:02x} is not UTF-8"
+        raise _unreadable(tree, file, message, line, "save the file as UTF-8") from error
+
+
+def parse_build_file(tree: SourceTree, file: str, text: str) -> dict[str, Any]:
+    """The text as a dictionary.
+
+    Raises:
+        UnreadableError: it is not TOML; the line comes from tomli.
+    """
+    try:
+        return parse_toml(text)
+    except RecursionError as error:
+        raise _unreadable(tree, file, "is nested too deeply") from error
+    except ValueError as error:  # TOMLDecodeError, and numbers too long for Python
+        issue = syntax_issue(text, error)
+        raise _unreadable(tree, file, issue.message, issue.line, issue.hint) from error
+
+
+def syntax_issue(text: str, error: ValueError) -> Issue:
+    """What tomli says about the text, with the line apart."""
+    words = str(error)
+    position = _POSITION.search(words)
+    if position is None:
+        return Issue((), f"not valid TOML: {words}")
+    message = words[: position.start()]
+    line, column = position.groups()
+    hint = next((hint for start, hint in _SYNTAX_HINTS.items() if message.startswith(start)), "")
+    if line is None:
+        last = text.rstrip().count("\n") + 1
+        return Issue((), f"not valid TOML: {message} before the end of the file", hint, line=last)
+    return Issue((), f"not valid TOML: {message} (column {column})", hint, line=int(line))
+
+
+def _unreadable(
+    tree: SourceTree, file: str, message: str, line: int = 0, hint: str = ""
+) -> UnreadableError:
+    from kbuild.errors import Problem
+
+    return UnreadableError([Problem(display_path(tree.root, file), line, "", message, hint)])
+
+
+FIRST_EDITION: Mapping[KeyPath, int] = {
+    ("general", "edition"): 5,
+    ("general", "source"): 4,
+    ("general", "kernel-depends"): 5,
+    ("general", "tpu"): 5,
+    ("torch", "stable-abi"): 4,
+    ("torch", "cxx-flags"): 4,
+    ("torch-noarch",): 4,
+}
+"""The first edition that knows a table or key; all others are in every edition."""
+
+_OLDEST = 3
+_EDITION_3_TABLES = {"general", "kernel", "torch", "tvm-ffi"}
+_EDITION_PATH: KeyPath = ("general", "edition")
+_UPDATE_HINT = "`kbuild update-build` rewrites the file to edition 5 and keeps its comments"
+
+
+@dataclass(frozen=True)
+class MigratedFile:
+    """A file's content in edition 5 terms."""
+
+    edition: int
+    """Edition that the file is written in."""
+    data: Mapping[str, Any]
+    issues: tuple[Issue, ...] = ()
+    readable: bool = True
+    """False when the edition is newer than this kbuild, so that no rule can judge the file."""
+
+
+def migrate(data: Mapping[str, Any]) -> MigratedFile:
+    """Convert upward, one edition after the other."""
+    general = data.get("general")
+    if not isinstance(general, dict):
+        return MigratedFile(EDITION, data)
+    if "edition" in general:
+        return _numbered(data, general["edition"])
+    if _is_edition_3(data, general):
+        return _from_3(data)
+    return _from_4(data)
+
+
+def _numbered(data: Mapping[str, Any], edition: Any) -> MigratedFile:
+    if type(edition) is not int:
+        issue = Issue(_EDITION_PATH, f"must be the integer {EDITION}, not {toml_type(edition)}")
+        return MigratedFile(EDITION, data, (replace(issue, hint=f"write `edition = {EDITION}`"),))
+    if edition == EDITION:
+        return MigratedFile(EDITION, data)
+    if edition > EDITION:
+        message = f"edition {edition} is newer than this kbuild, which reads up to {EDITION}"
+        issue = Issue(_EDITION_PATH, message, "upgrade kbuild")
+        return MigratedFile(edition, data, (issue,), readable=False)
+    return MigratedFile(EDITION, data, (_too_old(edition),))
+
+
+def _too_old(edition: int) -> Issue:
+    if edition in {3, 4}:
+        hint = "remove the line, then run `kbuild update-build`"
+        return Issue(_EDITION_PATH, f"edition {edition} files do not have an `edition` key", hint)
+    if edition in {1, 2}:
+        hint = (
+            f"rewrite the file for edition {EDITION}: docs/reference/build-toml.md lists every key"
+        )
+        return Issue(_EDITION_PATH, f"edition {edition} is no longer read by any tool", hint)
+    return Issue(_EDITION_PATH, f"there is no edition {edition}", f"write `edition = {EDITION}`")
+
+
+def _is_edition_3(data: Mapping[str, Any], general: Mapping[str, Any]) -> bool:
+    if any(_has_key(data, path) for path, since in FIRST_EDITION.items() if since > _OLDEST):
+        return False
+    unversioned = "version" not in general
+    python_only = not any(key in data for key in BuildFile.frameworks) and not data.get("kernel")
+    return set(data) <= _EDITION_3_TABLES and (unversioned or python_only)
+
+
+def _has_key(data: Any, path: KeyPath) -> bool:
+    for key in path:
+        if not isinstance(data, dict) or key not in data:
+            return False
+        data = data[key]
+    return True
+
+
+def _from_3(data: Mapping[str, Any]) -> MigratedFile:
+    general = {"version": 1} | data["general"]
+    framed = any(key in data for key in BuildFile.frameworks)
+    # Compiled kernels need a framework that only the author knows.
+    framework: dict[str, Any] = {} if framed or data.get("kernel") else {"torch-noarch": {}}
+    above = _from_4({**data, "general": general, **framework})
+    issues = [_advice(3), *(issue for issue in above.issues if issue.severity == "error")]
+    if "license" not in general:
+        issues.append(_license_missing())
+    return MigratedFile(3, above.data, tuple(issues))
+
+
+def _from_4(data: Mapping[str, Any]) -> MigratedFile:
+    general = {**data["general"], "edition": EDITION}
+    issues = (_advice(4), *_too_new(data))
+    return MigratedFile(4, {**data, "general": general}, issues)
+
+
+def _advice(edition: int) -> Issue:
+    return Issue(("general",), f"this is an edition {edition} file", _UPDATE_HINT, "warning")
+
+
+def _license_missing() -> Issue:
+    message = "is missing; edition 3 did without it, edition 5 does not"
+    return Issue(("general", "license"), message, 'write the SPDX name, e.g. `license = "MIT"`')
+
+
+def _too_new(data: Mapping[str, Any]) -> Iterator[Issue]:
+    hint = f"add `edition = {EDITION}` to `[general]`"
+    for path, since in FIRST_EDITION.items():
+        if since == EDITION and _has_key(data, path):
+            yield Issue(path, f"is known since edition {EDITION}, and this file has none", hint)
+    torch = data.get("torch")
+    if isinstance(torch, dict) and isinstance(torch.get("stable-abi"), dict):
+        message = f"may be a table since edition {EDITION}, and this file has none"
+        yield Issue(("torch", "stable-abi"), message, hint)
+
+
+CatalogFor = Callable[[frozenset[str]], BackendCatalog]
 """The catalog for a file that names these backends."""
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedFile:
     """A valid file."""
 
     file: BuildFile
@@ -34,31 +251,31 @@ class Loaded:
     warnings: tuple[Problem, ...]
 
 
-def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") -> Loaded:
+def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") -> LoadedFile:
     """Read and judge a project.
 
     Raises:
         ConfigError: with every error and warning, in the file's order.
     """
-    text = read(tree, file)
-    migrated = migrate(parse(tree, file, text))
+    text = read_build_file(tree, file)
+    migrated = migrate(parse_build_file(tree, file, text))
     if not migrated.readable:
-        raise ConfigError(_located(migrated.issues, text, tree, file))
+        raise ConfigError(_locate(migrated.issues, text, tree, file))
     document = Document(migrated.data)
     catalog = catalog_for(_backends_named(document))
     model, violations = _validate(document, catalog)
-    ruled = tuple(check(document, Context(catalog, tree, migrated.edition)))
-    problems = _located(_merged(migrated.issues, ruled, violations), text, tree, file)
+    ruled = tuple(check(document, RuleContext(catalog, tree, migrated.edition)))
+    problems = _locate(_merged(migrated.issues, ruled, violations), text, tree, file)
     if model is None or any(problem.severity == "error" for problem in problems):
         raise ConfigError(problems)
-    return Loaded(model, migrated.edition, problems)
+    return LoadedFile(model, migrated.edition, problems)
 
 
-def located(
+def locate_issues(
     issues: Iterable[Issue], tree: SourceTree, file: str = "build.toml"
 ) -> tuple[Problem, ...]:
     """Issues found after the file was loaded, with their lines."""
-    return _located(issues, read(tree, file), tree, file)
+    return _locate(issues, read_build_file(tree, file), tree, file)
 
 
 def _backends_named(document: Document) -> frozenset[str]:
@@ -66,11 +283,13 @@ def _backends_named(document: Document) -> frozenset[str]:
     return frozenset({*document.backends(), *(name for group in named for _, name in group)})
 
 
-def _validate(document: Document, catalog: Catalog) -> tuple[BuildFile | None, tuple[Issue, ...]]:
+def _validate(
+    document: Document, catalog: BackendCatalog
+) -> tuple[BuildFile | None, tuple[Issue, ...]]:
     try:
         return build_file_type(catalog).model_validate(document.data), ()
     except ValidationError as error:
-        from kbuild.config.violations import issues_of
+        from kbuild.config.model_errors import issues_of
 
         return None, tuple(issues_of(error, document, catalog))
 
@@ -84,16 +303,14 @@ def _merged(*sources: Iterable[Issue]) -> list[Issue]:
     return merged
 
 
-def _located(
-    issues: Iterable[Issue], text: str, tree: SourceTree, file: str
-) -> tuple[Problem, ...]:
+def _locate(issues: Iterable[Issue], text: str, tree: SourceTree, file: str) -> tuple[Problem, ...]:
     """Problems in the order of the lines; `build.toml` comes before other files."""
     issues = list(issues)
     if not issues:
         return ()
-    from kbuild.config.locate import Lines  # a file without problems is not scanned
+    from kbuild.config.locate import LineIndex
 
-    lines = Lines(text)
+    lines = LineIndex(text)
     problems: Mapping[tuple[Any, ...], Problem] = {
         (issue.file, line, dotted(issue.path), issue.message): _problem(issue, line, tree, file)
         for issue in issues
@@ -103,7 +320,7 @@ def _located(
 
 
 def _problem(issue: Issue, line: int, tree: SourceTree, file: str) -> Problem:
-    place = display(tree.root, issue.file or file)
+    place = display_path(tree.root, issue.file or file)
     key = "" if issue.file else dotted(issue.path)
     return Problem(
         place, line, key, printable(issue.message), printable(issue.hint), issue.severity

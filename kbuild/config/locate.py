@@ -25,11 +25,11 @@ _STRING = re.compile(
 )
 
 
-class Lines:
+class LineIndex:
     """Line numbers of one text, by key path."""
 
     def __init__(self, text: str) -> None:
-        self._lines = _Scan(text).lines
+        self._lines = _TomlScanner(text).lines
 
     def of(self, path: KeyPath) -> int:
         """The line of the path, or of the nearest table around it; 0 when there is none."""
@@ -43,7 +43,7 @@ class Lines:
         return path in self._lines
 
 
-class _Scan:
+class _TomlScanner:
     """One pass over the text; `lines` holds the first line of each path."""
 
     def __init__(self, text: str) -> None:

@@ -85,7 +85,7 @@ class BackendGeneral(Section):
 class General(Section):
     """The `[general]` table."""
 
-    # `kbuild.config.assemble` adds a `[general.<backend>]` table for each backend that has one.
+    # `kbuild.config.file_model` adds a `[general.<backend>]` table for each backend that has one.
 
     name: StrictStr
     """Kernel name: lower-case letters, digits and dashes, starting with a letter."""
@@ -194,7 +194,7 @@ class KernelSection(Section):
 class BuildFile(Section):
     """A whole `build.toml`."""
 
-    # `kbuild.config.assemble` adds what the catalog knows.
+    # `kbuild.config.file_model` adds what the catalog knows.
 
     general: General
     torch: TorchSection | None = None
@@ -217,12 +217,12 @@ class BuildFile(Section):
         return tables[key]
 
 
-Refuses = Callable[[Sequence[str]], "str | None"]
+ToolchainRejection = Callable[[Sequence[str]], "str | None"]
 """From the pins of a toolchain (`triton==3.9.0`) to why it cannot be used."""
 
 
 @dataclass(frozen=True, eq=False)
-class Catalog:
+class BackendCatalog:
     """What the backends add to the models and to the rules; handed in by `kbuild.project`."""
 
     kernel_sections: Mapping[str, type[KernelSection]]
@@ -233,7 +233,7 @@ class Catalog:
     """Every name that `general.backends` may hold."""
     arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch)."""
-    language: Callable[[str], Refuses | None] = lambda _: None
+    language: Callable[[str], ToolchainRejection | None] = lambda _: None
     """From the name of a Python DSL to why a toolchain cannot be used; None when no kernels are
     built from it."""
 

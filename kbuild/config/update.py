@@ -1,6 +1,6 @@
 """Rewriting an older `build.toml` to edition 5, with its comments and its order.
 
-Writes exactly what `kbuild.config.editions` does in memory when an older file is opened, and proves
+Writes exactly what `kbuild.config.load` does in memory when an older file is opened, and proves
 it: a rewritten text is read back and must say the same. Usual files get new lines and are otherwise
 the same bytes; unusual ones (`general` as an inline table, say) go through tomlkit.
 """
@@ -13,13 +13,12 @@ from typing import Any
 
 import tomli
 
-from kbuild.config.editions import Migrated, migrate
 from kbuild.config.issue import Issue, dotted
-from kbuild.config.locate import Lines
+from kbuild.config.load import MigratedFile, migrate, syntax_issue
+from kbuild.config.locate import LineIndex
 from kbuild.config.model import EDITION
-from kbuild.config.text import syntax_issue
 from kbuild.errors import ConfigError, Problem
-from kbuild.untrusted import parse_toml
+from kbuild.runtime.untrusted import parse_toml
 
 _DOTTED = re.compile(r"\s*(?:general\s*\.\s*)?")
 _OBSTACLES = {("general", "edition"), ("general", "license")}
@@ -52,7 +51,7 @@ def _parse(text: str, file: str) -> dict[str, Any]:
         raise _refusal([syntax_issue(text, error)], text, file) from error
 
 
-def _rewritten(text: str, data: Mapping[str, Any], migrated: Migrated, file: str) -> str:
+def _rewritten(text: str, data: Mapping[str, Any], migrated: MigratedFile, file: str) -> str:
     for rewrite in (_with_new_lines, _with_tomlkit):
         candidate = rewrite(text, data, migrated.data)
         if candidate is not None and _says(candidate, migrated.data):
@@ -81,7 +80,7 @@ def _new_pairs(data: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, 
 
 
 def _with_new_lines(text: str, data: Mapping[str, Any], target: Mapping[str, Any]) -> str | None:
-    lines = Lines(text)
+    lines = LineIndex(text)
     anchors = (("general", key) for key in ("version", "name") if key in data["general"])
     number = lines.of(next(anchors, ("general",)))
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -119,7 +118,7 @@ def _with_tomlkit(text: str, data: Mapping[str, Any], target: Mapping[str, Any])
 
 def _refusal(issues: Iterable[Issue], text: str, file: str) -> ConfigError:
     issues = tuple(issues)
-    lines = Lines(text) if any(issue.path for issue in issues) else None
+    lines = LineIndex(text) if any(issue.path for issue in issues) else None
     return ConfigError(
         [
             Problem(

@@ -1,4 +1,7 @@
-"""Torch extensions: the full C++ ABI of one release, or the stable ABI from one release on."""
+"""Torch: the full C++ ABI of one release.
+
+The stable ABI from one release on, and Python-only kernels.
+"""
 
 from __future__ import annotations
 
@@ -66,3 +69,14 @@ class TorchStableAbi(Torch):
     def libraries(self) -> tuple[str, ...]:
         """libtorch alone: the shim functions live in libraries that it pulls in."""
         return ("torch", "torch_cpu")
+
+
+@FRAMEWORKS.add
+class TorchNoarch(Framework):
+    """Triton and other kernels whose files are Python."""
+
+    name = "torch-noarch"
+    table = "torch-noarch"
+    package_root = "torch-ext"
+    ops_template = "ops_noarch.py.j2"
+    compiled = False

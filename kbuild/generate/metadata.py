@@ -7,14 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from kbuild import __version__
-from kbuild.metadata import (
-    Builder,
-    GitState,
-    KernelDependency,
-    Metadata,
-    Provenance,
-    UsedToolchain,
-)
+from kbuild.metadata import Builder, GitState, KernelDependency, Metadata, Provenance, UsedToolchain
 from kbuild.plan import VariantPlan
 
 _PLACE = re.compile(r"\(/.*, sha256")

@@ -1,13 +1,19 @@
-"""The templates, wherever they are: in a checkout beside the package, in a wheel inside it."""
+"""Finds and renders the templates, and quotes values for CMake, shells and TOML."""
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -37,11 +43,10 @@ def names(folder: str, pattern: str) -> tuple[str, ...]:
 
 def render(name: str, /, **values: Any) -> str:
     """A jinja2 template with its values; a value that it needs and lacks is an error."""
-    from kbuild.generate import quoting
 
     # CMake, Python and TOML, no HTML.
     environment = template_environment(autoescape=False)
-    environment.filters |= quoting.FILTERS
+    environment.filters |= FILTERS
     return environment.get_template(name).render(**values)
 
 
@@ -58,3 +63,55 @@ def template_environment(*, autoescape: bool) -> Environment:
         keep_trailing_newline=True,
         autoescape=autoescape,  # noqa: S701 - what is rendered decides
     )
+
+
+_BARE = re.compile(r"[A-Za-z0-9_./:=+-]+")
+
+
+def argument(text: str) -> str:
+    """One CMake argument, quoted when it must be; also one element of a CMake list."""
+    if _BARE.fullmatch(text):
+        return text
+    return '"' + escaped(text).replace(";", "\\\\;") + '"'
+
+
+def arguments(texts: Iterable[str]) -> str:
+    """CMake arguments, each with a space in front."""
+    return "".join(f" {argument(text)}" for text in texts)
+
+
+def escaped(text: str) -> str:
+    """The inside of a quoted CMake argument."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+
+
+def command_line(flags: Iterable[str]) -> str:
+    """Flags as a POSIX shell takes them, for CMake's `SHELL:`; inside a quoted argument."""
+    return escaped(shlex.join(flags))
+
+
+def bracketed(text: str) -> str:
+    """One CMake argument as it is, over several lines."""
+    ends = (f"]{'=' * marks}]" for marks in count(1))
+    end = next(end for end in ends if f"{text}{end}".index(end) == len(text))
+    return f"[{end[1:-1]}[\n{text}{end}"
+
+
+def in_genex(text: str) -> str:
+    """The same text inside `$<...:text>`, where `>` would end it."""
+    return text.replace(">", "$<ANGLE-R>")
+
+
+def toml(value: Any) -> str:
+    """A string or a list of strings; JSON, which TOML and YAML read alike."""
+    return json.dumps(value if isinstance(value, str) else list(value), ensure_ascii=False)
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "argument": argument,
+    "arguments": arguments,
+    "bracketed": bracketed,
+    "command_line": command_line,
+    "in_genex": in_genex,
+    "toml": toml,
+}

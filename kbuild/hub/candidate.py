@@ -2,36 +2,62 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.checks.allow import can_be_overruled
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.examination import Wanted, examine
 from kbuild.checks.layout import TUNABLE
-from kbuild.checks.limits import POLICY, Limits
+from kbuild.checks.policies import DEFAULT_POLICY, CheckLimits
+from kbuild.checks.report import CheckSelection, run_selected_checks
 from kbuild.digest import differences, unaccounted
-from kbuild.hub.layout import is_left_behind
-from kbuild.hub.reasons import Reason
-from kbuild.hub.sent import as_sent
-from kbuild.licences import LICENCES, VARIABLE, Licence, licensed_parts
+from kbuild.hub.layout import BUILD, is_leftover, variant_files
+from kbuild.hub.preflight import UploadObstacle
+from kbuild.licences import ACCEPT_VARIABLE, LICENCES, Licence, licensed_parts
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
-from kbuild.provenance.variantfiles import bom_is_told, bom_of, is_about, statement_of
+from kbuild.provenance.files import matches_sbom, matches_variant, sbom_path, statement_path
+from kbuild.runtime.temporary import temporary_folder
 from kbuild.variant import Variant
 
+
+@contextmanager
+def folder_as_uploaded(folder: Path) -> Iterator[Path]:
+    """The variant's folder itself when all of it is uploaded, else one with what is.
+
+    What lies beside the variant is beside that as well. Links stay links.
+    """
+    files = dict(variant_files(folder))
+    there = {Path(base, name) for base, _, names in os.walk(folder) for name in names}
+    if there <= {*files.values()}:
+        yield folder
+        return
+    with temporary_folder("sent") as scratch:
+        for path, file in files.items():
+            target = scratch / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(file, target, follow_symlinks=False)
+            except OSError:  # another file system
+                shutil.copy2(file, target, follow_symlinks=False)
+        yield scratch / BUILD / folder.name
+
+
 _REBUILD = "build it again; `kbuild hash` takes the files as they are"
-_EVIDENCE = "`kbuild build --provenance` writes it anew"
+_REBUILD_EVIDENCE = "`kbuild build --provenance` writes it anew"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class UploadCandidate:
     """One variant."""
 
     folder: Path
     metadata: Metadata | None
     """None when it cannot be read."""
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[UploadObstacle, ...] = ()
     """Why it is not uploaded, whatever is allowed."""
     findings: tuple[Finding, ...] = ()
     """Promises that it breaks."""
@@ -58,21 +84,23 @@ class Candidate:
         return not self.findings
 
 
-def candidate_of(folder: Path) -> Candidate:
+def examine_candidate(folder: Path) -> UploadCandidate:
     """Look at a variant: metadata, digest, provenance, and every check that needs no Python."""
     try:
         metadata = read_metadata(folder)
     except (OSError, MetadataError) as error:
         words = f"{METADATA_FILE} cannot be read: {error}"
-        return Candidate(folder, None, (Reason(folder.name, words, "build it again"),))
-    strays = (stray for stray in unaccounted(folder) if not is_left_behind(stray.path))
-    with as_sent(folder) as seen:
-        untrue = (*((str(s), s.hint) for s in strays), *_untrue(seen, metadata))
-        reasons = tuple(Reason(folder.name, *told) for told in untrue)
-        return Candidate(folder, metadata, reasons, broken_promises(seen, metadata.overruled))
+        return UploadCandidate(
+            folder, None, (UploadObstacle(folder.name, words, "build it again"),)
+        )
+    strays = (stray for stray in unaccounted(folder) if not is_leftover(stray.path))
+    with folder_as_uploaded(folder) as seen:
+        untrue = (*((str(s), s.hint) for s in strays), *_false_claims(seen, metadata))
+        reasons = tuple(UploadObstacle(folder.name, *told) for told in untrue)
+        return UploadCandidate(folder, metadata, reasons, failed_checks(seen, metadata.overruled))
 
 
-def broken_promises(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding, ...]:
+def failed_checks(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding, ...]:
     """The errors that checks find; what is published promises to load everywhere.
 
     Args:
@@ -80,39 +108,47 @@ def broken_promises(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding
         overruled: checks whose errors its author knows of, with reasons.
     """
     allowed = {name: why for name, why in overruled.items() if can_be_overruled(name)}
-    wanted = Wanted(slow=False, allowed=allowed)
-    output = Output(folder, _parsed(folder.name), asked=Limits(manylinux=POLICY))
-    found = examine(output, wanted.checks(), wanted).findings
+    wanted = CheckSelection(slow=False, allowed=allowed)
+    output = Output(
+        folder, _parse_variant(folder.name), asked=CheckLimits(manylinux=DEFAULT_POLICY)
+    )
+    found = run_selected_checks(output, wanted.checks(), wanted).findings
     return tuple(finding for finding in found if finding.severity == "error")
 
 
-def objections(
-    candidates: Sequence[Candidate], *, dirty: bool = False, noncompliant: bool = False
-) -> tuple[Reason, ...]:
+def upload_obstacles(
+    candidates: Sequence[UploadCandidate], *, dirty: bool = False, noncompliant: bool = False
+) -> tuple[UploadObstacle, ...]:
     """Why these are not uploaded together, given what is allowed."""
-    return tuple(_objections(candidates, dirty=dirty, noncompliant=noncompliant))
+    return tuple(_candidate_obstacles(candidates, dirty=dirty, noncompliant=noncompliant))
 
 
-def _objections(
-    candidates: Sequence[Candidate], *, dirty: bool, noncompliant: bool
-) -> Iterator[Reason]:
+def _candidate_obstacles(
+    candidates: Sequence[UploadCandidate], *, dirty: bool, noncompliant: bool
+) -> Iterator[UploadObstacle]:
     for candidate in candidates:
         yield from candidate.reasons
         if candidate.dirty and not dirty:
             words = "made from sources that are in no commit"
-            yield Reason(candidate.name, words, "commit and build again, or give --allow-dirty")
+            yield UploadObstacle(
+                candidate.name, words, "commit and build again, or give --allow-dirty"
+            )
         if not candidate.compliant and not noncompliant:
-            for finding in _not_said_yet(candidate):
+            for finding in _unreported_findings(candidate):
                 hint = f"{finding.hint}; " if finding.hint else ""
                 words = f"{finding.where}: {finding.what} [{finding.check}]"
-                yield Reason(candidate.name, words, f"{hint}--allow-noncompliant lets it pass")
+                yield UploadObstacle(
+                    candidate.name, words, f"{hint}--allow-noncompliant lets it pass"
+                )
     versions = {c.metadata.version: c.name for c in candidates if c.metadata}
     if len(versions) > 1:
         told = ", ".join(f"{name} is version {number}" for number, name in sorted(versions.items()))
-        yield Reason("version", f"the variants differ: {told}", "build all of them again")
+        yield UploadObstacle("version", f"the variants differ: {told}", "build all of them again")
 
 
-def unaccepted(candidates: Sequence[Candidate], accepted: frozenset[str]) -> Iterator[Reason]:
+def unaccepted_licences(
+    candidates: Sequence[UploadCandidate], accepted: frozenset[str]
+) -> Iterator[UploadObstacle]:
     """One reason for each licence of others' code in the variants that nobody accepted."""
     found: dict[str, list[str]] = {}
     parts: dict[str, str] = {}
@@ -130,10 +166,10 @@ def unaccepted(candidates: Sequence[Candidate], accepted: frozenset[str]) -> Ite
             f"{parts[name]} is linked into {found[name][0]}{more}: its terms bind who publishes it"
         )
         hint = f"read {licence.title}{where}; then give --accept-license {name}, or set "
-        yield Reason("license", words, f"{hint}{VARIABLE}={name}")
+        yield UploadObstacle("license", words, f"{hint}{ACCEPT_VARIABLE}={name}")
 
 
-def _not_said_yet(candidate: Candidate) -> Iterator[Finding]:
+def _unreported_findings(candidate: UploadCandidate) -> Iterator[Finding]:
     """Without what is said of the files already, which nothing allows."""
     said = {reason.words for reason in candidate.reasons}
     return (
@@ -143,7 +179,7 @@ def _not_said_yet(candidate: Candidate) -> Iterator[Finding]:
     )
 
 
-def _untrue(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]:
+def _false_claims(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]:
     if (folder / TUNABLE).is_file():
         yield "it is for `kbuild tune`, with every candidate in it", "build it without --keep-all"
     if metadata.digest is None:
@@ -151,14 +187,17 @@ def _untrue(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]:
         return
     for sentence in differences(folder, metadata.digest):
         yield sentence, _REBUILD
-    statement = statement_of(folder)
-    if statement.is_file() and not is_about(statement, folder):
-        yield f"`{statement.name}` is not about its files", _EVIDENCE
-    elif statement.is_file() and not bom_is_told(statement, bom_of(folder)):
-        yield f"`{bom_of(folder).name}` is not the list that the provenance names", _EVIDENCE
+    statement = statement_path(folder)
+    if statement.is_file() and not matches_variant(statement, folder):
+        yield f"`{statement.name}` is not about its files", _REBUILD_EVIDENCE
+    elif statement.is_file() and not matches_sbom(statement, sbom_path(folder)):
+        yield (
+            f"`{sbom_path(folder).name}` is not the list that the provenance names",
+            _REBUILD_EVIDENCE,
+        )
 
 
-def _parsed(name: str) -> Variant | None:
+def _parse_variant(name: str) -> Variant | None:
     try:
         return Variant.parse(name)
     except ValueError:

@@ -1,26 +1,67 @@
-"""A revision of a kernel on the Hub, as a folder.
+"""Fetches a revision of a kernel on the Hub (`hub:org/kernel@v1`) into a folder.
 
-Downloads go through `huggingface_hub` into its own cache (`HF_HOME`), so that what was fetched once
-is there again offline. Endpoint, token, proxies and `HF_HUB_OFFLINE` are its business; a token is
-never read here, and nothing of a request is repeated in a message.
+Downloads go through `huggingface_hub` into its own cache (`HF_HOME`), so that what was fetched
+once is there again offline. Endpoint, token, proxies and `HF_HUB_OFFLINE` are its business; a
+token is never read here.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from kbuild.errors import KbuildError, ToolchainError, UsageError
-from kbuild.hub.spec import HubSpec
-from kbuild.untrusted import Allowance
+from kbuild.runtime.untrusted import UnpackLimit
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
+
+
+HUB_PREFIX = "hub:"
+_SPEC = re.compile(
+    r"hub:(?P<repo>[\w][\w.-]*/[\w][\w.-]*)@(?P<revision>[\w][\w./-]*)", flags=re.ASCII
+)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class HubSpec:
+    """A repository at a revision."""
+
+    repo: str
+    """`org/kernel`."""
+    revision: str
+    """A branch such as `v1`, a tag, or a commit."""
+
+    @classmethod
+    def parse(cls, text: str) -> HubSpec:
+        """Read `hub:org/kernel@v1`.
+
+        Raises:
+            UsageError: the text is not written like that.
+        """
+        match = _SPEC.fullmatch(text)
+        if match is None or ".." in text:
+            hint = "write hub:OWNER/KERNEL@REVISION, e.g. hub:my-org/relu@v1"
+            missing = "names no revision" if "@" not in text else "is no kernel on the Hub"
+            raise UsageError(f"`{text}` {missing}", hint=hint)
+        return cls(match["repo"], match["revision"])
+
+    @property
+    def is_commit(self) -> bool:
+        """True when the revision can never mean anything else."""
+        return _COMMIT.fullmatch(self.revision) is not None
+
+    def __str__(self) -> str:
+        return f"{self.repo}@{self.revision}"
+
 
 # Kernels have a type of repository of their own; the first ones were pushed as models.
 REPO_TYPES = ("kernel", "model")
@@ -43,9 +84,9 @@ def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()
         KbuildError: the Hub cannot be reached, and the cache does not have it.
     """
     spec = HubSpec.parse(spec) if isinstance(spec, str) else spec
-    with _explained(spec):
+    with _translated_errors(spec):
         snapshot = _offline(spec, variants) if _is_offline() else _online(spec, variants)
-    _materialise(snapshot, into)
+    _link_files(snapshot, into)
     return into
 
 
@@ -54,7 +95,7 @@ def _online(spec: HubSpec, variants: Sequence[str]) -> Path:
 
     api = HfApi(library_name="kbuild")
     kind = _kind(api, spec)
-    _refuse_unknown(spec, _names(api, spec, kind, variants), variants)
+    _require_variants(spec, _names(api, spec, kind, variants), variants)
     return _download(spec, kind, variants)
 
 
@@ -78,7 +119,7 @@ def _names(api: HfApi, spec: HubSpec, kind: str, globs: Sequence[str]) -> list[s
     from huggingface_hub import RepoFile
     from huggingface_hub.errors import EntryNotFoundError
 
-    names, allowed = set(), Allowance(str(spec), Allowance.MOST_BYTES)
+    names, allowed = set(), UnpackLimit(str(spec), UnpackLimit.MOST_BYTES)
     try:
         for entry in api.list_repo_tree(
             spec.repo, BUILD, recursive=True, revision=spec.revision, repo_type=kind
@@ -125,7 +166,7 @@ def _download(spec: HubSpec, kind: str, variants: Sequence[str], *, local: bool 
     )
 
 
-def _refuse_unknown(spec: HubSpec, names: Sequence[str], globs: Sequence[str]) -> None:
+def _require_variants(spec: HubSpec, names: Sequence[str], globs: Sequence[str]) -> None:
     if not names:
         raise UsageError(
             f"{spec} has no built variants", hint="kernels are on branches such as `v1`"
@@ -148,17 +189,17 @@ def _is_offline() -> bool:
 
 
 @contextmanager
-def _explained(spec: HubSpec) -> Iterator[None]:
+def _translated_errors(spec: HubSpec) -> Iterator[None]:
     """What `huggingface_hub` raises, in words, without anything of the request."""
     try:
         yield
     except KbuildError:
         raise
     except Exception as error:
-        raise _in_words(spec, error) from error
+        raise _translate_error(spec, error) from error
 
 
-def _in_words(spec: HubSpec, error: Exception) -> KbuildError:
+def _translate_error(spec: HubSpec, error: Exception) -> KbuildError:
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
@@ -177,7 +218,7 @@ def _in_words(spec: HubSpec, error: Exception) -> KbuildError:
     return KbuildError(f"{spec} cannot be fetched: {type(error).__name__}", hint=hint)
 
 
-def _materialise(snapshot: Path, into: Path) -> None:
+def _link_files(snapshot: Path, into: Path) -> None:
     """Files in place of the cache's links: a link that leads away is a fault in a variant."""
     for source in _files(snapshot / BUILD):
         target = into / source.relative_to(snapshot)

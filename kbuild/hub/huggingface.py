@@ -1,12 +1,13 @@
-"""The Hub through `huggingface_hub`, which knows its addresses, its storage and where tokens are.
+"""The Hub client on `huggingface_hub`, which knows addresses, storage and tokens.
 
-Its own words are not passed on: they hold addresses with signatures, and its log goes to stderr.
-What it raises is said again in words of kbuild, with secrets taken out.
+Its own messages are not passed on: they hold addresses with signatures. Its exceptions are
+translated into kbuild's errors, with secrets removed.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,26 +17,122 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.errors import HubError, KbuildError, ToolchainError
-from kbuild.fileset import is_inside
-from kbuild.hub.entry import Entry
 from kbuild.hub.layout import BUILD
-from kbuild.hub.refusals import in_words
-from kbuild.hub.remote import Denied, Hub, Missing
-from kbuild.hub.values import Account, Commit, Refs, RemoteFile, Repo, Tree
-from kbuild.redact import redacted
-from kbuild.untrusted import reading
+from kbuild.hub.repository import (
+    AccessDeniedError,
+    Account,
+    BusyError,
+    Commit,
+    ConflictError,
+    HubClient,
+    NotFoundError,
+    Refs,
+    RemoteFile,
+    RemoteFiles,
+    Repo,
+    UploadFile,
+)
+from kbuild.runtime.files import is_inside
+from kbuild.runtime.redact import redacted
+from kbuild.runtime.untrusted import reading
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, HfApi, RepoFile
 
+
+_BUSY = (408, 425, 429, 500, 502, 503, 504)
+_UNKNOWN_TOKEN, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _PRECONDITION_FAILED = 401, 403, 404, 409, 412
+_NETWORK = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "hf_xet")
+_RATE_LIMIT_RESET = re.compile(r"r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
+_LOGIN = "`hf auth login` asks for a new one; `HF_TOKEN` is stronger than what it keeps"
+_APPROVAL = (
+    "the token must be one that may write, and the Hub must let its owner publish kernels: ask for "
+    "that on the Hub's pages about kernels, or give --create-pr"
+)
+_LATER = "run the command again: it goes on where this one stopped"
+
+
+def translate_hub_error(error: Exception, what: str) -> HubError:
+    """The error to raise instead. `what` follows "the Hub was asked"."""
+    causes = tuple(_causes(error))
+    for cause in causes:
+        status = getattr(getattr(cause, "response", None), "status_code", None)
+        if isinstance(status, int):
+            return _error_of_status(status, cause, what)
+    if any(type(cause).__name__ == "OfflineModeIsEnabled" for cause in causes):
+        return HubError("`HF_HUB_OFFLINE` is set", hint="unset it to upload")
+    if any(type(cause).__name__ == "LocalTokenNotFoundError" for cause in causes):
+        return AccessDeniedError("there is no token for the Hub", hint=_LOGIN)
+    if any(_is_network(cause) for cause in causes):
+        return BusyError(f"no answer when the Hub was asked {what}", hint=_LATER)
+    return HubError(f"it failed to ask the Hub {what}: {_error_line(error)}")
+
+
+def _error_of_status(status: int, error: BaseException, what: str) -> HubError:
+    said = _server_words(error)
+    if status in _BUSY:
+        text = "the Hub counts too many requests" if status == 429 else f"the Hub answered {status}"  # noqa: PLR2004
+        headers = getattr(getattr(error, "response", None), "headers", {})
+        return BusyError(f"{text} when asked {what}", wait=requested_wait(headers), hint=_LATER)
+    if status == _UNKNOWN_TOKEN and type(error).__name__ != "RepositoryNotFoundError":
+        return AccessDeniedError("the Hub does not know the token", hint=_LOGIN)
+    if status in (_UNKNOWN_TOKEN, _NOT_FOUND):
+        return NotFoundError(f"the Hub shows nothing when asked {what}{said}")
+    if status == _FORBIDDEN:
+        return AccessDeniedError(f"the Hub refuses when asked {what}{said}", hint=_APPROVAL)
+    if status in (_CONFLICT, _PRECONDITION_FAILED):
+        return ConflictError(
+            f"something has changed when the Hub was asked {what}{said}", hint=_LATER
+        )
+    return HubError(f"the Hub answered {status} when asked {what}{said}")
+
+
+def requested_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the Hub asks to wait, by `Retry-After` or by its count of requests."""
+    known = {str(key).lower(): str(value) for key, value in headers.items()}
+    after = known.get("retry-after", "").strip()
+    if after.isdecimal():
+        return float(after)
+    reset = _RATE_LIMIT_RESET.search(known.get("ratelimit", ""))
+    return float(reset[1]) if reset else None
+
+
+def _is_network(error: BaseException) -> bool:
+    origin = type(error).__module__.partition(".")[0]
+    return origin in _NETWORK or isinstance(error, (ConnectionError, TimeoutError))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what led to it, at most once each."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _server_words(error: BaseException) -> str:
+    """The reason that the Hub itself gave, on one line."""
+    text = str(getattr(error, "server_message", None) or "")
+    return f": {redacted(' '.join(text.split()))[:300]}" if text else ""
+
+
+def _error_line(error: BaseException) -> str:
+    first = next(iter(str(error).strip().splitlines()), "")
+    return redacted(first)[:300] or type(error).__name__
+
+
 _BRANCH = "refs/heads/"
 _PULL = "refs/pr/"
-_FIRST = (2, 3)
+_OLDEST_RELEASE = (2, 3)
 """The first release that commits to repositories of kernels."""
 _NO_TOKEN = "`hf auth login`, or set `HF_TOKEN` to a token that may write"  # noqa: S105
 
 
-def open_hub(*, bars: bool = False, endpoint: str | None = None, token: str | None = None) -> Hub:
+def open_hub(
+    *, bars: bool = False, endpoint: str | None = None, token: str | None = None
+) -> HubClient:
     """The Hub that `HF_ENDPOINT` names, with the token from the usual places.
 
     Args:
@@ -52,55 +149,55 @@ def open_hub(*, bars: bool = False, endpoint: str | None = None, token: str | No
         raise ToolchainError(
             "the Hub needs huggingface_hub", hint="pip install 'kbuild[hub]'"
         ) from error
-    _refuse_old(__version__)
+    _require_release(__version__)
     utils: Any = import_module("huggingface_hub.utils")
     utils.logging.set_verbosity(logging.CRITICAL)
     (utils.enable_progress_bars if bars else utils.disable_progress_bars)()
-    return HuggingFace(HfApi(endpoint=endpoint, token=token, library_name="kbuild"))
+    return HuggingFaceClient(HfApi(endpoint=endpoint, token=token, library_name="kbuild"))
 
 
-def _refuse_old(version: str) -> None:
-    if tuple(int(part) for part in version.split(".")[:2] if part.isdecimal()) < _FIRST:
-        oldest = ".".join(map(str, _FIRST))
+def _require_release(version: str) -> None:
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdecimal()) < _OLDEST_RELEASE:
+        oldest = ".".join(map(str, _OLDEST_RELEASE))
         raise ToolchainError(
             f"huggingface_hub {version} does not upload kernels, {oldest} and newer do",
             hint=f"pip install --upgrade 'huggingface_hub>={oldest}'",
         )
 
 
-class HuggingFace:
-    """See `Hub`."""
+class HuggingFaceClient:
+    """See `HubClient`."""
 
     def __init__(self, api: HfApi) -> None:
         self._api = api
         self._account: Account | None = None
-        self._trees: dict[tuple[Repo, str], Tree] = {}
-        self._sent: dict[tuple[str, Entry], CommitOperationAdd] = {}
+        self._trees: dict[tuple[Repo, str], RemoteFiles] = {}
+        self._sent: dict[tuple[str, UploadFile], CommitOperationAdd] = {}
 
     @property
     def address(self) -> str:
-        """See `Hub.address`."""
+        """See `HubClient.address`."""
         return redacted(str(self._api.endpoint)).rstrip("/")
 
     def whoami(self) -> Account:
-        """See `Hub.whoami`."""
+        """See `HubClient.whoami`."""
         from huggingface_hub import get_token
 
         if not (self._api.token or get_token()):
-            raise Denied("there is no token for the Hub", hint=_NO_TOKEN)
+            raise AccessDeniedError("there is no token for the Hub", hint=_NO_TOKEN)
         if self._account is None:  # the Hub counts these requests more strictly than others
-            with _asking("who the token belongs to"):
+            with _translated_errors("who the token belongs to"):
                 self._account = account_of(self._api.whoami())
         return self._account
 
     def is_private(self, repo: Repo) -> bool:
-        """See `Hub.is_private`."""
-        with _asking(f"about {repo}"):
+        """See `HubClient.is_private`."""
+        with _translated_errors(f"about {repo}"):
             return bool(self._api.repo_info(repo.id, repo_type=repo.kind).private)
 
     def refs(self, repo: Repo) -> Refs:
-        """See `Hub.refs`."""
-        with _asking(f"for the branches of {repo}"):
+        """See `HubClient.refs`."""
+        with _translated_errors(f"for the branches of {repo}"):
             found = self._api.list_repo_refs(
                 repo.id, repo_type=repo.kind, include_pull_requests=True
             )
@@ -112,16 +209,16 @@ class HuggingFace:
                 {int(number): commit for number, commit in pulls.items() if number.isdecimal()},
             )
 
-    def tree(self, repo: Repo, commit: str) -> Tree:
-        """See `Hub.tree`."""
+    def tree(self, repo: Repo, commit: str) -> RemoteFiles:
+        """See `HubClient.tree`."""
         if (repo, commit) not in self._trees:
             self._trees[repo, commit] = self._listed(repo, commit)
         return self._trees[repo, commit]
 
-    def _listed(self, repo: Repo, commit: str) -> Tree:
+    def _listed(self, repo: Repo, commit: str) -> RemoteFiles:
         from huggingface_hub import RepoFile
 
-        with _asking(f"for the files of {repo}"):
+        with _translated_errors(f"for the files of {repo}"):
             entries = self._api.list_repo_tree(
                 repo.id, recursive=True, revision=commit, repo_type=repo.kind
             )
@@ -134,50 +231,50 @@ class HuggingFace:
             }
 
     def read(self, repo: Repo, commit: str, path: str) -> bytes:
-        """See `Hub.read`."""
-        with _asking(f"for `{path}` of {repo}"):
+        """See `HubClient.read`."""
+        with _translated_errors(f"for `{path}` of {repo}"):
             file = self._api.hf_hub_download(repo.id, path, revision=commit, repo_type=repo.kind)
             return Path(file).read_bytes()
 
     def dates(self, repo: Repo, commit: str) -> Mapping[str, datetime]:
-        """See `Hub.dates`."""
+        """See `HubClient.dates`."""
         from huggingface_hub import RepoFolder
 
         try:
-            with _asking(f"when {repo} was changed"):
+            with _translated_errors(f"when {repo} was changed"):
                 entries = self._api.list_repo_tree(
                     repo.id, BUILD, revision=commit, repo_type=repo.kind, expand=True
                 )
                 folders = [entry for entry in entries if isinstance(entry, RepoFolder)]
-        except Missing:
+        except NotFoundError:
             return {}
         dated = ((entry.path.removeprefix(f"{BUILD}/"), entry.last_commit) for entry in folders)
         return {name: last.date for name, last in dated if last is not None}
 
     def create_repo(self, repo: Repo, *, private: bool) -> None:
-        """See `Hub.create_repo`."""
-        with _asking(f"to make {repo}"):
+        """See `HubClient.create_repo`."""
+        with _translated_errors(f"to make {repo}"):
             self._api.create_repo(
                 repo.id, repo_type=repo.kind, private=private or None, exist_ok=True
             )
 
     def create_branch(self, repo: Repo, branch: str, commit: str) -> None:
-        """See `Hub.create_branch`."""
-        with _asking(f"to make the branch `{branch}` of {repo}"):
+        """See `HubClient.create_branch`."""
+        with _translated_errors(f"to make the branch `{branch}` of {repo}"):
             self._api.create_branch(repo.id, branch=branch, revision=commit, repo_type=repo.kind)
 
     def delete_branch(self, repo: Repo, branch: str) -> None:
-        """See `Hub.delete_branch`."""
+        """See `HubClient.delete_branch`."""
         try:
-            with _asking(f"to remove the branch `{branch}` of {repo}"):
+            with _translated_errors(f"to remove the branch `{branch}` of {repo}"):
                 self._api.delete_branch(repo.id, branch=branch, repo_type=repo.kind)
-        except Missing:
+        except NotFoundError:
             return
 
-    def send(self, repo: Repo, revision: str, entries: Sequence[Entry]) -> None:
-        """See `Hub.send`."""
+    def send(self, repo: Repo, revision: str, entries: Sequence[UploadFile]) -> None:
+        """See `HubClient.send`."""
         operations = [self._operation(revision, entry) for entry in entries]
-        with _asking(f"to take the files of {repo}"):
+        with _translated_errors(f"to take the files of {repo}"):
             self._api.preupload_lfs_files(
                 repo.id,
                 operations,
@@ -191,18 +288,18 @@ class HuggingFace:
         self,
         repo: Repo,
         revision: str,
-        adds: Sequence[Entry],
+        adds: Sequence[UploadFile],
         deletes: Sequence[str],
         *,
         parent: str,
         message: str,
         pull: bool = False,
     ) -> Commit:
-        """See `Hub.commit`."""
+        """See `HubClient.commit`."""
         from huggingface_hub import CommitOperationDelete
 
         operations = [self._operation(revision, entry) for entry in adds]
-        with _asking(f"to commit to `{revision}` of {repo}"):
+        with _translated_errors(f"to commit to `{revision}` of {repo}"):
             made = self._api.create_commit(
                 repo.id,
                 [*operations, *(CommitOperationDelete(path, is_folder=False) for path in deletes)],
@@ -216,7 +313,7 @@ class HuggingFace:
             self._sent.pop((revision, entry), None)
         return Commit(made.oid, made.pr_num if pull else None, made.pr_url or "" if pull else "")
 
-    def _operation(self, revision: str, entry: Entry) -> CommitOperationAdd:
+    def _operation(self, revision: str, entry: UploadFile) -> CommitOperationAdd:
         """The library's own record of a file; it remembers what was sent."""
         from huggingface_hub import CommitOperationAdd
 
@@ -254,12 +351,12 @@ def _account(told: Mapping[str, Any]) -> Account:
     }
     token = (told.get("auth") or {}).get("accessToken") or {}
     role = token.get("role")
-    scopes = _scopes(token.get("fineGrained") or {}) if role == "fineGrained" else None
+    scopes = _write_scopes(token.get("fineGrained") or {}) if role == "fineGrained" else None
     writes = {"read": False, "write": True}.get(str(role))
     return Account(str(told.get("name", "")), organisations, writes, scopes)
 
 
-def _scopes(told: dict[str, Any]) -> frozenset[str]:
+def _write_scopes(told: dict[str, Any]) -> frozenset[str]:
     """The names of what a fine-grained token may write to."""
     return frozenset(
         str((scope.get("entity") or {}).get("name", ""))
@@ -269,7 +366,7 @@ def _scopes(told: dict[str, Any]) -> frozenset[str]:
 
 
 @contextmanager
-def _asking(what: str) -> Iterator[None]:
+def _translated_errors(what: str) -> Iterator[None]:
     """Say what goes wrong in kbuild's own words."""
     try:
         with warnings.catch_warnings():
@@ -278,4 +375,4 @@ def _asking(what: str) -> Iterator[None]:
     except KbuildError:
         raise
     except Exception as error:
-        raise in_words(error, what) from error
+        raise translate_hub_error(error, what) from error

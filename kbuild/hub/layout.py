@@ -1,9 +1,9 @@
-"""What goes where in a kernel's repository. Shared by uploads and by whatever publishes elsewhere.
+"""What goes where in a kernel's repository, and what is published there already.
 
 | branch | content |
 |---|---|
 | `main` | `<build>/CARD.md` as `README.md`, and its charts `CARD-*.svg` |
-| version | `build/<variant>/...`, and beside it provenance, ingredients, signatures |
+| version | `build/<variant>/...`, and beside it provenance, SBOMs, signatures |
 | version | `benchmarks/benchmark*.py`, and results in `benchmarks/results/*.json` |
 """
 
@@ -13,14 +13,26 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kbuild.digest import recorded_files
-from kbuild.hub.entry import Entry, entries_of, entry_of
+from kbuild.hub.repository import (
+    HubClient,
+    Refs,
+    RemoteFiles,
+    Repo,
+    UploadFile,
+    read_upload_file,
+    read_upload_files,
+)
 from kbuild.metadata import METADATA_FILE
-from kbuild.provenance.variantfiles import bom_of, signature_of, statement_of
+from kbuild.provenance.files import sbom_path, signature_path, statement_path
+from kbuild.public_api.model import PublicApi, PublicApiError
+from kbuild.public_api.read import read_public_api
+from kbuild.runtime.temporary import temporary_folder
 from kbuild.sourcetree import SourceTree
 
 BUILD = "build"
@@ -28,10 +40,12 @@ BENCHMARKS = "benchmarks"
 README = "README.md"
 CARD = "CARD.md"
 CHARTS = "CARD-*.svg"
-_BENCHMARK = re.compile(r"benchmarks/(?:benchmark[^/]*\.py|results/[^/]+\.json)")
-_BESIDE = re.compile(r"build/(?P<variant>[^/]+?)\.(?:intoto\.json(?:\.sigstore)?|cdx\.json)")
-_UNCOUNTED = (METADATA_FILE, f"{METADATA_FILE}.sigstore")
-_LEFT_BEHIND = (
+_BENCHMARK_PATH = re.compile(r"benchmarks/(?:benchmark[^/]*\.py|results/[^/]+\.json)")
+_BESIDE_VARIANT = re.compile(
+    r"build/(?P<variant>[^/]+?)\.(?:intoto\.json(?:\.sigstore)?|cdx\.json)"
+)
+_NOT_IN_DIGEST_FILES = (METADATA_FILE, f"{METADATA_FILE}.sigstore")
+_LEFTOVERS = (
     *("__pycache__", "*.pyc", ".DS_Store", "._*", "Thumbs.db", "desktop.ini"),
     *("*~", "*.swp", "*.swo", ".#*", "#*#", "*.orig", "*.rej", ".kbuild-*", ".nfs*"),
 )
@@ -39,18 +53,18 @@ _LEFT_BEHIND = (
 
 
 @dataclass(frozen=True)
-class Layout:
+class UploadLayout:
     """The files of one upload."""
 
-    variants: Mapping[str, tuple[Entry, ...]]
+    variants: Mapping[str, tuple[UploadFile, ...]]
     """By variant: its files, and those beside it."""
-    benchmarks: tuple[Entry, ...] | None = None
+    benchmarks: tuple[UploadFile, ...] | None = None
     """None when the project has no such folder: what the repository has then stays."""
-    card: tuple[Entry, ...] = ()
+    card: tuple[UploadFile, ...] = ()
     """`README.md`, and the charts that it shows."""
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[UploadFile, ...]:
         """What the version branch should hold, in path order."""
         files = [entry for entries in self.variants.values() for entry in entries]
         return tuple(sorted((*files, *(self.benchmarks or ())), key=lambda entry: entry.path))
@@ -91,9 +105,9 @@ class Layout:
         return top == BUILD or (top == BENCHMARKS and self.benchmarks is not None)
 
 
-def lay_out(
+def read_layout(
     variants: Iterable[Path], project: Path | None, card: Mapping[str, Path | bytes] | None = None
-) -> Layout:
+) -> UploadLayout:
     """Read and hash every file that an upload is made of.
 
     Args:
@@ -105,26 +119,26 @@ def lay_out(
         ConfigError: a benchmark leads out of the project.
         OSError: a file cannot be read.
     """
-    found = {folder.name: entries_of(variant_files(folder)) for folder in variants}
-    shown = tuple(entry_of(path, source) for path, source in sorted((card or {}).items()))
-    return Layout(dict(sorted(found.items())), _benchmarks(project), shown)
+    found = {folder.name: read_upload_files(variant_files(folder)) for folder in variants}
+    shown = tuple(read_upload_file(path, source) for path, source in sorted((card or {}).items()))
+    return UploadLayout(dict(sorted(found.items())), _benchmarks(project), shown)
 
 
 def variant_files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Path in the repository and file, for a variant and what lies beside it; in path order."""
     told = recorded_files(folder)
-    for path, file in sorted(_below(folder)):
-        if path in told or path in _UNCOUNTED or not is_left_behind(path):
+    for path, file in sorted(_files_below(folder)):
+        if path in told or path in _NOT_IN_DIGEST_FILES or not is_leftover(path):
             yield f"{BUILD}/{folder.name}/{path}", file
-    statement = statement_of(folder)
-    for file in (bom_of(folder), statement, signature_of(statement)):
+    statement = statement_path(folder)
+    for file in (sbom_path(folder), statement, signature_path(statement)):
         if file.is_file():
             yield f"{BUILD}/{file.name}", file
 
 
 def variant_of(path: str) -> str:
     """The variant that a path of a repository belongs to; empty for all others."""
-    if match := _BESIDE.fullmatch(path):
+    if match := _BESIDE_VARIANT.fullmatch(path):
         return match["variant"]
     parts = path.split("/")
     return parts[1] if parts[0] == BUILD and len(parts) > 2 else ""  # noqa: PLR2004
@@ -132,10 +146,10 @@ def variant_of(path: str) -> str:
 
 def is_benchmark(path: str) -> bool:
     """True for a path of a repository that uploads of benchmarks decide about."""
-    return _BENCHMARK.fullmatch(path) is not None
+    return _BENCHMARK_PATH.fullmatch(path) is not None
 
 
-def _benchmarks(project: Path | None) -> tuple[Entry, ...] | None:
+def _benchmarks(project: Path | None) -> tuple[UploadFile, ...] | None:
     folder = project / BENCHMARKS if project else None
     if project is None or folder is None or not folder.is_dir():
         return None
@@ -144,10 +158,10 @@ def _benchmarks(project: Path | None) -> tuple[Entry, ...] | None:
     chosen = [(name, path) for name, path in named if is_benchmark(name)]
     for name, _ in chosen:
         SourceTree(project).refuse(name)
-    return entries_of(chosen)
+    return read_upload_files(chosen)
 
 
-def _below(folder: Path) -> Iterator[tuple[str, Path]]:
+def _files_below(folder: Path) -> Iterator[tuple[str, Path]]:
     """Files as the digest counts them: links to folders are not followed."""
     for base, folders, files in os.walk(folder):
         folders.sort()
@@ -157,6 +171,60 @@ def _below(folder: Path) -> Iterator[tuple[str, Path]]:
                 yield file.relative_to(folder).as_posix(), file
 
 
-def is_left_behind(path: str) -> bool:
+def is_leftover(path: str) -> bool:
     """True for what editors and interpreters leave in folders, which is never sent."""
-    return any(fnmatchcase(part, glob) for part in path.split("/") for glob in _LEFT_BEHIND)
+    return any(fnmatchcase(part, glob) for part in path.split("/") for glob in _LEFTOVERS)
+
+
+_VERSION_BRANCH = re.compile(r"v(\d{1,9})")
+_PYTHON = ".py"
+
+
+def versions_of(refs: Refs) -> dict[int, str]:
+    """Published versions in order, and the commit of each."""
+    found = {int(match[1]): commit for name, commit in refs.branches.items()
+             if (match := _VERSION_BRANCH.fullmatch(name))}  # fmt: skip
+    return dict(sorted(found.items()))
+
+
+def variants_of(tree: RemoteFiles) -> frozenset[str]:
+    """The variants of a branch that the client can load: those with metadata."""
+    return frozenset(
+        variant
+        for path in tree
+        if (variant := variant_of(path)) and path == f"{BUILD}/{variant}/{METADATA_FILE}"
+    )
+
+
+def size_of_variants(tree: RemoteFiles, variants: Iterable[str]) -> int:
+    """Bytes of some variants."""
+    wanted = frozenset(variants)
+    return sum(file.size for path, file in tree.items() if variant_of(path) in wanted)
+
+
+def published_api(hub: HubClient, repo: Repo, commit: str, *, own: str) -> PublicApi | None:
+    """What a published version offers; None when it has no variant, or none that can be read.
+
+    Args:
+        hub: where it is.
+        repo: the kernel's repository.
+        commit: the version branch's head.
+        own: the name of the Python package.
+
+    Raises:
+        HubError: the Hub cannot be asked.
+    """
+    tree = hub.tree(repo, commit)
+    variant = min(variants_of(tree), default="")
+    if not variant:
+        return None
+    top = f"{BUILD}/{variant}/"
+    with temporary_folder("published") as scratch:
+        for path in tree:
+            if path.startswith(top) and path.endswith(_PYTHON):
+                file = scratch / path.removeprefix(top)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(hub.read(repo, commit, path))
+        with suppress(PublicApiError):
+            return read_public_api(scratch, own)
+    return None

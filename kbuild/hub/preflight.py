@@ -1,39 +1,106 @@
-"""What can be known of an upload before anything is built or sent: may it be done, and is it wise.
+"""Before an upload: what the Hub has, what stands in the way, and what would change.
 
-Whatever is in the way is told at once. Nothing on the Hub is changed.
+Nothing on the Hub is changed.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from kbuild.hub.entry import entry_of
-from kbuild.hub.layout import BUILD
-from kbuild.hub.patience import Patience
-from kbuild.hub.published import published_surface, size_of, variants_of, versions_of
-from kbuild.hub.reasons import Reason
-from kbuild.hub.remote import Denied, Hub, Missing
-from kbuild.hub.target import Target
-from kbuild.hub.values import MAIN, Refs, Tree
-from kbuild.surface import Change, Surface, compare
-
-_GENERATED = "_ops.py"
-_BUMP = "raise `general.version`, so that those who load v{version} keep what they have"
+from kbuild.errors import HubError
+from kbuild.hub.changes import BranchChanges, card_changes, split_into_commits, version_changes
+from kbuild.hub.layout import (
+    BUILD,
+    UploadLayout,
+    published_api,
+    size_of_variants,
+    variant_of,
+    variants_of,
+    versions_of,
+)
+from kbuild.hub.repository import (
+    MAIN,
+    AccessDeniedError,
+    HubClient,
+    NotFoundError,
+    Refs,
+    RemoteFiles,
+    RetryPolicy,
+    read_upload_file,
+)
+from kbuild.hub.upload import UploadTarget
+from kbuild.public_api.compare import ApiChange, compare_apis
+from kbuild.public_api.model import PublicApi
 
 
 @dataclass(frozen=True)
-class Standing:
+class UploadObstacle:
+    """One thing that is in the way."""
+
+    subject: str
+    """What it is about: a variant, `token`, `repository`, `branch`, `card`, ..."""
+    words: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.subject}: {self.words}"
+        return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+    def to_json(self) -> dict[str, Any]:
+        """The reason as a JSON object."""
+        return {"subject": self.subject, "message": self.words, "hint": self.hint}
+
+
+class UploadRefusedError(HubError):
+    """Nothing was sent; carries every reason."""
+
+    def __init__(self, message: str, reasons: Sequence[UploadObstacle]) -> None:
+        super().__init__(message)
+        self.reasons = tuple(reasons)
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(_indent(str(reason)) for reason in self.reasons)])
+
+    def to_json(self) -> dict[str, Any]:
+        """The failure as a JSON object."""
+        return super().to_json() | {"reasons": [reason.to_json() for reason in self.reasons]}
+
+
+def raise_for_obstacles(message: str, reasons: Sequence[UploadObstacle]) -> None:
+    """Stop when there is a reason to.
+
+    Raises:
+        UploadRefusedError: with all of them.
+    """
+    if reasons:
+        raise UploadRefusedError(message, reasons)
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+_GENERATED = "_ops.py"
+_RAISE_VERSION_HINT = (
+    "raise `general.version`, so that those who load v{version} keep what they have"
+)
+
+
+@dataclass(frozen=True)
+class RemoteState:
     """What the Hub says before an upload."""
 
     refs: Refs | None = None
     """None when there is no such repository."""
-    tree: Tree = field(default_factory=dict)
+    tree: RemoteFiles = field(default_factory=dict)
     """Of the branch; empty when there is none."""
-    main: Tree = field(default_factory=dict)
-    reasons: tuple[Reason, ...] = ()
+    main: RemoteFiles = field(default_factory=dict)
+    reasons: tuple[UploadObstacle, ...] = ()
 
     @property
     def variants(self) -> frozenset[str]:
@@ -50,91 +117,109 @@ class Standing:
         return older[-1] if older else None
 
 
-def look(hub: Hub, target: Target, patience: Patience) -> Standing:
+def read_remote_state(hub: HubClient, target: UploadTarget, patience: RetryPolicy) -> RemoteState:
     """Ask who is there, what there is, and whether the one may change the other.
 
     Raises:
         HubError: the Hub cannot be asked.
     """
-    reasons = list(_rights(hub, target, patience))
+    reasons = list(_permission_obstacles(hub, target, patience))
     try:
         refs = patience.persist(lambda: hub.refs(target.repo))
-    except Missing:
-        reasons += _of_new_repository(target)
-        return Standing(reasons=tuple(reasons))
-    except Denied as denied:
-        reasons.append(Reason("repository", denied.message, denied.hint))
-        return Standing(reasons=tuple(reasons))
-    reasons += _of_repository(hub, target, refs, patience)
+    except NotFoundError:
+        reasons += _new_repository_obstacles(target)
+        return RemoteState(reasons=tuple(reasons))
+    except AccessDeniedError as denied:
+        reasons.append(UploadObstacle("repository", denied.message, denied.hint))
+        return RemoteState(reasons=tuple(reasons))
+    reasons += _repository_obstacles(hub, target, refs, patience)
     trees = {
         name: patience.persist(lambda head=refs.branches[name]: hub.tree(target.repo, head))  # type: ignore[misc]
         for name in {target.branch, MAIN} & {*refs.branches}
     }
-    return Standing(refs, trees.get(target.branch, {}), trees.get(MAIN, {}), tuple(reasons))
+    return RemoteState(refs, trees.get(target.branch, {}), trees.get(MAIN, {}), tuple(reasons))
 
 
-def _rights(hub: Hub, target: Target, patience: Patience) -> Iterator[Reason]:
+def _permission_obstacles(
+    hub: HubClient, target: UploadTarget, patience: RetryPolicy
+) -> Iterator[UploadObstacle]:
     try:
         account = patience.persist(hub.whoami)
-    except Denied as denied:
-        yield Reason("token", denied.message, denied.hint)
+    except AccessDeniedError as denied:
+        yield UploadObstacle("token", denied.message, denied.hint)
         return
     problem = account.why_not(target.repo)
     if problem and not target.pull:
         hint = "take a token that may write there, another --repo-id, or --create-pr"
-        yield Reason("token", problem, hint)
+        yield UploadObstacle("token", problem, hint)
 
 
-def _of_new_repository(target: Target) -> Iterator[Reason]:
+def _new_repository_obstacles(target: UploadTarget) -> Iterator[UploadObstacle]:
     if target.pull:
         hint = "is the name right? Upload once without --create-pr to make it"
-        yield Reason("repository", f"the Hub shows no {target.repo.kind} `{target.repo}`", hint)
+        yield UploadObstacle(
+            "repository", f"the Hub shows no {target.repo.kind} `{target.repo}`", hint
+        )
 
 
-def _of_repository(hub: Hub, target: Target, refs: Refs, patience: Patience) -> Iterator[Reason]:
+def _repository_obstacles(
+    hub: HubClient, target: UploadTarget, refs: Refs, patience: RetryPolicy
+) -> Iterator[UploadObstacle]:
     if target.pull and target.branch not in refs.branches:
         words = f"`{target.branch}` does not exist, and pull requests go to what exists"
-        yield Reason("branch", words, "upload the version without --create-pr first")
+        yield UploadObstacle("branch", words, "upload the version without --create-pr first")
     if target.private and not patience.persist(lambda: hub.is_private(target.repo)):
         words = f"{target.repo} is public, and --private says that it should not be"
-        yield Reason("repository", words, "make it private on its page, or leave out --private")
+        yield UploadObstacle(
+            "repository", words, "make it private on its page, or leave out --private"
+        )
 
 
 def api_changes(
-    hub: Hub, target: Target, commit: str, package: Path, surface: Surface, *, own: str
-) -> tuple[Change, ...]:
+    hub: HubClient,
+    target: UploadTarget,
+    commit: str,
+    package: Path,
+    surface: PublicApi,
+    *,
+    own: str,
+) -> tuple[ApiChange, ...]:
     """How a package differs from what a published commit offers; none when its files are the same.
 
     Raises:
         HubError: the Hub cannot be asked.
     """
     tree = hub.tree(target.repo, commit)
-    if _is_same(tree, package):
+    if _has_same_python_files(tree, package):
         return ()
-    before = published_surface(hub, target.repo, commit, own=own)
-    return () if before is None else compare(before, surface)
+    before = published_api(hub, target.repo, commit, own=own)
+    return () if before is None else compare_apis(before, surface)
 
 
-def of_changes(changes: Sequence[Change], version: int) -> Iterator[Reason]:
+def api_obstacles(changes: Sequence[ApiChange], version: int) -> Iterator[UploadObstacle]:
     """Why an interface may not replace the published one under the same version."""
     for change in changes:
         if change.breaking:
-            yield Reason("interface", f"{change}: breaks callers", _BUMP.format(version=version))
+            yield UploadObstacle(
+                "interface",
+                f"{change}: breaks callers",
+                _RAISE_VERSION_HINT.format(version=version),
+            )
 
 
-def of_space(standing: Standing, folder: Path) -> Iterator[Reason]:
+def disk_space_obstacles(standing: RemoteState, folder: Path) -> Iterator[UploadObstacle]:
     """Why a build may not fit on the disk, judged by what is published."""
-    needed = size_of(standing.tree, standing.variants)
+    needed = size_of_variants(standing.tree, standing.variants)
     free = shutil.disk_usage(folder).free
     if needed > free:
         words = f"the published variants take {needed >> 20} MiB, and {free >> 20} MiB are free"
-        yield Reason("disk", words, f"make room where `{BUILD}/` is")
+        yield UploadObstacle("disk", words, f"make room where `{BUILD}/` is")
 
 
-def _is_same(tree: Tree, package: Path) -> bool:
+def _has_same_python_files(tree: RemoteFiles, package: Path) -> bool:
     """True when some variant of the tree has exactly the Python files of a package."""
     own = {
-        path.relative_to(package).as_posix(): entry_of(path.name, path)
+        path.relative_to(package).as_posix(): read_upload_file(path.name, path)
         for path in package.rglob("*.py")
         if path.is_file() and path.name != _GENERATED and "__pycache__" not in path.parts
     }
@@ -148,8 +233,144 @@ def _is_same(tree: Tree, package: Path) -> bool:
     return own.keys() == theirs.keys() and all(own[p].is_in(theirs[p]) for p in own)
 
 
-def of_versions(standing: Standing, target: Target, version: int) -> Iterator[str]:
+def version_warnings(standing: RemoteState, target: UploadTarget, version: int) -> Iterator[str]:
     """What is odd about the version, given those that are published."""
     newest = max(versions_of(standing.refs or Refs()), default=version)
     if newest > version and not standing.has(target.branch):
         yield f"{target.repo} has v{newest} already, and this makes `{target.branch}`"
+
+
+_MAX_LISTED = 12
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+@dataclass(frozen=True)
+class BranchDifference:
+    """What happens to one branch."""
+
+    name: str
+    is_new: bool
+    changes: BranchChanges
+
+    def to_json(self) -> dict[str, Any]:
+        """The difference as a JSON object."""
+        new = [e for e in self.changes.adds if e.path not in self.changes.replaced]
+        old = [e for e in self.changes.adds if e.path in self.changes.replaced]
+        return {
+            "branch": self.name,
+            "new": self.is_new,
+            "added": [{"path": entry.path, "size": entry.size} for entry in new],
+            "changed": [{"path": entry.path, "size": entry.size} for entry in old],
+            "removed": list(self.changes.deletes),
+            "unchanged": len(self.changes.unchanged),
+            "commits": len(split_into_commits(self.changes)),
+        }
+
+
+@dataclass(frozen=True)
+class UploadDifference:
+    """What happens to a repository."""
+
+    target: UploadTarget
+    is_new: bool
+    """True when the repository does not exist."""
+    branches: tuple[BranchDifference, ...]
+    interface: tuple[ApiChange, ...] = ()
+    """How the Python package differs from the published one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The difference as a JSON object."""
+        return {
+            "repo_id": self.target.repo.id,
+            "branch": self.target.branch,
+            "new_repository": self.is_new,
+            "branches": [branch.to_json() for branch in self.branches],
+            "interface": [change.to_json() for change in self.interface],
+        }
+
+
+def upload_difference(
+    target: UploadTarget,
+    standing: RemoteState,
+    layout: UploadLayout,
+    interface: Sequence[ApiChange] = (),
+) -> UploadDifference:
+    """What an upload would do, given what the Hub has."""
+    is_new = not standing.has(target.branch)
+    start: RemoteFiles = standing.main if is_new else standing.tree
+    version = BranchDifference(target.branch, is_new, version_changes(layout, start, is_new=is_new))
+    card = BranchDifference(MAIN, standing.refs is None, card_changes(layout, standing.main))
+    parts = (version, card) if layout.card else (version,)
+    return UploadDifference(target, standing.refs is None, parts, tuple(interface))
+
+
+def difference_lines(told: UploadDifference) -> Iterator[str]:
+    """The difference as text: variants with counts and sizes, other files by name."""
+    new = ", which does not exist yet" if told.is_new else ""
+    yield f"{told.target.repo} ({told.target.repo.kind}{new})"
+    for branch in told.branches:
+        yield from _branch_lines(branch)
+    if told.interface:
+        yield "  interface"
+        yield from (
+            f"    {_change_mark(change)} {change}{_breaking_suffix(change)}"
+            for change in told.interface
+        )
+
+
+def _branch_lines(branch: BranchDifference) -> Iterator[str]:
+    wanted = branch.changes
+    words = "new branch" if branch.is_new else "nothing to do" if not wanted else ""
+    yield f"  {branch.name}{': ' * bool(words)}{words}"
+    if not wanted:
+        return
+    yield from folded_paths(
+        "+", [e.path for e in wanted.adds if e.path not in wanted.replaced], wanted
+    )
+    yield from folded_paths("~", sorted(wanted.replaced), wanted)
+    yield from folded_paths("-", wanted.deletes, wanted)
+    if wanted.unchanged:
+        yield f"    = {_file_count(len(wanted.unchanged))} unchanged"
+    commits = len(split_into_commits(wanted))
+    yield f"    {format_size(wanted.size)} to send in {commits} commit{'s' * (commits != 1)}"
+
+
+def folded_paths(mark: str, paths: Iterable[str], wanted: BranchChanges) -> Iterator[str]:
+    """One line for each variant with more than a few files, and one for every other file."""
+    sizes = {entry.path: entry.size for entry in wanted.adds}
+    paths = tuple(paths)
+    counts = Counter(map(variant_of, paths))
+    told: set[str] = set()
+    for path in paths:
+        variant = variant_of(path)
+        if not variant or counts[variant] == 1 or counts.total() <= _MAX_LISTED:
+            yield f"    {mark} {path}{_size_suffix(sizes, [path])}"
+        elif variant not in told:
+            told.add(variant)
+            own = [p for p in paths if variant_of(p) == variant]
+            yield f"    {mark} {variant}: {_file_count(len(own))}{_size_suffix(sizes, own)}"
+
+
+def _size_suffix(sizes: dict[str, int], paths: Sequence[str]) -> str:
+    known = [sizes[path] for path in paths if path in sizes]
+    return f", {format_size(sum(known))}" if known else ""
+
+
+def _file_count(count: int) -> str:
+    return f"{count} file{'s' * (count != 1)}"
+
+
+def format_size(size: int) -> str:
+    """`1.4 MiB`."""
+    for unit, name in _UNITS:
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} B"
+
+
+def _change_mark(change: ApiChange) -> str:
+    return {"added": "+", "removed": "-"}.get(change.kind, "~")
+
+
+def _breaking_suffix(change: ApiChange) -> str:
+    return " (breaks callers)" if change.breaking else ""

@@ -1,37 +1,41 @@
-"""What a language answers: what it compiles for, what its environment holds, what a unit asks."""
+"""The interface of a DSL: supported versions, targets, environment, compile requests.
+
+Also what DSLs share whose images are linked objects, and the parsing of `toolchain` pins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from kbuild.backends.capability import Capability
+from kbuild.errors import BuildError
 from kbuild.languages.expand import expand
-from kbuild.languages.image import Image
-from kbuild.languages.spec.arguments import Bound, KernelParameter
-from kbuild.languages.spec.place import Place
-from kbuild.languages.spec.values import Candidate, OpSpec
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
+from kbuild.languages.image import KernelImage
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.binding import BoundLaunch, KernelParameter
+from kbuild.ops.model import Candidate, IssueCollector, OpSpec
 from kbuild.registry import Registry
 from kbuild.version import Version
 
 Flavour = Literal["cuda12", "cuda13", "rocm", "cpu"]
-_FIRST_OF_CUDA13 = 13
+_CUDA13_MAJOR = 13
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedTargets:
     """What the archs of a section come to."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[ImageTarget, ...]
     notes: tuple[str, ...] = ()
     """What was left out or put in another's place, and why: one sentence each."""
 
 
 @dataclass(frozen=True)
-class Function:
+class KernelFunction:
     """A kernel function of a source."""
 
     name: str
@@ -49,7 +53,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Linked:
+class LinkInputs:
     """What objects are linked with, beside Torch."""
 
     archives: tuple[Path, ...] = ()
@@ -77,7 +81,7 @@ class Language:
 
     def targets(
         self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
-    ) -> Resolved:
+    ) -> ResolvedTargets:
         """What to compile for.
 
         Args:
@@ -106,7 +110,7 @@ class Language:
         del request
         return {}
 
-    def linked(self, root: Path, pins: Sequence[str], flavour: str) -> Linked:
+    def linked(self, root: Path, pins: Sequence[str], flavour: str) -> LinkInputs:
         """What objects of this language are linked with.
 
         Args:
@@ -118,7 +122,7 @@ class Language:
             ToolchainError: the environment lacks it.
         """
         del root, pins, flavour
-        return Linked()
+        return LinkInputs()
 
     def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
         """Others' code that objects of this language are linked with: licence -> what, in words.
@@ -128,7 +132,7 @@ class Language:
         del pins
         return {}
 
-    def judge(self, image: Image, pins: Sequence[str]) -> None:
+    def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
         """Raise a `BuildError` when an image cannot be of these pins."""
         del image, pins
 
@@ -140,7 +144,7 @@ class Language:
         del pins, flavour
         return {}
 
-    def program(self, pins: Sequence[str], flavour: str, target: Target) -> str | None:
+    def program(self, pins: Sequence[str], flavour: str, target: ImageTarget) -> str | None:
         """The one of `programs` that assembles for a target; None where there is none."""
         del pins, flavour, target
         return None
@@ -148,14 +152,14 @@ class Language:
     def expand(
         self,
         op: OpSpec,
-        targets: Sequence[Target],
+        targets: Sequence[ImageTarget],
         candidates: Mapping[int, Sequence[Candidate]] | None = None,
-    ) -> tuple[Unit, ...]:
+    ) -> tuple[KernelUnit, ...]:
         """See `kbuild.languages.expand`."""
         return expand(op, targets, candidates)
 
     def complete(
-        self, op: OpSpec, functions: Mapping[str, Function], place: Place
+        self, op: OpSpec, functions: Mapping[str, KernelFunction], place: IssueCollector
     ) -> OpSpec | None:
         """The op with what its kernel functions say themselves; None after an error.
 
@@ -167,7 +171,7 @@ class Language:
         del functions, place
         return op
 
-    def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
+    def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """What the worker is asked to compile; the image depends on nothing else of the unit.
 
         Raises:
@@ -176,13 +180,110 @@ class Language:
         raise NotImplementedError
 
 
-def flavour(backend: str, toolkit: str | None) -> Flavour:
+def flavour_of(backend: str, toolkit: str | None) -> Flavour:
     """Which assembler the variant's machine code has to come from."""
     if backend != "cuda":
         return "cpu" if backend == "cpu" else "rocm"
-    newest = toolkit is None or Version.parse(toolkit).major >= _FIRST_OF_CUDA13
+    newest = toolkit is None or Version.parse(toolkit).major >= _CUDA13_MAJOR
     return "cuda13" if newest else "cuda12"
 
 
 LANGUAGES: Registry[Language] = Registry("kbuild.languages")
 """Every DSL, by the name that `language` says."""
+
+
+def pinned_version(distribution: str, pins: Sequence[str], form: str) -> str | None:
+    """The exact release of a distribution that is pinned.
+
+    Args:
+        distribution: its name.
+        pins: what `toolchain` says: `tilelang==0.1.15`.
+        form: a regular expression of the versions that it has.
+    """
+    pin = re.compile(f"{re.escape(distribution)}==({form})")
+    matches = (pin.fullmatch(one.replace(" ", "")) for one in pins)
+    return next((match[1] for match in matches if match), None)
+
+
+def with_companions(
+    distribution: str, pins: Sequence[str], companions: Iterable[str]
+) -> tuple[str, ...]:
+    """Every distribution of an environment, the DSL first.
+
+    Args:
+        distribution: the DSL's; it is among `pins`.
+        pins: of the section; they take the place of companions.
+        companions: what the release needs beside itself, each at an exact version.
+    """
+    own = {_distribution_name(pin): pin.replace(" ", "") for pin in pins}
+    first = own.pop(distribution)
+    return (first, *({**{_distribution_name(pin): pin for pin in companions}, **own}).values())
+
+
+def _distribution_name(pin: str) -> str:
+    return pin.partition("==")[0].strip().lower().replace("_", "-")
+
+
+_DEFAULT_ARCHS = ("8.0", "9.0a", "10.0a", "12.0a")
+"""Archs where the section says none. 8.6 and 8.9 run the code for 8.0."""
+_FIRST_ARCH_SPECIFIC = (9, 0)
+"""From here on `9.0` means `9.0a`: what a kernel for that chip is written with."""
+
+
+def cuda_targets(
+    archs: Sequence[str] | None, able: Collection[str], distribution: str
+) -> ResolvedTargets:
+    """Machine code for CUDA archs; objects hold one kind each, and no PTX.
+
+    Args:
+        archs: as `build.toml` says them; None when it does not.
+        able: what the DSL compiles for: `8.0`, `9.0a`.
+        distribution: the DSL's.
+    """
+    found: dict[ImageTarget, None] = {}
+    notes: list[str] = []
+    for arch in _DEFAULT_ARCHS if archs is None else archs:
+        wanted = Capability.parse(arch)
+        chip = wanted.base >= _FIRST_ARCH_SPECIFIC and not wanted.feature
+        name = f"{wanted.target}a" if chip else str(wanted.target)
+        if name not in able:
+            notes.append(f"{arch}: {distribution} is not known to compile for it; left out")
+            continue
+        if wanted.ptx:
+            notes.append(
+                f"{arch}: objects of {distribution} hold no PTX; later GPUs need a rebuild"
+            )
+        found[ImageTarget(f"sm_{name.replace('.', '')}", "cubin")] = None
+    return ResolvedTargets(tuple(found), tuple(notes))
+
+
+def validate_release(image: KernelImage, distribution: str, wanted: str | None) -> None:
+    """See `Language.judge`.
+
+    Args:
+        image: an object.
+        distribution: the DSL's.
+        wanted: the release that is pinned.
+    """
+    made = image.compiler.get(distribution)
+    if made != wanted:
+        raise BuildError(
+            f"an object of `{image.entry}` was made by {distribution} {made}, and `toolchain` "
+            f"pins {wanted}",
+            hint="build it again; objects of two releases are not linked into one kernel",
+        )
+
+
+def constants_of(unit: KernelUnit, bound: BoundLaunch) -> dict[str, Any]:
+    """The constants that the function takes; a dtype is `{"dtype": <Torch's name>}`.
+
+    A tuple is a list; its items are the constants `shape.0`, `shape.1`.
+    """
+    dtypes = {name: {"dtype": dtype} for name, dtype in unit.dtype_constants}
+    constants = {**dict(unit.constants), **dtypes}
+    found: dict[str, Any] = {name: constants[name] for name in bound.constants if name in constants}
+    for name in bound.constants:
+        count = sum(one.startswith(f"{name}.") for one in constants)
+        if count and name not in found:
+            found[name] = [constants[f"{name}.{index}"] for index in range(count)]
+    return found

@@ -21,13 +21,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kbuild.errors import ToolchainError
-from kbuild.fileset import sha256_of_file
-from kbuild.matrix.selection import host_system
-from kbuild.store import Entry, Recipe, Store
+from kbuild.runtime.files import sha256_of_file
+from kbuild.selection import host_system
+from kbuild.store import Recipe, Store, StoreEntry
 from kbuild.toolchains.host import find_cxx
-from kbuild.toolchains.wheels.fetch import Fetcher
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedWheel
+from kbuild.toolchains.wheels.package_index import WheelFetcher
 
 if TYPE_CHECKING:
     from unearth import Link, Package
@@ -50,17 +50,17 @@ TOOLKIT, CXX, HIP = "cuda-", "c++", "hip"
 
 
 @dataclass(frozen=True)
-class Environments:
+class DslEnvironments:
     """Gives environments, and installs them when they are not there."""
 
-    installer: Installer
+    installer: WheelInstaller
 
     def recipe(self, language: str, pins: Sequence[str]) -> Recipe:
         """What an environment is made from."""
         inputs = {"layout": _LAYOUT, "pins": sorted(pins), "python": _interpreter()}
         return Recipe(language, _first_version(pins), inputs)
 
-    def provide(self, language: str, pins: Sequence[str]) -> Entry:
+    def provide(self, language: str, pins: Sequence[str]) -> StoreEntry:
         """The environment; everything that Python imports is at its root.
 
         Args:
@@ -80,9 +80,9 @@ class Environments:
         wanted = tuple(map(_pin, pins))
         with self.installer.fetcher() as fetcher:
             wheels = tuple(_StoredWheel.of(fetcher, self.installer, *pin) for pin in wanted)
-        return store.ensure(recipe, _Maker(self.installer, wheels).make)
+        return store.ensure(recipe, _EnvironmentBuilder(self.installer, wheels).make)
 
-    def assembler(self, environment: Entry, name: str) -> tuple[Path, str]:
+    def assembler(self, environment: StoreEntry, name: str) -> tuple[Path, str]:
         """A ptxas and its version, by its name in the environment or `nvcc`; or another program.
 
         `cuda-13.0` is the nvcc of that release, with all that it needs; `c++` the host's compiler;
@@ -114,11 +114,11 @@ class Environments:
 
     def _hip(self) -> tuple[Path, str]:
         from kbuild.toolchains.facts import FactCache
-        from kbuild.toolchains.host import Host
-        from kbuild.toolchains.rocm import device_compilers
+        from kbuild.toolchains.host import HostToolchains
+        from kbuild.toolchains.rocm import rocm_installation
 
-        host = Host(self.installer.runner, FactCache(self.installer.store.root.parent))
-        rocm = device_compilers(host, os.environ)
+        host = HostToolchains(self.installer.runner, FactCache(self.installer.store.root.parent))
+        rocm = rocm_installation(host, os.environ)
         if rocm is None or rocm.compiler is None:
             raise ToolchainError(
                 "there is no compiler for HIP",
@@ -145,7 +145,9 @@ class Environments:
         there = self.installer.store.find(recipe)
         if there is None:
             with self.installer.fetcher() as fetcher:
-                there = self.installer.ensure(recipe, lambda root: _alone(fetcher, wheel, root))
+                there = self.installer.ensure(
+                    recipe, lambda root: _single_wheel(fetcher, wheel, root)
+                )
         return there.touch().root / "bin" / "ptxas", wheel.version
 
 
@@ -153,12 +155,14 @@ class Environments:
 class _StoredWheel:
     """A wheel in the store."""
 
-    entry: Entry
+    entry: StoreEntry
     fetched: bool
     """It came into the store just now."""
 
     @classmethod
-    def of(cls, fetcher: Fetcher, installer: Installer, project: str, version: str) -> _StoredWheel:
+    def of(
+        cls, fetcher: WheelFetcher, installer: WheelInstaller, project: str, version: str
+    ) -> _StoredWheel:
         """The wheel of that version which fits this interpreter best; unpacked if need be.
 
         An index never has two files of one name, so it is not asked for what came from one. Files
@@ -167,7 +171,7 @@ class _StoredWheel:
         from packaging.utils import canonicalize_name
 
         known = _stored(installer.store, project, version)
-        if known and not _fitting(version, fetcher.index.files(project, only_here=True)):
+        if known and not _compatible_files(version, fetcher.index.files(project, only_here=True)):
             return cls(known.touch(), fetched=False)
         wheel = _locked(project, version, fetcher)
         inputs = {"layout": _LAYOUT, "sha256": wheel.sha256, "python": _interpreter()}
@@ -177,7 +181,7 @@ class _StoredWheel:
             return cls(there.touch(), fetched=False)
 
         def make(root: Path) -> dict[str, Any]:
-            source = fetcher.unpack((wheel,), root, _place)
+            source = fetcher.unpack((wheel,), root, _member_path)
             for name in _ASSEMBLERS:
                 for path in root.glob(f"triton/backends/nvidia/bin/{name}"):
                     path.chmod(0o755)  # not every wheel says so
@@ -187,7 +191,7 @@ class _StoredWheel:
         return cls(installer.ensure(recipe, make), fetched=True)
 
     def source(self) -> dict[str, Any]:
-        """See `kbuild.toolchains.wheels.fetch.Fetched`."""
+        """See `kbuild.toolchains.wheels.package_index.Fetched`."""
         source = dict(self.entry.facts["sources"][0])
         return source if self.fetched else {**source, "fetched": 0, "how": "store"}
 
@@ -201,10 +205,10 @@ class _StoredWheel:
 
 
 @dataclass(frozen=True)
-class _Maker:
+class _EnvironmentBuilder:
     """Fills one environment."""
 
-    installer: Installer
+    installer: WheelInstaller
     wheels: tuple[_StoredWheel, ...]
 
     def make(self, root: Path) -> dict[str, Any]:
@@ -221,9 +225,9 @@ class _Maker:
             "assemblers": dict(self._assemblers(root)),
         }
 
-    def _members(self) -> dict[str, Entry]:
+    def _members(self) -> dict[str, StoreEntry]:
         """Path -> the wheel that it comes from: of several the last one, as with pip."""
-        found: dict[str, Entry] = {}
+        found: dict[str, StoreEntry] = {}
         for wheel in self.wheels:
             for path in wheel.entry.members:
                 if path in found and path.endswith(".py"):
@@ -242,7 +246,7 @@ class _Maker:
                 yield name, {"path": place, "version": found["version"]}
 
 
-def _refuse_file_above(members: Mapping[str, Entry]) -> None:
+def _refuse_file_above(members: Mapping[str, StoreEntry]) -> None:
     """Refuse a file of one wheel where another has a folder."""
     for path, entry in members.items():
         for folder in map(str, PurePosixPath(path).parents):
@@ -267,8 +271,8 @@ def _bytecode(path: str) -> str:
     return Path(cache_from_source(path)).as_posix()
 
 
-def _locked(project: str, version: str, fetcher: Fetcher) -> LockedWheel:
-    link = _best(project, version, fetcher.index.files(project))
+def _locked(project: str, version: str, fetcher: WheelFetcher) -> LockedWheel:
+    link = _best_file(project, version, fetcher.index.files(project))
     if link.is_file:
         digest = sha256_of_file(link.file_path)
     else:
@@ -278,7 +282,7 @@ def _locked(project: str, version: str, fetcher: Fetcher) -> LockedWheel:
     return LockedWheel(link.filename, digest, 0)
 
 
-def _alone(fetcher: Fetcher, wheel: LockedWheel, root: Path) -> dict[str, Any]:
+def _single_wheel(fetcher: WheelFetcher, wheel: LockedWheel, root: Path) -> dict[str, Any]:
     def place(name: str) -> str | None:
         return "bin/ptxas" if name.endswith("/bin/ptxas") else None
 
@@ -287,7 +291,7 @@ def _alone(fetcher: Fetcher, wheel: LockedWheel, root: Path) -> dict[str, Any]:
     return {"sources": [source.to_json()]}
 
 
-def _place(name: str) -> str | None:
+def _member_path(name: str) -> str | None:
     """Where a member goes; scripts and headers are left out."""
     data = _DATA.fullmatch(name)
     if data is None:
@@ -295,14 +299,14 @@ def _place(name: str) -> str | None:
     return data["path"] if data["kind"] in {"purelib", "platlib"} else None
 
 
-def _stored(store: Store, project: str, version: str) -> Entry | None:
+def _stored(store: Store, project: str, version: str) -> StoreEntry | None:
     """The wheel of that version which came from an index, when there is one."""
     from packaging.utils import canonicalize_name
     from packaging.version import Version
 
     found = []
     for mark in store.root.glob(f"{_WHEEL}{canonicalize_name(project)}-*/entry.json"):
-        entry = Entry(mark.parent)
+        entry = StoreEntry(mark.parent)
         recipe, source = entry.facts["recipe"], entry.facts["sources"][0]
         inputs = recipe["inputs"]
         if (
@@ -315,7 +319,7 @@ def _stored(store: Store, project: str, version: str) -> Entry | None:
     return found[0] if len(found) == 1 else None
 
 
-def _fitting(
+def _compatible_files(
     version: str, packages: Sequence[Package], *, tagged: bool = True
 ) -> list[tuple[int, Link]]:
     """The files of that version for this interpreter, each with its rank among the tags.
@@ -338,11 +342,11 @@ def _fitting(
     return [one for one in same if one[0] < len(ranks) or not tagged]
 
 
-def _best(project: str, version: str, packages: Sequence[Package]) -> Link:
-    fitting = _fitting(version, packages)
+def _best_file(project: str, version: str, packages: Sequence[Package]) -> Link:
+    fitting = _compatible_files(version, packages)
     if fitting:
         return min(fitting, key=lambda one: (not one[1].is_file, one[0], one[1].filename))[1]
-    if _fitting(version, packages, tagged=False):
+    if _compatible_files(version, packages, tagged=False):
         raise ToolchainError(
             f"{project} {version} has no wheel for {_interpreter()} on {host_system()}",
             hint="run kbuild with another Python, or pin another version in `toolchain`",

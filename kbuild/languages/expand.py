@@ -7,9 +7,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kbuild.languages.expression import Expression, ExpressionError
-from kbuild.languages.expression.nodes import (
-    Choice,
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.dtypes import DTYPES
+from kbuild.ops.expression import Expression, ExpressionError
+from kbuild.ops.expression.nodes import (
+    Conditional,
     Logic,
     Match,
     Name,
@@ -19,8 +21,7 @@ from kbuild.languages.expression.nodes import (
     Query,
     is_condition,
 )
-from kbuild.languages.spec.dtypes import DTYPES
-from kbuild.languages.spec.values import (
+from kbuild.ops.model import (
     Candidate,
     Constant,
     DtypeName,
@@ -30,14 +31,12 @@ from kbuild.languages.spec.values import (
     Value,
     numbers_of,
 )
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
 
 _NUMBERS = ("int", "SymInt", "float", "bool")
 
 
 @dataclass(frozen=True)
-class _Call:
+class _CallKind:
     """What is known of the calls that a unit is made for."""
 
     dtypes: Mapping[str, str]
@@ -56,9 +55,9 @@ class _Call:
 
 def expand(
     op: OpSpec,
-    targets: Sequence[Target],
+    targets: Sequence[ImageTarget],
     candidates: Mapping[int, Sequence[Candidate]] | None = None,
-) -> tuple[Unit, ...]:
+) -> tuple[KernelUnit, ...]:
     """Everything that is compiled for an op, each unit once, in the order of the section.
 
     What no call can come to is left out: dtypes and tensors that are None for which `require` or a
@@ -72,7 +71,7 @@ def expand(
     Raises:
         ValueError: the candidates of such a launch are not given.
     """
-    found: dict[str, Unit] = {}
+    found: dict[str, KernelUnit] = {}
     for index, launch in enumerate(op.launches):
         own = (candidates or {}).get(index) if launch.autotune else launch.candidates
         if own is None:
@@ -84,35 +83,35 @@ def expand(
     return tuple(found.values())
 
 
-def _calls(op: OpSpec) -> Iterator[_Call]:
+def _calls(op: OpSpec) -> Iterator[_CallKind]:
     """Every kind of call once; a tensor that is None has no dtype, so the first stands for all."""
     seen = set()
-    for call in _combinations(op):
+    for call in _dtype_combinations(op):
         there = tuple(pair for pair in call.dtypes.items() if pair[0] not in call.absent)
         if there not in seen:
             seen.add(there)
             yield call
 
 
-def _combinations(op: OpSpec) -> Iterator[_Call]:
+def _dtype_combinations(op: OpSpec) -> Iterator[_CallKind]:
     for dtypes in op.dtype_sets():
         for given in itertools.product((True, False), repeat=len(op.may_be_none)):
             absent = tuple(
                 name for name, there in zip(op.may_be_none, given, strict=True) if not there
             )
-            yield _Call(dtypes, absent)
+            yield _CallKind(dtypes, absent)
 
 
 def _units(
-    op: OpSpec, index: int, candidate: Candidate, call: _Call, targets: Sequence[Target]
-) -> Iterator[Unit]:
+    op: OpSpec, index: int, candidate: Candidate, call: _CallKind, targets: Sequence[ImageTarget]
+) -> Iterator[KernelUnit]:
     launch = op.launches[index]
     known = call.values(op.may_be_none, op.dtype_arguments)
     known |= numbers_of(candidate.constants)
     whole = [*op.require, *(one for one in (launch.when, candidate.when) if one is not None)]
     whole += [one if name not in call.absent else one.negated() for name, one in op.returned]
     conditions = [one for condition in whole for one in condition.conjuncts()]
-    combinations = Combinations(op, launch.constants, conditions, known)
+    combinations = ConstantCombinations(op, launch.constants, conditions, known)
     wanted = [one for one in targets if _fits(candidate.archs, combinations.conditions, one)]
     for chosen in combinations:
         values = tuple(_values(launch, call, chosen))
@@ -120,7 +119,7 @@ def _units(
         scalars = ((name, v) for name, v in values if not isinstance(v, DtypeName))
         constants = (*candidate.constants, *scalars)
         for aligned, target in itertools.product(_alignments(candidate), wanted):
-            yield Unit(
+            yield KernelUnit(
                 language=op.language,
                 kernel=op.kernel,
                 op=op.name,
@@ -145,7 +144,7 @@ def _alignments(candidate: Candidate) -> tuple[bool, ...]:
     return (True,) if candidate.aligned else (True, False)
 
 
-def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: Target) -> bool:
+def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: ImageTarget) -> bool:
     """Whether a device that runs the target's code can be one that the conditions allow."""
     if archs and not target.is_one_of(archs):
         return False
@@ -162,7 +161,7 @@ def _may_hold(condition: Expression, known: Mapping[str, int]) -> bool:
         return True
 
 
-def _capabilities(target: Target) -> Iterable[int]:
+def _capabilities(target: ImageTarget) -> Iterable[int]:
     """Of the devices that run a target's machine code, as `capability()` gives them."""
     arch = target.capability
     if arch is None:
@@ -172,7 +171,7 @@ def _capabilities(target: Target) -> Iterable[int]:
 
 
 def _values(
-    launch: Launch, call: _Call, chosen: Mapping[str, Scalar]
+    launch: Launch, call: _CallKind, chosen: Mapping[str, Scalar]
 ) -> Iterator[tuple[str, Value]]:
     """The launch's own constants in such calls, in the section's order."""
     for one in launch.constants:
@@ -182,7 +181,7 @@ def _values(
             yield one.name, one.value if one.is_fixed else one.value_of(chosen[one.name])
 
 
-class _Settled:
+class _KnownValues:
     """Puts numbers in place of parts of expressions whose values are known."""
 
     def __init__(self, parts: Mapping[Node, int]) -> None:
@@ -207,28 +206,28 @@ class _Settled:
         return 0 if self._parts.get(Query("has", node.name)) == 0 else None
 
 
-def _settled(node: Node) -> int | None:
+def _only_value(node: Node) -> int | None:
     """The only value that a node can have; None when there may be several."""
     match node:
         case Number():
             return node.value
         case Not():
-            inner = _settled(node.operand)
+            inner = _only_value(node.operand)
             return None if inner is None else int(not inner)
         case Logic():
-            sides = [_settled(node.left), _settled(node.right)]
+            sides = [_only_value(node.left), _only_value(node.right)]
             decides = int(node.operator == "or")
             if any(side is not None and bool(side) == bool(decides) for side in sides):
                 return decides
             return None if None in sides else 1 - decides
-        case Choice():
-            sides = [_settled(node.then), _settled(node.otherwise)]
+        case Conditional():
+            sides = [_only_value(node.then), _only_value(node.otherwise)]
             return sides[0] if sides[0] == sides[1] else None
         case _:
             return None
 
 
-class Combinations:
+class ConstantCombinations:
     """The values that constants of a launch can have in one and the same call.
 
     A constant's value says what its expression is there, and thereby what larger expressions are:
@@ -322,11 +321,11 @@ class Combinations:
             parts |= self._settled.get((name, value), {})
             if not self._constants[name].values:
                 names[name] = int(value)
-        change = _Settled(parts)
+        change = _KnownValues(parts)
 
         def value_of(one: Expression) -> int | None:
             try:
-                return _settled(one.mapped(change).bind(names).root)
+                return _only_value(one.mapped(change).bind(names).root)
             except ExpressionError:  # of a side that no call may get to
                 return None
 

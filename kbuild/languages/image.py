@@ -1,4 +1,7 @@
-"""An image: device code for one target, and what a launcher must know of it."""
+"""An image: device code for one target with what a launcher must know of it.
+
+A unit with its image.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from kbuild.languages.spec.values import Scalar
-from kbuild.languages.target import Kind, Target
+from kbuild.languages.unit import ImageKind, ImageTarget, KernelUnit
+from kbuild.ops.model import Scalar
 
 ParameterKind = Literal[
     "pointer", "int", "float", "tensor_map", "global_scratch", "profile_scratch", "tensor", "flat"
@@ -32,7 +35,7 @@ _MOST_BLOCKS = 16
 
 
 @dataclass(frozen=True)
-class Parameter:
+class ImageParameter:
     """One parameter of the device function, or of an object's function, in order."""
 
     kind: ParameterKind
@@ -87,16 +90,16 @@ class TensorMap:
 
 
 @dataclass(frozen=True)
-class Image:
+class KernelImage:
     """What the compiler says of one image; the code itself is in a file beside it."""
 
     language: str
     arch: str
     """`sm_80`, `sm_90a`, `sm_100f`, `gfx942`; the oldest one for PTX."""
-    kind: Kind
+    kind: ImageKind
     entry: str
     """Symbol of the device function; an object's: of the C function that launches."""
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[ImageParameter, ...]
     shared: int
     """Bytes of dynamic shared memory."""
     threads: int
@@ -128,7 +131,7 @@ class Image:
     compiler: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Program -> version: `triton` -> `3.9.0`, `ptxas` -> `13.4`."""
     convention: Convention = ""
-    """How an object's function is called, see `kbuild.languages.launcher.objects`."""
+    """How an object's function is called, see `kbuild.languages.launcher.images`."""
     loading: Loading = ""
     """How an object is told to load its code; it does so with its first call when that is empty."""
 
@@ -137,9 +140,9 @@ class Image:
             raise ValueError(f"the image `{self.entry}` for {self.arch}: {problem}")
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ImageTarget:
         """The arch and the kind together."""
-        return Target(self.arch, self.kind)
+        return ImageTarget(self.arch, self.kind)
 
     def _problems(self) -> list[str]:
         _ = self.target  # raises on its own
@@ -183,7 +186,7 @@ class Image:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Image:
+    def from_json(cls, data: Mapping[str, Any]) -> KernelImage:
         """The inverse of `to_json`.
 
         Raises:
@@ -193,7 +196,7 @@ class Image:
             return cls(
                 **{
                     **data,
-                    "parameters": tuple(Parameter(**one) for one in data["parameters"]),
+                    "parameters": tuple(ImageParameter(**one) for one in data["parameters"]),
                     "cluster": tuple(data["cluster"]),
                     "tensor_maps": tuple(_tensor_map(one) for one in data["tensor_maps"]),
                     "divisible": frozenset(data["divisible"]),
@@ -217,3 +220,25 @@ def _is_pow2(number: int) -> bool:
 def _is_cluster(cluster: tuple[int, ...]) -> bool:
     x, y, z = cluster
     return min(cluster) > 0 and x * y * z <= _MOST_BLOCKS
+
+
+@dataclass(frozen=True)
+class UnitImage:
+    """What a compiler made of a unit."""
+
+    unit: KernelUnit
+    image: KernelImage
+    code: bytes
+    """A cubin, PTX text, an hsaco, or an object with a cubin in it."""
+    seconds: float = field(default=0.0, compare=False)
+    """What compiling it took, whenever that was."""
+    cached: bool = field(default=False, compare=False)
+    """Whether it was there already."""
+
+    def __post_init__(self) -> None:
+        if not self.code:
+            raise ValueError(f"the image `{self.image.entry}` for {self.image.arch} is empty")
+        target = self.unit.target
+        kinds = {target.kind} if target.kind == "ptx" else {target.kind, "object"}
+        if self.image.arch != target.arch or self.image.kind not in kinds:
+            raise ValueError(f"an image for {self.image.target} of a unit for {target}")

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.target import CPU, Target
-from kbuild.matrix.data import Entry, entries
+from kbuild.languages.unit import CPU_TARGET, ImageTarget
+from kbuild.matrix import MatrixEntry, matrix_entries
 from kbuild.version import Version
 
 _FILE = Path(__file__).with_name("releases.toml")
@@ -20,7 +20,7 @@ _NEW = (9, 0)
 
 
 @dataclass(frozen=True)
-class Release:
+class TritonRelease:
     """One release, `major.minor`, or a later one that nothing else is known of."""
 
     version: str
@@ -37,7 +37,7 @@ class Release:
         """Names of the ptxas for archs below 9.0, and of that from 9.0 on; none for AMD."""
         return tuple(self.facts["assemblers"].get(flavour, ()))
 
-    def assembler(self, flavour: str, target: Target) -> str | None:
+    def assembler(self, flavour: str, target: ImageTarget) -> str | None:
         """Name of the ptxas for one target."""
         names, capability = self.assemblers(flavour), target.capability
         if not names or capability is None:
@@ -46,15 +46,15 @@ class Release:
 
 
 @cache
-def release_of(version: str) -> Release:
+def triton_release(version: str) -> TritonRelease:
     """The facts that hold for a version `3.9.0`: those of the newest release up to it."""
     wanted = Version.parse(version)
     rows = _facts()["release"]
     known = [row for row in rows if Version.parse(row["since"]) <= wanted]
-    return Release(version, known[-1] if known else rows[0])
+    return TritonRelease(version, known[-1] if known else rows[0])
 
 
-def most_shared(target: Target) -> int:
+def max_shared_memory(target: ImageTarget) -> int:
     """Bytes of shared memory that a block can have there."""
     limits: Mapping[str, int] = _facts()["shared"]
     capability = target.capability
@@ -64,20 +64,20 @@ def most_shared(target: Target) -> int:
     return limits.get(number, max(limits.values()))
 
 
-def devices() -> Mapping[str, int]:
+def cuda_devices() -> Mapping[str, int]:
     """NVIDIA's archs, `sm_86`, and the bytes of shared memory that a block can have there."""
     limits: Mapping[str, int] = _facts()["shared"]
     return {f"sm_{name.replace('.', '')}": most for name, most in limits.items() if "." in name}
 
 
-def device_facts(target: Target, flavour: str) -> dict[str, Any]:
+def device_facts(target: ImageTarget, flavour: str) -> dict[str, Any]:
     """What holds for every device that a target's code is made for, as its worker is told.
 
     Args:
         target: whose devices.
         flavour: see `kbuild.languages.base.flavour`; which releases Torch may be built with.
     """
-    if target.arch == CPU.arch:
+    if target.arch == CPU_TARGET.arch:
         return {"backend": "cpu", "arch": "cpu", "torch": list(_torch_releases("cpu", flavour))}
     capability = target.capability
     if capability is None:
@@ -93,7 +93,7 @@ def device_facts(target: Target, flavour: str) -> dict[str, Any]:
         "arch": arch,
         "capability": number,
         "warp": warp,
-        "shared": most_shared(target),
+        "shared": max_shared_memory(target),
         "names": properties.pop("names", []),
         "properties": properties,
         "releases": list(_releases(backend, flavour)),
@@ -114,10 +114,10 @@ def _torch_releases(backend: str, flavour: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{entry.torch}.0" for entry in _builds(backend, flavour)))
 
 
-def _builds(backend: str, flavour: str) -> Iterator[Entry]:
+def _builds(backend: str, flavour: str) -> Iterator[MatrixEntry]:
     """Torch's builds with which code of a flavour runs."""
     wanted = "rocm" if backend == "hip" else backend
-    for entry in entries():
+    for entry in matrix_entries():
         version = entry.backend_version
         fits = version is None or flavour in {"rocm", f"cuda{version.major}"}
         if entry.backend == wanted and fits:

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.backends.capability import Capability
-from kbuild.languages.base import LANGUAGES, Language, Resolved, flavour
-from kbuild.languages.releases import Release, release_of
-from kbuild.languages.spec.arguments import Bound
-from kbuild.languages.spec.values import Source
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
+from kbuild.languages.base import LANGUAGES, Language, ResolvedTargets, flavour_of
+from kbuild.languages.releases import TritonRelease, triton_release
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.model import ArgumentSource
 from kbuild.version import Version
 
 OLDEST = Version.parse("3.4")
@@ -48,7 +47,7 @@ _PTXAS = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 """What Triton assembles with: below 9.0, and from there on."""
 _ONE_CHIP = Version.parse("9.0")
 """From here on Triton compiles for one chip alone, and so is its PTX."""
-_FALLBACK = Target("sm_80", "ptx")
+_FALLBACK = ImageTarget("sm_80", "ptx")
 _PTX_VERSION = 80
 """PTX ISA 8.0: what every driver for CUDA 12 and later reads."""
 
@@ -71,29 +70,29 @@ class Triton(Language):
 
     def targets(
         self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
-    ) -> Resolved:
+    ) -> ResolvedTargets:
         """See `Language.targets`."""
-        release = release_of(version_of(pins) or "")
-        able = release.archs(flavour(backend, toolkit))
-        found: dict[Target, None] = {}
+        release = triton_release(version_of(pins) or "")
+        able = release.archs(flavour_of(backend, toolkit))
+        found: dict[ImageTarget, None] = {}
         notes: list[str] = []
         for arch in _DEFAULT[backend] if archs is None else archs:
             wanted, note = _resolve(arch, able, release)
             found.update(dict.fromkeys(wanted))
             # Nobody asked for the defaults.
             notes += [note] if note and archs is not None else []
-        return Resolved(tuple(found), tuple(notes))
+        return ResolvedTargets(tuple(found), tuple(notes))
 
     def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:
         """See `Language.programs`."""
-        names = release_of(version_of(pins) or "").assemblers(flavour)
+        names = triton_release(version_of(pins) or "").assemblers(flavour)
         return dict(zip(_PTXAS, names, strict=False))
 
-    def program(self, pins: Sequence[str], flavour: str, target: Target) -> str | None:
+    def program(self, pins: Sequence[str], flavour: str, target: ImageTarget) -> str | None:
         """See `Language.program`."""
-        return release_of(version_of(pins) or "").assembler(flavour, target)
+        return triton_release(version_of(pins) or "").assembler(flavour, target)
 
-    def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
+    def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""
         dtypes = {name: {"dtype": _LANGUAGE[dtype]} for name, dtype in unit.dtype_constants}
         constants = {**dict(unit.constants), **dtypes}
@@ -121,7 +120,7 @@ def version_of(pins: Sequence[str]) -> str | None:
     return next((match["version"] for match in matches if match), None)
 
 
-def worker_target(target: Target) -> dict[str, Any]:
+def worker_target(target: ImageTarget) -> dict[str, Any]:
     """The target in Triton's words: backend, arch, warp size, and the kind of code."""
     capability = target.capability
     if capability is None:
@@ -132,7 +131,9 @@ def worker_target(target: Target) -> dict[str, Any]:
     return {**facts, "kind": target.kind, "name": target.arch, **isa}
 
 
-def _resolve(arch: str, able: Sequence[str], release: Release) -> tuple[tuple[Target, ...], str]:
+def _resolve(
+    arch: str, able: Sequence[str], release: TritonRelease
+) -> tuple[tuple[ImageTarget, ...], str]:
     """The targets of one arch, and what there is to say of it."""
     is_amd = arch.startswith("gfx")
     wanted = None if is_amd else Capability.parse(arch)
@@ -140,16 +141,18 @@ def _resolve(arch: str, able: Sequence[str], release: Release) -> tuple[tuple[Ta
     if number not in able:
         return (), f"{arch}: {release} does not compile for it here; left out"
     if wanted is None:
-        return (Target.parse(arch),), ""
+        return (ImageTarget.parse(arch),), ""
     return _of_capability(arch, wanted, number)
 
 
-def _of_capability(arch: str, wanted: Capability, number: str) -> tuple[tuple[Target, ...], str]:
+def _of_capability(
+    arch: str, wanted: Capability, number: str
+) -> tuple[tuple[ImageTarget, ...], str]:
     plain = f"sm_{wanted.major}{wanted.minor}"
     if Version.parse(number) < _ONE_CHIP:
-        code = Target(plain, "cubin")
-        return ((code, Target(plain, "ptx")) if wanted.ptx else (code,)), ""
-    code = Target(f"{plain}a", "cubin")
+        code = ImageTarget(plain, "cubin")
+        return ((code, ImageTarget(plain, "ptx")) if wanted.ptx else (code,)), ""
+    code = ImageTarget(f"{plain}a", "cubin")
     if wanted.ptx:
         note = f"{arch}: Triton's PTX for {number} fits that chip only; {_FALLBACK} is shipped"
         return (code, _FALLBACK), note
@@ -158,7 +161,7 @@ def _of_capability(arch: str, wanted: Capability, number: str) -> tuple[tuple[Ta
     return (code,), ""
 
 
-def _type(name: str, source: Source, unit: Unit) -> str | list[str]:
+def _type(name: str, source: ArgumentSource, unit: KernelUnit) -> str | list[str]:
     """Triton's type of an argument; `none` for a tensor that is None, a list for a tuple."""
     if source.kind == "tuple":
         items = (_type(f"{name}.{index}", item, unit) for index, item in enumerate(source.items))
@@ -172,7 +175,7 @@ def _type(name: str, source: Source, unit: Unit) -> str | list[str]:
     return {"float": "fp64" if source.double else "fp32", "bool": "u1"}[source.kind]
 
 
-def _tensor(source: Source, unit: Unit) -> str:
+def _tensor(source: ArgumentSource, unit: KernelUnit) -> str:
     if source.name in unit.absent:
         return "none"
     type_ = TYPES[dict(unit.dtypes)[source.name]]

@@ -1,25 +1,120 @@
-"""One compilation of a kernel function: everything that its image depends on."""
+"""A unit: one compilation of a kernel function for one target (`sm_90a`.
+
+`compute_80`, `gfx942`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from kbuild.languages.spec.dtypes import DTYPES
-from kbuild.languages.spec.values import Given, Pairs
-from kbuild.languages.target import Target
+from kbuild.backends.capability import Capability
+from kbuild.ops.dtypes import DTYPES
+from kbuild.ops.model import ConstantPairs, Pairs
 
-_FORMAT = 1
+ImageKind = Literal["cubin", "ptx", "hsaco", "object"]
+
+_SM = re.compile(r"(?P<kind>sm|compute)_(?P<major>[1-9]\d?)(?P<minor>\d)(?P<feature>[af]?)")
+_CPU = "cpu"
+_GFX = re.compile(r"gfx(?:[1-9]\d?)[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, order=True)
+class ImageTarget:
+    """An arch, and which kind of code for it."""
+
+    arch: str
+    """`sm_80`, `sm_90a` (this chip), `sm_100f` (its family), `gfx942`."""
+    kind: ImageKind
+    """PTX is compiled by the driver, for the arch and those after it. An object is host code that
+    launches the machine code within it."""
+
+    def __post_init__(self) -> None:
+        if (self.arch, self.kind) == (_CPU, "object"):
+            return
+        forms = {"hsaco": (_GFX,), "cubin": (_SM,), "ptx": (_SM,), "object": (_SM, _GFX)}
+        if not any(form.fullmatch(self.arch) for form in forms.get(self.kind, ())):
+            raise ValueError(f"`{self.arch}` is no arch of {self.kind} images")
+        if self.arch.startswith("compute_"):
+            raise ValueError(f"the arch of `{self.arch}` is `{self.arch.replace('compute', 'sm')}`")
+
+    @classmethod
+    def parse(cls, text: str) -> ImageTarget:
+        """Read `sm_90a`, `compute_80` or `gfx942`.
+
+        Raises:
+            ValueError: the text is none of these.
+        """
+        if text == _CPU:
+            return CPU_TARGET
+        if text.startswith("gfx"):
+            return cls(text, "hsaco")
+        match = _SM.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                f"`{text}` is not an arch; write e.g. `sm_90a`, `compute_80`, `gfx942`"
+            )
+        arch = text.replace("compute_", "sm_")
+        return cls(arch, "ptx" if match["kind"] == "compute" else "cubin")
+
+    def __str__(self) -> str:
+        return self.arch.replace("sm_", "compute_") if self.kind == "ptx" else self.arch
+
+    @property
+    def capability(self) -> Capability | None:
+        """The compute capability; None for AMD's archs and the CPU."""
+        match = _SM.fullmatch(self.arch)
+        if match is None:
+            return None
+        return Capability(int(match["major"]), int(match["minor"]), match["feature"])
+
+    def is_one_of(self, archs: tuple[str, ...]) -> bool:
+        """True when one of `archs`, as `build.toml` writes them, means this one.
+
+        `9.0` means `sm_90` and `sm_90a`, `9.0a` only the latter.
+
+        Raises:
+            ValueError: one of them is not an arch.
+        """
+        return any(self._is(arch) for arch in archs)
+
+    def _is(self, arch: str) -> bool:
+        own = self.capability
+        if arch.startswith("gfx") or own is None:
+            return arch == self.arch
+        wanted = Capability.parse(arch).target
+        return own == wanted or (not wanted.feature and own.base == wanted.base)
+
+
+CPU_TARGET = ImageTarget(_CPU, "object")
+"""The host's processor, which kbuild knows nothing more of."""
+
+
+def targets_of_arch(arch: str) -> tuple[ImageTarget, ...]:
+    """What an arch of `build.toml` asks for: `8.0+PTX` asks for `sm_80` and `compute_80`.
+
+    Raises:
+        ValueError: it is not an arch.
+    """
+    if arch.startswith("gfx"):
+        return (ImageTarget.parse(arch),)
+    wanted = Capability.parse(arch)
+    code = ImageTarget(f"sm_{wanted.number}", "cubin")
+    return (code, ImageTarget(code.arch, "ptx")) if wanted.ptx else (code,)
+
+
+_UNIT_FORMAT = 1
 """Rises when the same unit would be compiled to something else."""
 _LABELS = ("kernel", "op", "launch")
 """Whose unit it is; the image does not depend on that."""
 
 
 @dataclass(frozen=True)
-class Unit:
+class KernelUnit:
     """(function, specialisation, candidate, target) of one launch of an op."""
 
     language: str
@@ -30,7 +125,7 @@ class Unit:
     """Index into the op's launches."""
     functions: tuple[str, ...]
     """The function's name; several when the first that the source has is meant."""
-    target: Target
+    target: ImageTarget
     dtypes: tuple[tuple[str, str], ...]
     """Tensor -> dtype."""
     absent: tuple[str, ...] = ()
@@ -39,7 +134,7 @@ class Unit:
     """Names that are no tensors -> `int`, `float` or `bool`."""
     args: tuple[tuple[str, str], ...] = ()
     """Kernel argument -> what it gets, where the section says so."""
-    constants: Given = ()
+    constants: ConstantPairs = ()
     dtype_constants: tuple[tuple[str, str], ...] = ()
     """Constants that are dtypes -> Torch's name."""
     options: Pairs = ()
@@ -79,7 +174,7 @@ class Unit:
         """
         facts = {name: fact for name, fact in self.to_json().items() if name not in _LABELS}
         content = {
-            "format": _FORMAT,
+            "format": _UNIT_FORMAT,
             "unit": facts,
             "sources": dict(sources),
             "toolchain": dict(toolchain),
@@ -90,10 +185,10 @@ class Unit:
     def to_json(self) -> dict[str, Any]:
         """The unit as a JSON object; pairs are lists, since the order counts."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**_listed(plain), "target": str(self.target)}
+        return {**_to_lists(plain), "target": str(self.target)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Unit:
+    def from_json(cls, data: Mapping[str, Any]) -> KernelUnit:
         """The inverse of `to_json`.
 
         Raises:
@@ -102,11 +197,11 @@ class Unit:
         if data.keys() != cls.__dataclass_fields__.keys():
             odd = sorted(data.keys() ^ cls.__dataclass_fields__.keys())
             raise ValueError(f"not a unit: {', '.join(odd)} missing or unknown")
-        fields = {name: _tupled(value) for name, value in data.items()}
-        return cls(**{**fields, "target": Target.parse(str(data["target"]))})
+        fields = {name: _to_tuples(value) for name, value in data.items()}
+        return cls(**{**fields, "target": ImageTarget.parse(str(data["target"]))})
 
 
-def _listed(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _to_lists(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: [list(item) if isinstance(item, tuple) else item for item in value]
         if isinstance(value, tuple)
@@ -115,7 +210,7 @@ def _listed(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tupled(value: Any) -> Any:
+def _to_tuples(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(tuple(item) if isinstance(item, list) else item for item in value)
     return value

@@ -1,5 +1,109 @@
-"""The build matrix as data, and which of its points a project and a command line ask for.
+"""The build matrix as data: `versions.toml` is the one place to add a Torch release.
 
-`versions.toml` is the one place to add a Torch release; `archs/*.toml` hold what each toolkit
-can target.
+`archs/*.toml` hold what each toolkit release can target.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from kbuild.variant import System
+from kbuild.version import Version
+
+
+@dataclass(frozen=True)
+class MatrixEntry:
+    """One environment that a kernel can be built for and tested in."""
+
+    torch: Version
+    backend: str
+    backend_version: Version | None
+    system: System
+    tvm_ffi: Version | None
+    default: bool
+    """Part of a plain build; the others must be named."""
+
+
+@cache
+def matrix_entries() -> tuple[MatrixEntry, ...]:
+    """The whole matrix, in the order of the file."""
+    import tomli
+
+    text = resources.files("kbuild.matrix").joinpath("versions.toml").read_text("utf-8")
+    return tuple(_expand_entries(tomli.loads(text)))
+
+
+def _expand_entries(data: Mapping[str, Any]) -> Iterator[MatrixEntry]:
+    for release in data["torch"]:
+        for build in release["builds"]:
+            for version in build.get("versions", [None]):
+                for system in build["systems"]:
+                    yield MatrixEntry(
+                        torch=Version.parse(release["version"]),
+                        backend=build["backend"],
+                        backend_version=Version.parse(version) if version else None,
+                        system=System.parse(system),
+                        tvm_ffi=Version.parse(build["tvm-ffi"]) if "tvm-ffi" in build else None,
+                        default=release["default"],
+                    )
+
+
+@dataclass(frozen=True)
+class ArchTable:
+    """What one toolkit compiles for."""
+
+    targets: tuple[str, ...]
+    """Everything it can target."""
+    default: tuple[str, ...]
+    """What is compiled when a kernel does not say."""
+
+
+@cache
+def read_arch_file(name: str) -> Mapping[str, Any]:
+    """One file of `archs/`, by its name without the suffix."""
+    import tomli
+
+    path = resources.files("kbuild.matrix") / "archs" / f"{name}.toml"
+    return tomli.loads(path.read_text("utf-8"))
+
+
+def arch_entry(backend: str, toolkit: Version | None) -> Mapping[str, Any]:
+    """The entry of a toolkit release: the newest that is not newer than it.
+
+    Args:
+        backend: name of the file and of its array of tables.
+        toolkit: None stands for the newest release.
+
+    Raises:
+        ValueError: the release is older than every entry.
+    """
+    entries = sorted(
+        read_arch_file(backend)[backend], key=lambda entry: Version.parse(entry["since"])
+    )
+    if toolkit is None:
+        return dict(entries[-1])
+    fitting = [entry for entry in entries if Version.parse(entry["since"]) <= toolkit]
+    if not fitting:
+        raise ValueError(f"{toolkit} is older than {entries[0]['since']}, the oldest one known")
+    return dict(fitting[-1])
+
+
+def arch_table(backend: str, toolkit: Version | None) -> ArchTable:
+    """Targets and defaults of a backend that has archs; raises like `entry_for`."""
+    entry = arch_entry(backend, toolkit)
+    return ArchTable(tuple(entry["targets"]), tuple(entry["default"]))
+
+
+def compatible_arch_chains(backend: str) -> tuple[tuple[str, ...], ...]:
+    """Archs of which each one's machine code also runs on those after it."""
+    return tuple(tuple(chain) for chain in read_arch_file(backend).get("chains", ()))
+
+
+def deployment_target(backend: str) -> str:
+    """The oldest macOS release that the backend's builds load on."""
+    targets = read_arch_file("macos")["deployment-target"]
+    return str(targets.get(backend, targets["default"]))

@@ -1,31 +1,36 @@
-"""The door to where a mirror is kept. Paths are POSIX paths below the mirror's root."""
+"""Where a mirror is kept: its address, without its secrets, and the interface of its files."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from kbuild.errors import HubError
+from kbuild.errors import HubError, UsageError
+from kbuild.runtime.redact import MASK, redacted
 
-SMALL = 64 << 20
+MAX_SMALL_FILE = 64 << 20
 """Bytes of the largest manifest."""
 
 
-def bounded(data: bytes, shown: str) -> bytes:
-    """What was read of a small file, asked for with one byte more than `SMALL`.
+def require_small(data: bytes, shown: str) -> bytes:
+    """What was read of a small file, asked for with one byte more than `MAX_SMALL_FILE`.
 
     Raises:
         HubError: it has more.
     """
-    if len(data) > SMALL:
-        raise HubError(f"`{shown}` has more than {SMALL >> 20} MB")
+    if len(data) > MAX_SMALL_FILE:
+        raise HubError(f"`{shown}` has more than {MAX_SMALL_FILE >> 20} MB")
     return data
 
 
-class Store(Protocol):
-    """A tree of files. Methods raise the errors of `kbuild.hub.remote`, and nothing else."""
+class MirrorStore(Protocol):
+    """A tree of files. Methods raise the errors of `kbuild.hub.repository`, and nothing else."""
 
     @property
     def shown(self) -> str:
@@ -43,11 +48,11 @@ class Store(Protocol):
         ...
 
     def blocks(self, path: str) -> Iterator[bytes]:
-        """The content, bit by bit; `Missing` when there is no such file."""
+        """The content, bit by bit; `NotFoundError` when there is no such file."""
         ...
 
     def read(self, path: str) -> bytes:
-        """A file of at most `SMALL` bytes; `Missing` when there is none."""
+        """A file of at most `MAX_SMALL_FILE` bytes; `NotFoundError` when there is none."""
         ...
 
     def write(self, path: str, source: Path | bytes) -> None:
@@ -55,7 +60,7 @@ class Store(Protocol):
         ...
 
     def duplicate(self, old: str, new: str) -> None:
-        """Put the content of one file in another place; `Missing` when there is none."""
+        """Put the content of one file in another place; `NotFoundError` when there is none."""
         ...
 
     def names(self, folder: str) -> tuple[str, ...]:
@@ -81,3 +86,88 @@ class Store(Protocol):
     def alone(self, path: str) -> AbstractContextManager[None]:
         """Nobody else inside at the same time, as far as the store can see to that."""
         ...
+
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?:::[a-z0-9+.-]+)*://", flags=re.IGNORECASE)
+_FILE_SCHEME = "file"
+_MIN_SECRET_LENGTH = 3
+"""Characters of the shortest part of an address that is worth hiding."""
+
+
+@dataclass(frozen=True)
+class MirrorAddress:
+    """One mirror."""
+
+    text: str = field(repr=False)
+    """As it was given, credentials included."""
+    folder: Path | None = None
+    """On this machine; None for a store."""
+
+    @property
+    def shown(self) -> str:
+        """What may be shown: without user, password and query."""
+        if self.folder is not None:
+            return str(self.folder)
+        return without_credentials(self.text)
+
+    def hidden(self, text: str) -> str:
+        """A text from somebody else's library, without what the address keeps secret."""
+        text = text.replace(self.text, self.shown)
+        for secret in sorted({*_secrets(self.text)}, key=len)[::-1]:
+            text = text.replace(secret, MASK)
+        return redacted(text)
+
+
+def parse_mirror_address(text: str, cwd: Path) -> MirrorAddress:
+    """Read `DIR`, `file:///DIR` or `s3://bucket/folder`.
+
+    Raises:
+        UsageError: `file:` with another machine's name.
+    """
+    if not is_url(text):
+        return MirrorAddress(text, Path(os.path.normpath(cwd / os.path.expanduser(text))))  # noqa: PTH111 - never fails
+    if text.partition("://")[0].lower() != _FILE_SCHEME:
+        return MirrorAddress(text)
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost"):
+        raise UsageError(f"`{without_credentials(text)}` names another machine")
+    return MirrorAddress(text, Path(unquote(parts.path)))
+
+
+def is_url(text: str) -> bool:
+    """True for `s3://...` and the like."""
+    return _SCHEME.match(text) is not None
+
+
+def without_credentials(text: str) -> str:
+    """An address without user, password, query and fragment."""
+    bare = re.split(r"[?#]", text, maxsplit=1)[0].rstrip("/")
+    return re.sub(r"(?<=://)[^/\s]*@", "", bare)
+
+
+def _secrets(text: str) -> Iterator[str]:
+    """The parts of an address that are nobody's business, as written and decoded."""
+    rest = text.partition("://")[2]
+    user = re.match(r"([^/\s]*)@", rest)
+    parts = [user[1], *user[1].split(":", 1)[1:], *re.split("[:@]", user[1])[1:]] if user else []
+    query = text.partition("#")[0].partition("?")[2]
+    parts += [value for _, value in parse_qsl(query)] + [query]
+    for part in parts:
+        yield from (word for word in (part, unquote(part)) if len(word) >= _MIN_SECRET_LENGTH)
+
+
+def open_mirror(address: MirrorAddress) -> MirrorStore:
+    """The store behind an address; nothing is made yet.
+
+    Raises:
+        ToolchainError: fsspec, or the driver that it needs for this address, is not installed.
+        UsageError: fsspec knows no such kind of address.
+        HubError: there is no connection.
+    """
+    if address.folder is not None:
+        from kbuild.mirror.folder_store import FolderStore
+
+        return FolderStore(address.folder)
+    from kbuild.mirror.fsspec_store import FsspecStore
+
+    return FsspecStore(address)

@@ -9,21 +9,23 @@ from functools import partial
 
 from kbuild.errors import FileConflictError
 from kbuild.hub.layout import BUILD
-from kbuild.hub.patience import Patience
-from kbuild.hub.remote import Denied, Missing
-from kbuild.hub.values import RemoteFile
-from kbuild.mirror.fill import sha256_of
-from kbuild.mirror.manifest import ManifestError
-from kbuild.mirror.places import MANIFEST, Place
-from kbuild.mirror.read import Kept, kept_at
-from kbuild.mirror.store import Store
+from kbuild.hub.repository import AccessDeniedError, NotFoundError, RemoteFile, RetryPolicy
+from kbuild.mirror.layout import (
+    MANIFEST,
+    ManifestError,
+    PublishedVersion,
+    VersionPaths,
+    read_version,
+)
+from kbuild.mirror.publish import stored_sha256
+from kbuild.mirror.store import MirrorStore
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MirrorVerification:
     """What is known of one version."""
 
-    place: Place
+    place: VersionPaths
     files: int = 0
     size: int = 0
     """Bytes that were read."""
@@ -33,40 +35,48 @@ class Verdict:
     """False where the store gives no lists: nobody can say then what else is there."""
 
 
-def verify(store: Store, place: Place, patience: Patience) -> Verdict:
+def verify_version(
+    store: MirrorStore, place: VersionPaths, patience: RetryPolicy
+) -> MirrorVerification:
     """Read every file of a version.
 
     Raises:
         HubError: the store does not answer.
     """
     try:
-        kept = patience.persist(lambda: kept_at(store, place))
+        kept = patience.persist(lambda: read_version(store, place))
     except (FileConflictError, ManifestError) as error:
-        return Verdict(place, faults=(error.message,))
+        return MirrorVerification(place, faults=(error.message,))
     if kept is None:
-        return Verdict(place, faults=(f"`{place.ref}` is not there",))
+        return MirrorVerification(place, faults=(f"`{place.ref}` is not there",))
     files = kept.manifest.files
-    check = partial(_fault, store, place.snapshot(kept.snapshot), patience)
+    check = partial(_file_fault, store, place.snapshot(kept.snapshot), patience)
     with ThreadPoolExecutor(store.workers) as pool:
         found = pool.map(lambda path: check(path, files[path]), sorted(files))
         wrong = [fault for fault in found if fault]
     size = sum(file.size for file in files.values())
     try:
-        strangers = tuple(_strangers(store, kept, patience))
-    except Denied:
-        return Verdict(place, len(files), size, tuple(wrong), is_listed=False)
-    return Verdict(place, len(files), size, (*wrong, *strangers, *_astray(store, kept)))
+        strangers = tuple(_unlisted_files(store, kept, patience))
+    except AccessDeniedError:
+        return MirrorVerification(place, len(files), size, tuple(wrong), is_listed=False)
+    return MirrorVerification(
+        place, len(files), size, (*wrong, *strangers, *_wrong_link(store, kept))
+    )
 
 
-def _fault(store: Store, top: str, patience: Patience, path: str, wanted: RemoteFile) -> str:
+def _file_fault(
+    store: MirrorStore, top: str, patience: RetryPolicy, path: str, wanted: RemoteFile
+) -> str:
     try:
-        found = patience.persist(lambda: sha256_of(store, f"{top}/{path}"))
-    except Missing:
+        found = patience.persist(lambda: stored_sha256(store, f"{top}/{path}"))
+    except NotFoundError:
         return f"`{path}` is gone"
     return "" if found == wanted.sha256 else f"`{path}` differs from the manifest"
 
 
-def _strangers(store: Store, kept: Kept, patience: Patience) -> Iterator[str]:
+def _unlisted_files(
+    store: MirrorStore, kept: PublishedVersion, patience: RetryPolicy
+) -> Iterator[str]:
     """Files that the client could load, and that nobody published."""
     there = patience.persist(lambda: store.sizes(kept.place.snapshot(kept.snapshot)))
     for path in sorted(there.keys() - kept.manifest.files.keys() - {MANIFEST}):
@@ -74,7 +84,7 @@ def _strangers(store: Store, kept: Kept, patience: Patience) -> Iterator[str]:
             yield f"`{path}` is not in the manifest"
 
 
-def _astray(store: Store, kept: Kept) -> Iterator[str]:
+def _wrong_link(store: MirrorStore, kept: PublishedVersion) -> Iterator[str]:
     target = store.target(kept.place.link)
     if target is not None and target != kept.place.target(kept.snapshot):
         yield f"the link `{kept.place.link}` leads to another snapshot"

@@ -1,25 +1,226 @@
-"""What a project's flake offers: its derivations by variant, and why others are not there."""
+"""What a project's flake offers: its derivations by variant, or why evaluation failed.
+
+Reads Nix's `internal-json` log (2.8 to 2.34).
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import DamagedFileError
-from kbuild.nix.failures import EvaluationError, evaluation_error
-from kbuild.nix.options import NixOptions
-from kbuild.nix.program import Nix
-from kbuild.run import Done, Runner
-from kbuild.untrusted import parse_json, reading
+from kbuild.errors import BuildError, ConfigError, DamagedFileError, KbuildError, Problem
+from kbuild.nix.program import Nix, NixOptions
+from kbuild.runtime.processes import ProcessResult, Runner
+from kbuild.runtime.untrusted import parse_json, reading
 
-FILE = "flake.nix"
+EVENT_PREFIX = "@nix "
+COPY, BUILDS, BUILD, SUBSTITUTE = 100, 104, 105, 108
+"""Activities: a path is copied, all builds together, one build, a path is fetched."""
+LOG_LINE, PHASE, PROGRESS = 101, 104, 105
+"""Results: a line that a builder said, its phase, how far an activity has come."""
+_ANSI_COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class NixEvent:
+    """One line; parts that its action does not have are empty."""
+
+    action: str
+    """`start`, `stop`, `result` or `msg`."""
+    id: int = 0
+    type: int = 0
+    fields: tuple[Any, ...] = ()
+    level: int = 0
+    """Of a message: 0 is an error, 1 a warning."""
+    text: str = ""
+    """Of a message, without colours."""
+    raw: str = ""
+    """Of an error: its innermost sentence."""
+    file: str = ""
+    line: int = 0
+
+
+def read_event(line: str) -> NixEvent | None:
+    """The event of a line; None when it is none of Nix's."""
+    if not line.startswith(EVENT_PREFIX):
+        return None
+    try:
+        with reading("nix", "an event of Nix"):
+            data = parse_json(line[len(EVENT_PREFIX) :], "nix", "an event of Nix")
+            return NixEvent(
+                action=str(data["action"]),
+                id=int(data.get("id") or 0),
+                type=int(data.get("type") or 0),
+                fields=tuple(data.get("fields") or ()),
+                level=int(data.get("level") or 0),
+                text=strip_colors(str(data.get("msg") or "")),
+                raw=strip_colors(str(data.get("raw_msg") or "")),
+                file=str(data.get("file") or ""),
+                line=int(data.get("line") or 0),
+            )
+    except DamagedFileError:
+        return None
+
+
+def strip_colors(text: str) -> str:
+    """Without colours."""
+    return _ANSI_COLOR.sub("", text)
+
+
+def store_path_name(path: str) -> str:
+    """`relu-torch213` of `/nix/store/<hash>-relu-torch213.drv`."""
+    return path.rsplit("/", 1)[-1].partition("-")[2].removesuffix(".drv") or path
+
+
+_FETCHING = re.compile(
+    r"unable to download|while fetching the input|cannot fetch|[Ff]ailed to fetch|"
+    r"unable to access|[Cc]ould(?: not|n't) resolve|program 'git' failed|cannot find flake '"
+)
+_UNTRACKED = re.compile(
+    r"'(?P<path>[^'\s]+)' in the repository \S+ is not tracked|"
+    r"(?:getting status of|path) '/nix/store/[a-z0-9]{32}-source/(?P<stored>[^']*)'"
+)
+_PLACE = re.compile(r"at (?P<file>/[^\s:]+):(?P<line>\d{1,9})(?::\d+)?")
+_STORED = re.compile(r"^/nix/store/[a-z0-9]{32}-source/")
+_PROJECT_MESSAGE = re.compile(r"(?P<file>[^\s:/][^\s:]*):(?P<line>\d{1,9}): (?P<words>.+)")
+"""What kbuild's own functions throw about a file of the project."""
+_ABSENT = "does not provide attribute"
+_TAIL = re.compile(r":\d+:\d+$")
+_SHOWN = 12
+
+
+class FlakeEvaluationError(BuildError):
+    """The flake cannot be evaluated, for a reason that is not in the project's own files."""
+
+    def __init__(self, message: str, excerpt: tuple[str, ...], text: str, hint: str = "") -> None:
+        super().__init__(message, excerpt=excerpt, hint=hint)
+        self.is_absent = _ABSENT in text
+        self.is_out_of_reach = _FETCHING.search(text) is not None
+
+
+def evaluation_error(output: str, root: Path) -> KbuildError:
+    """What an evaluation that failed is about.
+
+    Args:
+        output: what Nix wrote, in its `internal-json` format.
+        root: the project.
+
+    Returns:
+        A `ConfigError` with file and line when the fault is in the project, else an
+        `EvaluationError`.
+    """
+    errors = [event for event in _events(output) if event.level == 0 and event.action == "msg"]
+    event = next((event for event in errors if event.raw), None) or _unstructured(output)
+    untracked = _untracked(event, root)
+    if untracked is not None:
+        return untracked
+    message = (event.raw or event.text).strip()
+    told = _PROJECT_MESSAGE.match(message)
+    if told is not None and _exists(root / told["file"]):
+        return ConfigError([Problem(told["file"], int(told["line"]), "", told["words"])])
+    for file, line in _places(event):
+        path = _in_project(file, root)
+        if path is not None:
+            first, _, rest = message.partition("\n")
+            return ConfigError([Problem(path, line, "", first, hint=rest.strip())])
+    return _error_outside_project(message, event, output)
+
+
+def _error_outside_project(message: str, event: NixEvent, output: str) -> FlakeEvaluationError:
+    text = strip_colors(output)
+    place = next(iter(_places(event)), None)
+    where = (f"at {place[0]}:{place[1]}",) if place else ()
+    first, *more = message.splitlines() or ["Nix says nothing"]
+    failure = FlakeEvaluationError(
+        f"the project's flake does not evaluate: {first}", (*more[:_SHOWN], *where), text
+    )
+    if failure.is_out_of_reach:
+        failure.message = f"an input of the project's flake cannot be fetched: {first}"
+        failure.hint = "--override-input INPUT FLAKE takes it from elsewhere"
+    return failure
+
+
+def _untracked(event: NixEvent, root: Path) -> ConfigError | None:
+    """Nix reads a repository as git knows it: what nobody added is not there."""
+    match = _UNTRACKED.search(event.text)
+    path = (match["path"] or match["stored"]) if match else ""
+    found = next((one for one in _below(path, root) if _exists(root / one)), None)
+    if not path or found is None:
+        return None
+    words = "git does not know this file, so Nix does not see it"
+    return ConfigError([Problem(found, 0, "", words, hint=f"git add --intent-to-add {found}")])
+
+
+def _events(output: str) -> Iterator[NixEvent]:
+    for line in output.splitlines():
+        event = read_event(line)
+        if event is not None:
+            yield event
+
+
+def _unstructured(output: str) -> NixEvent:
+    """Errors of the command line come as plain text."""
+    lines = [line for line in strip_colors(output).splitlines() if not line.startswith("@nix ")]
+    text = "\n".join(line.removeprefix("error: ") for line in lines[-_SHOWN:])
+    return NixEvent("msg", text=text, raw=text)
+
+
+def _places(event: NixEvent) -> Iterator[tuple[str, int]]:
+    """Where it happened, then the places from which that was asked for, innermost first."""
+    if event.file and event.line:
+        yield _TAIL.sub("", event.file), event.line
+    found = [(match["file"], int(match["line"])) for match in _PLACE.finditer(event.text)]
+    yield from reversed(found)
+
+
+def _in_project(file: str, root: Path) -> str | None:
+    """The path as the user would type it; None for a file of somebody else."""
+    stored = _STORED.sub("", file)
+    if stored != file:
+        return next((path for path in _below(stored, root) if _is_same(root / path, file)), None)
+    try:
+        return Path(file).relative_to(root.resolve()).as_posix()
+    except ValueError:
+        return None
+
+
+def _is_same(path: Path, stored: str) -> bool:
+    """Whether a stored file is the project's: every flake has a `flake.nix`.
+
+    New releases of Nix name files that they did not have to store.
+    """
+    if not _exists(Path(stored)):
+        return _exists(path)
+    try:
+        return path.read_bytes() == Path(stored).read_bytes()
+    except OSError:
+        return False
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _below(stored: str, root: Path) -> Iterator[str]:
+    """A stored path from the project's folder, which may be a part of its repository."""
+    yield stored
+    parts = stored.split("/")
+    for at in range(1, len(parts)):
+        if parts[at - 1] == root.name:
+            yield "/".join(parts[at:])
+
+
+FLAKE_FILE = "flake.nix"
 _KIND = "an answer of Nix"
 _USES = re.compile(r"\bkbuild\b")
-_HASTY = ("--option", "download-attempts", "2")
+_QUICK_FAILURE = ("--option", "download-attempts", "2")
 _QUESTION = """\
 packages:
 let
@@ -55,7 +256,7 @@ class Derivation:
 
 
 @dataclass(frozen=True)
-class Offer:
+class FlakeVariants:
     """What a flake says about some variants."""
 
     variants: Mapping[str, Derivation] = field(default_factory=dict)
@@ -66,7 +267,7 @@ class Offer:
 def uses_kbuild(root: Path) -> bool:
     """True when the folder has a flake that names kbuild."""
     try:
-        return _USES.search((root / FILE).read_text("utf-8", "replace")) is not None
+        return _USES.search((root / FLAKE_FILE).read_text("utf-8", "replace")) is not None
     except OSError:
         return False
 
@@ -82,7 +283,7 @@ class Flake:
     is_hasty: bool = False
     """Whether what cannot be downloaded at once counts as out of reach."""
 
-    def offer(self, system: str, variants: Sequence[str]) -> Offer:
+    def offer(self, system: str, variants: Sequence[str]) -> FlakeVariants:
         """What it offers of some variants on a system.
 
         Derivations are written to the store; nothing is built.
@@ -91,50 +292,50 @@ class Flake:
             ConfigError: an error in a file of the project.
             EvaluationError: an error elsewhere, or an input that cannot be fetched.
         """
-        wanted = _QUESTION % _quoted(json.dumps(list(variants)))
+        wanted = _QUESTION % _nix_string(json.dumps(list(variants)))
         done = self._evaluate(f".#packages.{system}", wanted)
-        answer = _answer(done) if done.ok else None
+        answer = _parse_answer(done) if done.ok else None
         if answer is None:
             error = evaluation_error(done.output, self.root)
-            if isinstance(error, EvaluationError) and error.is_absent:
-                return Offer()
+            if isinstance(error, FlakeEvaluationError) and error.is_absent:
+                return FlakeVariants()
             raise error
         return answer
 
-    def _evaluate(self, attribute: str, function: str) -> Done:
-        hasty = _HASTY if self.is_hasty else ()
+    def _evaluate(self, attribute: str, function: str) -> ProcessResult:
+        hasty = _QUICK_FAILURE if self.is_hasty else ()
         command = self.nix.command("eval", "--json", attribute, "--apply", function)
         log = ("--log-format", "internal-json")
         arguments = (*command, *log, *hasty, *self.options.evaluation)
         return self.runner.run(arguments, cwd=self.root)
 
 
-def _answer(done: Done) -> Offer | None:
+def _parse_answer(done: ProcessResult) -> FlakeVariants | None:
     """What the JSON object among the lines says."""
     for line in reversed(done.output.splitlines()):
         # Programs that Nix starts write to the same stream without ending their lines.
         at = line.find('{"offered"')
         if at >= 0:
             try:
-                return _offer(parse_json(line[at:], "nix eval", _KIND))
+                return _parse_offer(parse_json(line[at:], "nix eval", _KIND))
             except DamagedFileError:
                 continue
     return None
 
 
-def _offer(answer: Mapping[str, Any]) -> Offer:
+def _parse_offer(answer: Mapping[str, Any]) -> FlakeVariants:
     with reading("nix eval", _KIND):
-        return Offer(
-            {str(name): _derivation(told) for name, told in answer["offered"].items()},
+        return FlakeVariants(
+            {str(name): _parse_derivation(told) for name, told in answer["offered"].items()},
             {str(name): str(reason) for name, reason in answer["refused"].items()},
         )
 
 
-def _derivation(told: Mapping[str, str]) -> Derivation:
+def _parse_derivation(told: Mapping[str, str]) -> Derivation:
     compiled = told.get("compiled", "")
     return Derivation(str(told["derivation"]), str(told["output"]), str(compiled))
 
 
-def _quoted(text: str) -> str:
+def _nix_string(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
     return f'"{escaped}"'

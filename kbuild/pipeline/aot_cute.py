@@ -5,20 +5,20 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from kbuild.build.budget import budget_of, opened
-from kbuild.config.suggest import one_of
+from kbuild.config.issue import one_of
 from kbuild.errors import UsageError
-from kbuild.fileset import FileSet
-from kbuild.languages.cute.export import Order, Spelled, written
-from kbuild.languages.environment import Environments
-from kbuild.languages.spec.arguments import Bound
-from kbuild.languages.workshop import Workshop
-from kbuild.pipeline.options import Doors
-from kbuild.store import store_of
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.languages.aot_compiler import AotCompiler
+from kbuild.languages.cute.export import CuteExport, CuteExportLanguage, export_files
+from kbuild.languages.environment import DslEnvironments
+from kbuild.ops.binding import BoundLaunch
+from kbuild.pipeline.options import Services
+from kbuild.runtime.budget import make_budget, open_run
+from kbuild.runtime.files import FileSet
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
 
 
-def export_cute(order: Order, root: Path, stem: str, doors: Doors) -> tuple[FileSet, Path]:
+def export_cute(order: CuteExport, root: Path, stem: str, doors: Services) -> tuple[FileSet, Path]:
     """Header, object and facts of every target; and the static runtime that they are linked with.
 
     Args:
@@ -33,18 +33,18 @@ def export_cute(order: Order, root: Path, stem: str, doors: Doors) -> tuple[File
         ToolchainError: the toolchain cannot be had.
     """
     requests = order.requests()
-    installer = Installer(doors.runner, store_of(doors.cache), say=doors.ui.say)
-    with opened(budget_of(), doors.cache) as run, installer.store.in_use():
-        language = Spelled(requests)
-        workshop = Workshop(run, Environments(installer), lambda _: language)
+    installer = WheelInstaller(doors.runner, open_store(doors.cache), say=doors.ui.say)
+    with open_run(make_budget(), doors.cache) as run, installer.store.in_use():
+        language = CuteExportLanguage(requests)
+        workshop = AotCompiler(run, DslEnvironments(installer), lambda _: language)
         with closing(workshop):
             found = workshop.describe(order, root, order.targets)
             if order.function not in found:
                 hint = one_of(order.function, found) or "it has none"
                 message = f"`{order.sources[0]}` has no @cute.jit `{order.function}`"
                 raise UsageError(message, hint=hint)
-            bound = Bound(order.function, (), ())
+            bound = BoundLaunch(order.function, (), ())
             made = workshop.compile(order, root, [(unit, bound) for unit in requests])
             place = workshop.prepare(order)
     (archive,) = language.linked(place.root, order.toolchain, order.flavour).archives
-    return written([(one, requests[one.unit]) for one in made], stem), archive
+    return export_files([(one, requests[one.unit]) for one in made], stem), archive

@@ -7,28 +7,26 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.build.budget import budget_of, opened
-from kbuild.config.suggest import one_of
+from kbuild.config.issue import one_of
 from kbuild.errors import UsageError
-from kbuild.fileset import FileSet
-from kbuild.languages.environment import Environments
-from kbuild.languages.export.grid import read_grid
-from kbuild.languages.export.order import Order, Spelled, units_of
-from kbuild.languages.export.signature import read_signature
-from kbuild.languages.export.source import write_source
-from kbuild.languages.export.variant import variant_of
-from kbuild.languages.spec.arguments import Bound
-from kbuild.languages.workshop import Workshop
-from kbuild.pipeline.options import Doors
-from kbuild.store import store_of
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.languages.aot_compiler import AotCompiler
+from kbuild.languages.environment import DslEnvironments
+from kbuild.languages.export.c_source import read_grid, write_source
+from kbuild.languages.export.request import ExportRequest, TritonWithRequests, units_of
+from kbuild.languages.export.signature import read_signature, variant_of
+from kbuild.ops.binding import BoundLaunch
+from kbuild.pipeline.options import Services
+from kbuild.runtime.budget import make_budget, open_run
+from kbuild.runtime.files import FileSet
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
 
 if TYPE_CHECKING:
-    from kbuild.languages.base import Function
-    from kbuild.languages.unit import Unit
+    from kbuild.languages.base import KernelFunction
+    from kbuild.languages.unit import KernelUnit
 
 
-def export(order: Order, root: Path, name: str, stem: str, doors: Doors) -> FileSet:
+def export(order: ExportRequest, root: Path, name: str, stem: str, doors: Services) -> FileSet:
     """The C files of every target.
 
     Args:
@@ -43,17 +41,17 @@ def export(order: Order, root: Path, name: str, stem: str, doors: Doors) -> File
         BuildError: it cannot be imported or compiled.
         ToolchainError: the toolchain cannot be had.
     """
-    installer = Installer(doors.runner, store_of(doors.cache), say=doors.ui.say)
-    requests: dict[Unit, dict[str, object]] = {}
-    with opened(budget_of(), doors.cache) as run, installer.store.in_use():
-        language = Spelled(requests)
-        workshop = Workshop(run, Environments(installer), lambda _: language)
+    installer = WheelInstaller(doors.runner, open_store(doors.cache), say=doors.ui.say)
+    requests: dict[KernelUnit, dict[str, object]] = {}
+    with open_run(make_budget(), doors.cache) as run, installer.store.in_use():
+        language = TritonWithRequests(requests)
+        workshop = AotCompiler(run, DslEnvironments(installer), lambda _: language)
         with closing(workshop):
             function = _function(order, workshop.describe(order, root, order.targets))
             signature = read_signature(order.signature, function.name, function.parameters)
             grid = read_grid(order.grid, signature)
             requests |= units_of(order, signature)
-            bound = Bound(function.name, (), ())
+            bound = BoundLaunch(function.name, (), ())
             made = workshop.compile(order, root, [(unit, bound) for unit in requests])
     files = FileSet()
     axes = [str(axis) for axis in grid]
@@ -63,7 +61,7 @@ def export(order: Order, root: Path, name: str, stem: str, doors: Doors) -> File
     return files
 
 
-def _function(order: Order, found: Mapping[str, Function]) -> Function:
+def _function(order: ExportRequest, found: Mapping[str, KernelFunction]) -> KernelFunction:
     if order.function not in found:
         hint = one_of(order.function, found) if found else "it has none"
         message = f"`{order.sources[0]}` has no kernel function `{order.function}`"

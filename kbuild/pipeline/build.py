@@ -1,39 +1,80 @@
-"""All variants that were asked for, under one budget."""
+"""Builds all selected variants on this machine, under one budget of processes and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.build.workspace import Workspace
-from kbuild.config.place import display
+from kbuild.config.display import display_path
 from kbuild.errors import ConfigError, IncompleteError, Problem, ToolchainError
-from kbuild.matrix.selection import variants
-from kbuild.package import tidy
-from kbuild.pipeline.options import BuildOptions, Doors
-from kbuild.pipeline.order import longest_first
-from kbuild.pipeline.outcome import Built
-from kbuild.pipeline.plans import fitted, keeping_all, plan, refuse_names
-from kbuild.pipeline.tools import tools_of
-from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
-from kbuild.pipeline.variant import Site, attempt, fetch, refused, up_to_date
-from kbuild.pipeline.workshop import workshop_for
+from kbuild.package import remove_leftovers
+from kbuild.pipeline.options import BuildOptions, BuildResult, Services
+from kbuild.pipeline.plans import (
+    plan_variants,
+    replan_for_compilers,
+    validate_path_names,
+    with_all_candidates,
+)
+from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source, validate_wheels_are_used
+from kbuild.pipeline.variant import (
+    BuildContext,
+    prefetch_toolchain,
+    source_check_failures,
+    try_build,
+    up_to_date_result,
+)
 from kbuild.plan import VariantPlan
-from kbuild.planning import make_plans
+from kbuild.planning.variant import make_plans
 from kbuild.project import Project
-from kbuild.scratch import remove_abandoned
+from kbuild.runtime.temporary import remove_abandoned_folders
+from kbuild.runtime.workspace import Workspace
+from kbuild.selection import project_variants
 from kbuild.sourcetree import SourceTree
-from kbuild.store import store_of
+from kbuild.store import open_store
 
-if TYPE_CHECKING:  # what only a build that has something to do needs
-    from kbuild.build.budget import Run
-    from kbuild.languages.workshop import Workshop
+if TYPE_CHECKING:
+    from kbuild.languages.aot_compiler import AotCompiler
+    from kbuild.runtime.budget import Run
 
 
-def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built, ...]:
+def longest_first(plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
+    """The plans in the order in which they are started.
+
+    First one of each toolkit, those with the most architectures in front: these compile device code
+    that nobody has compiled yet, and it takes longest. The others, whose device code is the same,
+    keep their order: by the time they start, the cache has it.
+    """
+    firsts: dict[tuple[str, str | None], VariantPlan] = {}
+    for made in plans:
+        firsts.setdefault((made.requires.backend, made.requires.toolkit), made)
+    front = sorted(firsts.values(), key=lambda made: -len(made.archs))
+    leading = {made.variant for made in front}
+    return (*front, *(made for made in plans if made.variant not in leading))
+
+
+@contextmanager
+def aot_compiler_for(
+    plans: Sequence[VariantPlan], run: Run, doors: Services
+) -> Iterator[AotCompiler | None]:
+    """Opened when a plan needs one, closed at the end; no worker starts before it has work."""
+    if not any(made.aot for made in plans):
+        yield None
+        return
+    from kbuild.languages.aot_compiler import AotCompiler
+    from kbuild.languages.environment import DslEnvironments
+    from kbuild.store import open_store
+    from kbuild.toolchains.wheels.installer import WheelInstaller
+
+    installer = WheelInstaller(doors.runner, open_store(doors.cache), say=doors.ui.say)
+    with closing(AotCompiler(run, DslEnvironments(installer))) as workshop:
+        yield workshop
+
+
+def build(project: Project, options: BuildOptions, doors: Services) -> tuple[BuildResult, ...]:
     """Build what was asked for and this machine can build; the rest is skipped with a reason.
 
     Raises:
@@ -41,14 +82,14 @@ def build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built,
         ToolchainError: nothing that was asked for can be built here, or a wheel cannot be used.
         UsageError: a wheel fits no variant that was asked for.
     """
-    with store_of(doors.cache).in_use():
+    with open_store(doors.cache).in_use():
         return _build(project, options, doors)
 
 
-def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built, ...]:
-    remove_abandoned()
-    wheels = given_wheels(options.torch_wheels, doors.cache, doors.runner)
-    tools = tools_of(
+def _build(project: Project, options: BuildOptions, doors: Services) -> tuple[BuildResult, ...]:
+    remove_abandoned_folders()
+    wheels = open_torch_wheels(options.torch_wheels, doors.cache, doors.runner)
+    tools = toolchain_source(
         options.toolchain,
         doors.runner,
         doors.cache,
@@ -57,26 +98,26 @@ def _build(project: Project, options: BuildOptions, doors: Doors) -> tuple[Built
         torch_wheels=wheels,
         say=doors.ui.say,
     )
-    site = Site(project, tools, options, doors)
+    site = BuildContext(project, tools, options, doors)
     identity, archs, tree = site.identity, options.archs, SourceTree(project.root)
-    plans = plan(
+    plans = plan_variants(
         project, options.selection, doors.runner, identity=identity, archs=archs, tree=tree
     )
-    refuse_unused(wheels, plans)
-    refuse_names(project.root, plans)
+    validate_wheels_are_used(wheels, plans)
+    validate_path_names(project.root, plans)
     refusals = {made.variant: tools.refuses(made.requires) for made in plans}
     buildable = [made for made in plans if refusals[made.variant] is None]
     if not buildable and not options.selection.is_explicit:
-        buildable = _beyond_default(site, tree)
-    skipped = [Built(name, "skipped", reason) for name, reason in refusals.items() if reason]
+        buildable = _variants_for_installed_torch(site, tree)
+    skipped = [BuildResult(name, "skipped", reason) for name, reason in refusals.items() if reason]
     if not buildable:
-        raise _nothing_to_build(project, skipped)
-    fitting = _fitted(site, buildable, tree)
-    _refuse_large(project.root, fitting, options.max_file_size)
-    return (*_build_all(site, fitting), *skipped)
+        raise _nothing_to_build_error(project, skipped)
+    fitting = _replanned_for_compilers(site, buildable, tree)
+    _validate_file_sizes(project.root, fitting, options.max_file_size)
+    return (*_build_outdated(site, fitting), *skipped)
 
 
-def _refuse_large(root: Path, plans: Sequence[VariantPlan], limit: int) -> None:
+def _validate_file_sizes(root: Path, plans: Sequence[VariantPlan], limit: int) -> None:
     """Refuse files that nobody can have meant to ship, before anything is compiled.
 
     Raises:
@@ -93,7 +134,7 @@ def _refuse_large(root: Path, plans: Sequence[VariantPlan], limit: int) -> None:
 
     problems = [
         Problem(
-            display(root, path),
+            display_path(root, path),
             0,
             "",
             f"it has {size_text(size)}, and the limit for a file is {size_text(limit)}",
@@ -104,9 +145,11 @@ def _refuse_large(root: Path, plans: Sequence[VariantPlan], limit: int) -> None:
     raise ConfigError(problems)
 
 
-def _fitted(site: Site, plans: Sequence[VariantPlan], tree: SourceTree) -> tuple[VariantPlan, ...]:
+def _replanned_for_compilers(
+    site: BuildContext, plans: Sequence[VariantPlan], tree: SourceTree
+) -> tuple[VariantPlan, ...]:
     options = site.options
-    found = fitted(
+    found = replan_for_compilers(
         site.project,
         plans,
         site.tools,
@@ -115,14 +158,14 @@ def _fitted(site: Site, plans: Sequence[VariantPlan], tree: SourceTree) -> tuple
         archs=options.archs,
         tree=tree,
     )
-    return tuple(map(keeping_all, found)) if options.keep_all else found
+    return tuple(map(with_all_candidates, found)) if options.keep_all else found
 
 
-def _beyond_default(site: Site, tree: SourceTree) -> list[VariantPlan]:
+def _variants_for_installed_torch(site: BuildContext, tree: SourceTree) -> list[VariantPlan]:
     """Variants outside a plain build that this machine's Torch happens to fit."""
     project, options = site.project, site.options
     wanted = options.selection.backends or project.file.general.backends
-    others = [choice for choice in variants(project) if choice.variant.backend in wanted]
+    others = [choice for choice in project_variants(project) if choice.variant.backend in wanted]
     made = make_plans(
         project,
         others,
@@ -134,7 +177,7 @@ def _beyond_default(site: Site, tree: SourceTree) -> list[VariantPlan]:
     return [candidate for candidate in made if site.tools.refuses(candidate.requires) is None]
 
 
-def _nothing_to_build(project: Project, skipped: Sequence[Built]) -> ToolchainError:
+def _nothing_to_build_error(project: Project, skipped: Sequence[BuildResult]) -> ToolchainError:
     reasons = "".join(f"\n    {result.variant}: {result.reason}" for result in skipped)
     return ToolchainError(
         f"none of these variants of {project.name} can be built on this machine:{reasons}",
@@ -142,70 +185,69 @@ def _nothing_to_build(project: Project, skipped: Sequence[Built]) -> ToolchainEr
     )
 
 
-def _build_all(site: Site, plans: Sequence[VariantPlan]) -> tuple[Built, ...]:
-    tidy(site.project.root, site.output)
-    results = {made.variant: up_to_date(site, made) for made in plans}
+def _build_outdated(site: BuildContext, plans: Sequence[VariantPlan]) -> tuple[BuildResult, ...]:
+    remove_leftovers(site.project.root, site.output)
+    results = {made.variant: up_to_date_result(site, made) for made in plans}
     waiting = [made for made in plans if results[made.variant] is None]
-    built = refused(site, waiting)
+    built = source_check_failures(site, waiting)
     sound = [made for made in waiting if made.variant not in built]
-    built |= {result.variant: result for result in _together(site, sound)} if sound else {}
+    built |= {result.variant: result for result in _build_in_parallel(site, sound)} if sound else {}
     return tuple(results[made.variant] or built[made.variant] for made in plans)
 
 
-def _together(site: Site, plans: Sequence[VariantPlan]) -> list[Built]:
+def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list[BuildResult]:
     """Build several variants under one budget."""
-    from kbuild.build.budget import budget_of, opened
-    from kbuild.build.schedule import Task, Together, run_all
+    from kbuild.runtime.budget import make_budget, open_run
+    from kbuild.runtime.executor import CombinedProgress, VariantTask, run_tasks
 
     options, doors = site.options, site.doors
-    budget = budget_of(options.jobs, options.memory, options.seconds)
+    budget = make_budget(options.jobs, options.memory, options.seconds)
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
     with (
-        opened(budget, doors.cache, keeps=options.objects) as run,
-        workshop_for(plans, run, doors) as workshop,
+        open_run(budget, doors.cache, keeps=options.objects) as run,
+        aot_compiler_for(plans, run, doors) as workshop,
     ):
         with doors.ui.progress(title, 0) as progress:
-            together = Together(progress)
+            together = CombinedProgress(progress)
             tasks = [
-                Task(
+                VariantTask(
                     made.variant,
                     partial(
-                        attempt,
+                        try_build,
                         site,
                         made,
                         run=run,
                         tell=together.part(made.variant),
                         workshop=workshop,
                     ),
-                    partial(fetch, site, made),
+                    partial(prefetch_toolchain, site, made),
                 )
                 for made in longest_first(plans)
             ]
-            ended = run_all(tasks, run, partial(_interrupt, doors, workshop))
+            ended = run_tasks(tasks, run, partial(_stop_processes, doors, workshop))
         site.tell_noted()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[made.variant] or _not_started(made) for made in plans]
-        return _concluded(site, plans, results, run)
+        return _write_report(site, plans, results, run)
 
 
-def _interrupt(doors: Doors, workshop: Workshop | None) -> None:
+def _stop_processes(doors: Services, workshop: AotCompiler | None) -> None:
     """End every process of the run: those that were started here, and those that compile DSLs."""
     doors.runner.stop()
     if workshop is not None:
         workshop.close()
 
 
-def _not_started(made: VariantPlan) -> Built:
+def _not_started(made: VariantPlan) -> BuildResult:
     error = IncompleteError("not started, the time budget was over")
-    return Built(made.variant, "incomplete", error.message, error=error)
+    return BuildResult(made.variant, "incomplete", error.message, error=error)
 
 
-def _concluded(
-    site: Site, plans: Sequence[VariantPlan], results: Sequence[Built], run: Run
-) -> list[Built]:
+def _write_report(
+    site: BuildContext, plans: Sequence[VariantPlan], results: Sequence[BuildResult], run: Run
+) -> list[BuildResult]:
     """Say what the launchers could not, keep the report, and keep the cache within its bounds."""
-    from kbuild.build.conclude import conclude
-    from kbuild.build.report import VariantOutcome
+    from kbuild.build.report import VariantOutcome, finish_run
 
     outcomes = [
         VariantOutcome(
@@ -214,7 +256,7 @@ def _concluded(
         for made, result in zip(plans, results, strict=True)
     ]
     folder = Workspace.report_of(site.project.root)
-    counts = conclude(site.project.name, folder, outcomes, run, site.doors.ui)
+    counts = finish_run(site.project.name, folder, outcomes, run, site.doors.ui)
     return [
         replace(result, objects=made, from_cache=hits)
         for result, (made, hits) in ((result, counts[result.variant]) for result in results)

@@ -16,28 +16,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.build.workspace import FOLDER
+from kbuild.code_digest import package_digest
 from kbuild.errors import KbuildError, UsageError
-from kbuild.fileset import replace_atomically, sha256_of_file
-from kbuild.installation import package_digest
 from kbuild.metadata import METADATA_FILE
 from kbuild.project import BUILD_FILE, Project
+from kbuild.runtime.files import replace_atomically, sha256_of_file
+from kbuild.runtime.os_errors import explain_os_error
+from kbuild.runtime.untrusted import read_cache_file
+from kbuild.runtime.workspace import WORKSPACE_FOLDER
 from kbuild.sourcetree import SourceTree
-from kbuild.storage import explained
 from kbuild.ui import Ui
-from kbuild.untrusted import remembered
 
 if TYPE_CHECKING:
     from kbuild.card import Card
-    from kbuild.card.write import Written
+    from kbuild.card.fill import WrittenCard
 
 CARD = "CARD.md"
 _MEMORY = "card.json"
-_READ = ("torch-ext/**/*.py", "tvm-ffi-ext/**/*.py", "benchmarks/results/*.json")
+_INPUT_GLOBS = ("torch-ext/**/*.py", "tvm-ffi-ext/**/*.py", "benchmarks/results/*.json")
 
 
 @dataclass(frozen=True)
-class Publication:
+class CardDestination:
     """What a card has to say of the place where it will be shown."""
 
     repo_id: str | None = None
@@ -53,9 +53,9 @@ def fill_card(
     build: Path,
     target: Path | None = None,
     *,
-    publication: Publication | None = None,
+    publication: CardDestination | None = None,
     force: bool = False,
-) -> Written:
+) -> WrittenCard:
     """Fill the card of a project and write it with its charts.
 
     Args:
@@ -70,29 +70,29 @@ def fill_card(
         FileConflictError: kbuild did not write the file that is there.
     """
     from kbuild.card import write_card
-    from kbuild.card.write import read_card
+    from kbuild.card.fill import read_card
 
     path = target or build / CARD
     template = read_card(template_of(project))
-    make = partial(filled, project, build, publication=publication)
+    make = partial(make_project_card, project, build, publication=publication)
     return write_card(lambda text: make(template=text), template, path, force=force)
 
 
-def filled(
+def make_project_card(
     project: Project,
     build: Path,
     *,
     template: str | None = None,
-    publication: Publication | None = None,
+    publication: CardDestination | None = None,
 ) -> Card:
     """The card as it would be written; see `fill_card`."""
     from kbuild.card import make_card
-    from kbuild.card.facts import facts_of
-    from kbuild.card.write import read_card
+    from kbuild.card.facts import read_facts
+    from kbuild.card.fill import read_card
 
-    told = publication or Publication()
+    told = publication or CardDestination()
     text = read_card(template_of(project)) if template is None else template
-    facts = facts_of(project, build, repo_id=told.repo_id, branch=told.branch, faults=told.faults)
+    facts = read_facts(project, build, repo_id=told.repo_id, branch=told.branch, faults=told.faults)
     return make_card(text, facts)
 
 
@@ -118,8 +118,8 @@ def refresh_card(project: Project, build: Path, ui: Ui) -> Path | None:
     """
     if not (project.root / CARD).is_file() or not any(build.glob(f"*/{METADATA_FILE}")):
         return None
-    memory = project.root / FOLDER / _MEMORY
-    known = _remembered(memory, _state(project, build))
+    memory = project.root / WORKSPACE_FOLDER / _MEMORY
+    known = _cached_warnings(memory, _state(project, build))
     said = _refreshed(project, build, ui) if known is None else known
     for words in said:
         ui.warn(words)
@@ -136,7 +136,7 @@ def _refreshed(project: Project, build: Path, ui: Ui) -> tuple[str, ...]:
     except KbuildError as error:
         return (f"the card was not filled: {error}",)
     except OSError as error:
-        return (f"the card was not filled: {explained(error) or error}",)
+        return (f"the card was not filled: {explain_os_error(error) or error}",)
     if written.changed:
         ui.say(f"filled {written.path}")
     if written.edited:
@@ -144,9 +144,9 @@ def _refreshed(project: Project, build: Path, ui: Ui) -> tuple[str, ...]:
     return ()
 
 
-def _remembered(memory: Path, state: str) -> tuple[str, ...] | None:
+def _cached_warnings(memory: Path, state: str) -> tuple[str, ...] | None:
     """What was said when everything was as it is now; None when something is not."""
-    return remembered(
+    return read_cache_file(
         memory, lambda told: tuple(map(str, told["said"])) if told["state"] == state else None
     )
 
@@ -163,6 +163,8 @@ def _state(project: Project, build: Path) -> str:
 
 def _files(root: Path, build: Path) -> Iterator[Path]:
     named = [root / CARD, root / BUILD_FILE, build / CARD, *sorted(build.glob("CARD-*.svg"))]
-    found: Iterable[Path] = (path for pattern in _READ for path in sorted(root.glob(pattern)))
+    found: Iterable[Path] = (
+        path for pattern in _INPUT_GLOBS for path in sorted(root.glob(pattern))
+    )
     metadata = sorted(build.glob(f"*/{METADATA_FILE}"))
     return (path for path in (*named, *found, *metadata) if path.is_file())

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.errors import ToolchainError, UsageError
-from kbuild.nix.flake import FILE, uses_kbuild
+from kbuild.nix.flake import FLAKE_FILE, uses_kbuild
 from kbuild.nix.program import Nix, find_nix
-from kbuild.pipeline.options import Doors
+from kbuild.pipeline.options import Services
 
-AUTO, LOCAL, NIX = NAMES = ("auto", "local", "nix")
+AUTO, LOCAL, NIX = DRIVER_NAMES = ("auto", "local", "nix")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Driver:
 
 
 @dataclass(frozen=True)
-class Wish:
+class DriverRequest:
     """What a command line says about who is to build."""
 
     asked: str = AUTO
@@ -41,7 +41,9 @@ class Wish:
     settings: Sequence[str] = ()
     """Arguments about Nix's settings."""
 
-    def driver(self, root: Path, doors: Doors, environ: Mapping[str, str] = os.environ) -> Driver:
+    def driver(
+        self, root: Path, doors: Services, environ: Mapping[str, str] = os.environ
+    ) -> Driver:
         """The driver for a project.
 
         Raises:
@@ -55,7 +57,7 @@ class Wish:
         if self.asked == NIX or self.nix:
             if not has_flake:
                 raise UsageError(
-                    f"`{root}` has no {FILE} that uses kbuild, so Nix has nothing to build",
+                    f"`{root}` has no {FLAKE_FILE} that uses kbuild, so Nix has nothing to build",
                     hint="`kbuild init` writes one; see docs/how-to/build-with-nix.md",
                 )
             reason = "--driver nix" if self.asked == NIX else f"{self.nix[0]} is Nix's"
@@ -64,7 +66,7 @@ class Wish:
             return Driver(LOCAL)
         return self._found(doors, environ)
 
-    def _found(self, doors: Doors, environ: Mapping[str, str]) -> Driver:
+    def _found(self, doors: Services, environ: Mapping[str, str]) -> Driver:
         """Nix, unless something speaks for this machine."""
         reason = self._reason_for_local(environ)
         if reason:
@@ -73,7 +75,7 @@ class Wish:
             nix = find_nix(doors.cache, doors.runner, self.settings)
         except ToolchainError as error:
             return Driver(LOCAL, error.message)
-        return Driver(NIX, f"{FILE} uses kbuild", nix)
+        return Driver(NIX, f"{FLAKE_FILE} uses kbuild", nix)
 
     def _reason_for_local(self, environ: Mapping[str, str]) -> str:
         if self.local:

@@ -1,19 +1,25 @@
-"""What a build is asked for, and the doors through which it touches the world."""
+"""What a build is asked for, the services that it may use, and the result for each variant."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+from kbuild.errors import KbuildError
 from kbuild.identity import Identity
-from kbuild.matrix.selection import Selection
-from kbuild.run import Runner
+from kbuild.runtime.processes import Runner
+from kbuild.selection import Selection
 from kbuild.ui import Ui
+
+if TYPE_CHECKING:
+    from kbuild.build.unit_log import ImageRow
+    from kbuild.checks import Finding
 
 
 @dataclass(frozen=True)
-class Doors:
+class Services:
     """Every way in which the pipeline touches the world."""
 
     runner: Runner
@@ -32,7 +38,7 @@ class BuildOptions:
     python: Path | None = None
     """Interpreter whose Torch is built against first; found when None."""
     toolchain: str = "auto"
-    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.tools.NAMES`."""
+    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.toolchains.NAMES`."""
     sources: Mapping[str, Path] = field(default_factory=dict)
     """Folders with the headers of dependencies, by dependency."""
     torch_wheels: tuple[Path, ...] = ()
@@ -61,3 +67,49 @@ class BuildOptions:
     """MiB for all compilers together; what is free when None."""
     seconds: float | None = None
     """Time after which nothing is started."""
+
+
+BuildStatus = Literal["built", "up-to-date", "skipped", "failed", "incomplete"]
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What became of one variant."""
+
+    variant: str
+    status: BuildStatus
+    reason: str = ""
+    path: Path | None = None
+    seconds: float = 0.0
+    units: int = 0
+    """Build steps that ran."""
+    objects: int = 0
+    """Objects that were made."""
+    from_cache: int = 0
+    """Those of them that the object cache had."""
+    findings: tuple[Finding, ...] = ()
+    images: tuple[ImageRow, ...] = ()
+    """Images of the kernels in DSLs; of a variant that was up to date, none."""
+    provenance: tuple[Path, ...] = ()
+    """The statement and the list of ingredients, where they were asked for."""
+    overruled: Mapping[str, str] = field(default_factory=dict)
+    """Checks that found errors which are overruled, with reasons."""
+    error: KbuildError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as a JSON object."""
+        return {
+            "variant": self.variant,
+            "status": self.status,
+            "reason": self.reason,
+            "path": str(self.path) if self.path else None,
+            "seconds": round(self.seconds, 3),
+            "units": self.units,
+            "objects": self.objects,
+            "from_cache": self.from_cache,
+            "findings": [finding.to_json() for finding in self.findings],
+            **({"images": [asdict(row) for row in self.images]} if self.images else {}),
+            "overruled": dict(self.overruled),
+            "provenance": [str(path) for path in self.provenance],
+            "error": self.error.to_json() if self.error else None,
+        }

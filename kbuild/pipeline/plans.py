@@ -6,20 +6,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kbuild.config.rules.files import unsupported_characters
 from kbuild.errors import UsageError
 from kbuild.identity import Identity
-from kbuild.matrix.selection import Choice, Selection, select, variants
-from kbuild.pathnames import unbuildable
 from kbuild.plan import VariantPlan
-from kbuild.planning import make_plans
+from kbuild.planning.variant import make_plans
 from kbuild.project import Project
-from kbuild.run import Runner
+from kbuild.runtime.os_errors import printable_path
+from kbuild.runtime.processes import Runner
+from kbuild.selection import Selection, VariantChoice, project_variants, select_variants
 from kbuild.sourcetree import SourceTree
-from kbuild.storage import shown
-from kbuild.toolchains import ToolchainSource
+from kbuild.toolchains.base import ToolchainSource
 
 
-def plan(
+def plan_variants(
     project: Project,
     selection: Selection,
     runner: Runner,
@@ -32,12 +32,12 @@ def plan(
 
     A `tree` that the project was opened with has read its sources already.
     """
-    chosen = select(project, selection)
+    chosen = select_variants(project, selection)
     tree = tree or SourceTree(project.root)
     return make_plans(project, chosen, tree, runner, identity=identity, archs=archs)
 
 
-def fitted(
+def replan_for_compilers(
     project: Project,
     plans: Sequence[VariantPlan],
     tools: ToolchainSource,
@@ -61,7 +61,7 @@ def fitted(
         return tuple(plans)
     again = make_plans(
         project,
-        [choice for choice in variants(project) if str(choice.variant) in compilers],
+        [choice for choice in project_variants(project) if str(choice.variant) in compilers],
         tree or SourceTree(project.root),
         runner,
         identity=identity,
@@ -72,7 +72,7 @@ def fitted(
     return tuple(remade.get(made.variant, made) for made in plans)
 
 
-def refuse_names(folder: Path, plans: Iterable[VariantPlan]) -> None:
+def validate_path_names(folder: Path, plans: Iterable[VariantPlan]) -> None:
     """Refuse what CMake or ninja could not take, before they say so in other words or lose a file.
 
     Args:
@@ -83,22 +83,22 @@ def refuse_names(folder: Path, plans: Iterable[VariantPlan]) -> None:
         UsageError: the path of the folder, or of a file of the package, cannot be quoted.
     """
     compiled = [made for made in plans if made.is_compiled]
-    if compiled and (strange := unbuildable(str(folder), "project")):
+    if compiled and (strange := unsupported_characters(str(folder), "project")):
         raise UsageError(
-            f"nothing can be compiled in `{shown(folder)}`: the path has {strange}, "
+            f"nothing can be compiled in `{printable_path(folder)}`: the path has {strange}, "
             "which CMake or ninja cannot take",
             hint="rename the folder, or build a copy elsewhere",
         )
     for path in sorted({file.source for made in compiled for file in made.files}):
-        if strange := unbuildable(path, "package"):
+        if strange := unsupported_characters(path, "package"):
             raise UsageError(
-                f"`{shown(path)}` cannot be packaged: its name has {strange}, "
+                f"`{printable_path(path)}` cannot be packaged: its name has {strange}, "
                 "which CMake cannot take",
                 hint="rename it",
             )
 
 
-def keeping_all(made: VariantPlan) -> VariantPlan:
+def with_all_candidates(made: VariantPlan) -> VariantPlan:
     """The plan with every candidate of its kernels in Python DSLs, and what chooses among them."""
     return replace(made, aot=tuple(replace(kernel, keep_all=True) for kernel in made.aot))
 
@@ -115,8 +115,8 @@ def with_toolchains(
     )
 
 
-def refusals(
-    project: Project, choices: Sequence[Choice], runner: Runner, tools: ToolchainSource
+def unsupported_reasons(
+    project: Project, choices: Sequence[VariantChoice], runner: Runner, tools: ToolchainSource
 ) -> dict[str, str | None]:
     """Per variant: why this machine cannot build it, or None."""
     plans = make_plans(project, choices, SourceTree(project.root), runner)

@@ -7,43 +7,49 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.hub.candidate import candidate_of, objections, unaccepted
-from kbuild.hub.difference import folded, size_in_words
-from kbuild.hub.layout import lay_out
-from kbuild.hub.patience import Patience
-from kbuild.hub.plan import Changes
-from kbuild.hub.preflight import of_changes
-from kbuild.hub.published import variants_of
-from kbuild.hub.reasons import Reason, refuse
-from kbuild.mirror.job import PATIENT_TRIES, Job, Outcome
-from kbuild.mirror.places import Place, place_of
-from kbuild.mirror.publish import mirror_changes, publish
-from kbuild.mirror.read import Kept, kept_at
-from kbuild.mirror.store import Store
-from kbuild.pipeline.upload.options import UploadOptions, target_of
-from kbuild.pipeline.upload.prepare import card_for, of_other_versions, overruled, untraceable
+from kbuild.hub.candidate import examine_candidate, unaccepted_licences, upload_obstacles
+from kbuild.hub.changes import BranchChanges
+from kbuild.hub.layout import read_layout, variants_of
+from kbuild.hub.preflight import (
+    UploadObstacle,
+    api_obstacles,
+    folded_paths,
+    format_size,
+    raise_for_obstacles,
+)
+from kbuild.hub.repository import RetryPolicy
+from kbuild.mirror.layout import PublishedVersion, VersionPaths, read_version, version_paths
+from kbuild.mirror.publish import STORE_TRIES, PublishResult, PublishRun, mirror_changes, publish
+from kbuild.mirror.store import MirrorStore
+from kbuild.pipeline.upload import (
+    UploadOptions,
+    candidate_card,
+    overruled_warnings,
+    provenance_warnings,
+    target_of,
+    version_mismatches,
+)
 from kbuild.project import Project
-from kbuild.surface import Change
-from kbuild.versions.compare import interface_changes
-from kbuild.versions.model import Version
-from kbuild.versions.sources import Built, InMirror
+from kbuild.public_api.compare import ApiChange
+from kbuild.versions.difference import interface_changes
+from kbuild.versions.sources import BuiltVersions, KernelVersion, MirrorVersions
 
 _REFUSED = "nothing was published:"
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedPublication:
     """A publication that nothing speaks against, not begun yet."""
 
-    job: Job
-    before: Kept | None
+    job: PublishRun
+    before: PublishedVersion | None
     """What the mirror has of the version."""
-    changes: Changes
-    interface: tuple[Change, ...]
+    changes: BranchChanges
+    interface: tuple[ApiChange, ...]
     warnings: tuple[str, ...]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> VersionPaths:
         """Which version."""
         return self.job.place
 
@@ -67,22 +73,22 @@ class Prepared:
         words = "" if self.before else ": new"
         found = [f"{self.place} in {self.job.store.shown}{words}"]
         new = [e.path for e in self.changes.adds if e.path not in self.changes.replaced]
-        found += folded("+", new, self.changes)
-        found += folded("~", sorted(self.changes.replaced), self.changes)
-        found += folded("-", self.changes.deletes, self.changes)
+        found += folded_paths("+", new, self.changes)
+        found += folded_paths("~", sorted(self.changes.replaced), self.changes)
+        found += folded_paths("-", self.changes.deletes, self.changes)
         if self.changes.unchanged:
             found.append(f"    = {len(self.changes.unchanged)} files unchanged")
-        found.append(f"    {size_in_words(self.changes.size)} to send")
+        found.append(f"    {format_size(self.changes.size)} to send")
         return found + [f"    {change}" for change in self.interface]
 
 
-def prepare_mirror(
+def prepare_publication(
     folders: Sequence[Path],
     project: Project | None,
     options: UploadOptions,
-    store: Store,
+    store: MirrorStore,
     say: Callable[[str], None],
-) -> Prepared:
+) -> PreparedPublication:
     """Look at built variants and at the mirror; nothing is changed.
 
     Raises:
@@ -90,35 +96,38 @@ def prepare_mirror(
         UsageError: nobody says as which kernel.
         HubError: the mirror cannot be asked.
     """
-    candidates = tuple(candidate_of(folder) for folder in folders)
+    candidates = tuple(examine_candidate(folder) for folder in folders)
     version = max((c.metadata.version for c in candidates if c.metadata), default=0)
     target = target_of(options, project, version)
-    place, patience = place_of(target.repo, target.branch), Patience(tries=PATIENT_TRIES, say=say)
-    before = patience.persist(lambda: kept_at(store, place))
+    place, patience = (
+        version_paths(target.repo, target.branch),
+        RetryPolicy(tries=STORE_TRIES, say=say),
+    )
+    before = patience.persist(lambda: read_version(store, place))
     tree = before.manifest.files if before else {}
     if options.missing:
         candidates = tuple(c for c in candidates if c.name not in variants_of(tree))
-    card, card_problems = card_for(folders, project, candidates, target)
+    card, card_problems = candidate_card(folders, project, candidates, target)
     chosen = [candidate.folder for candidate in candidates]
-    old = InMirror(store, place.repo, patience).version(place.branch) if before else None
+    old = MirrorVersions(store, place.repo, patience).version(place.branch) if before else None
     interface, interface_problems = _interface(chosen, old, version)
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
-        *objections(candidates, **allowed),
-        *unaccepted(candidates, options.accepted),
-        *of_other_versions(project, candidates),
+        *upload_obstacles(candidates, **allowed),
+        *unaccepted_licences(candidates, options.accepted),
+        *version_mismatches(project, candidates),
         *interface_problems,
         *card_problems,
     ]
-    refuse(_REFUSED, reasons)
-    layout = lay_out(chosen, project.root if project else None, card)
-    job = Job(store, place, layout, patience)
+    raise_for_obstacles(_REFUSED, reasons)
+    layout = read_layout(chosen, project.root if project else None, card)
+    job = PublishRun(store, place, layout, patience)
     told = mirror_changes(layout, tree)
-    warnings = (*untraceable(candidates), *overruled(candidates))
-    return Prepared(job, before, told, interface, warnings)
+    warnings = (*provenance_warnings(candidates), *overruled_warnings(candidates))
+    return PreparedPublication(job, before, told, interface, warnings)
 
 
-def publish_prepared(prepared: Prepared) -> Outcome:
+def publish_prepared(prepared: PreparedPublication) -> PublishResult:
     """Carry it out.
 
     Raises:
@@ -128,13 +137,13 @@ def publish_prepared(prepared: Prepared) -> Outcome:
 
 
 def _interface(
-    folders: Sequence[Path], old: Version | None, version: int
-) -> tuple[tuple[Change, ...], list[Reason]]:
+    folders: Sequence[Path], old: KernelVersion | None, version: int
+) -> tuple[tuple[ApiChange, ...], list[UploadObstacle]]:
     """How the interface differs from what this version has been, and what speaks against that."""
     if not folders or old is None:
         return (), []
-    built = Built(folders[:1], None, "")
+    built = BuiltVersions(folders[:1], None, "")
     changes, unread = interface_changes(old, built.version(built.names()[0]))
     if unread:
-        return (), [Reason("interface", unread)]
-    return changes, list(of_changes(changes, version))
+        return (), [UploadObstacle("interface", unread)]
+    return changes, list(api_obstacles(changes, version))

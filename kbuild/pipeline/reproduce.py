@@ -1,35 +1,177 @@
-"""Building variants again elsewhere, from nothing but source and toolchains, and comparing."""
+"""Builds variants again from a fresh copy of the source in a changed environment.
+
+And compares the results.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal
 
 from kbuild import __version__
-from kbuild.comparison import compare_folders
-from kbuild.errors import CheckError
-from kbuild.fileset import sha256
+from kbuild.comparison import FileDifference, compare_folders
+from kbuild.errors import CheckError, KbuildError
+from kbuild.git import Repository
 from kbuild.identity import Identity
-from kbuild.matrix.selection import Selection
 from kbuild.metadata import METADATA_FILE, GitState, Metadata, MetadataError, read_metadata
 from kbuild.pipeline.build import build
-from kbuild.pipeline.elsewhere import Elsewhere, FreshSource, fresh_source
-from kbuild.pipeline.options import BuildOptions, Doors
-from kbuild.pipeline.outcome import Built
-from kbuild.pipeline.plans import plan
-from kbuild.pipeline.reproduction import Reproduction, State
-from kbuild.pipeline.tools import NAMES
+from kbuild.pipeline.options import BuildOptions, BuildResult, Services
+from kbuild.pipeline.plans import plan_variants
+from kbuild.pipeline.toolchains import TOOLCHAIN_NAMES
 from kbuild.project import Project, open_project
-from kbuild.scratch import scratch
+from kbuild.runtime.files import sha256
+from kbuild.runtime.processes import LineListener, ProcessResult, Runner
+from kbuild.runtime.temporary import locked_temporary_folder
+from kbuild.selection import Selection
+from kbuild.sourcetree import SourceTree
 
-_SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "LANG": "C"}
+ReproductionStatus = Literal[
+    "same", "differs", "built", "up-to-date", "skipped", "failed", "incomplete"
+]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One variant, built before and built again."""
+
+    variant: str
+    status: ReproductionStatus
+    path: Path
+    """The variant directory that was compared with."""
+    reason: str = ""
+    """Why it was not built again."""
+    seconds: float = 0.0
+    files: int = 0
+    """Files of the variant that was built again."""
+    metadata: str = ""
+    """SHA-256 of its `metadata.json`, which carries the digests of all others."""
+    differences: tuple[FileDifference, ...] = ()
+    error: KbuildError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as a JSON object."""
+        return {
+            "variant": self.variant,
+            "status": self.status,
+            "path": str(self.path),
+            "reason": self.reason,
+            "seconds": round(self.seconds, 3),
+            "files": self.files,
+            "metadata": self.metadata,
+            "differences": [difference.to_json() for difference in self.differences],
+            "error": self.error.to_json() if self.error else None,
+        }
+
+
+_LEFT_OUT = {"build", "result"}
+
+
+@dataclass(frozen=True)
+class RunnerWithEnvironment:
+    """A `Runner` whose processes see some variables with other values, and inherit more."""
+
+    inner: Runner
+    changes: Mapping[str, str]
+    inherit: tuple[int, ...] = ()
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        listen: LineListener | None = None,
+        stdin: str | None = None,
+        inherit: Sequence[int] = (),
+    ) -> ProcessResult:
+        """See `Runner.run`."""
+        whole = {**(os.environ if env is None else env), **self.changes}
+        held = (*inherit, *self.inherit)
+        return self.inner.run(
+            argv, cwd=cwd, env=whole, log=log, listen=listen, stdin=stdin, inherit=held
+        )
+
+    def stop(self) -> None:
+        """See `Runner.stop`."""
+        self.inner.stop()
+
+
+@dataclass(frozen=True)
+class SourceCopy:
+    """A copy of the source, and what is to be known about it."""
+
+    root: Path
+    """The project's folder in the copy."""
+    warnings: tuple[str, ...] = ()
+
+
+def copy_source(root: Path, recorded: GitState | None, into: Path, runner: Runner) -> SourceCopy:
+    """The source that a variant was built from: its commit, where git here has it.
+
+    Args:
+        root: the project's folder.
+        recorded: what the variant says of its source; None when that was not in git.
+        into: a folder that does not exist yet.
+        runner: starts git.
+
+    Returns:
+        The copy; its files are those of `root` for a variant from changed files, from outside of
+        git, or from a commit that is not here. The warnings say when that matters.
+    """
+    if recorded is None:
+        return _copy_files(root, into)
+    short = recorded.commit[:12]
+    repository = Repository(root, runner)
+    here = repository.ask("rev-parse", "HEAD")
+    other = "" if here == recorded.commit else f", and the commit here is {(here or 'none')[:12]}"
+    if recorded.dirty:
+        words = f"built from changed files of commit {short}{other}; the files here are taken"
+        return _copy_files(root, into, words)
+    if repository.ask("cat-file", "-e", f"{recorded.commit}^{{commit}}") is None:
+        return _copy_files(root, into, f"commit {short} is not here; the files here are taken")
+    done = repository.copy(recorded.commit, into)
+    if not done.ok:
+        raise KbuildError(f"git cannot make a copy of the source: {done.output.strip()}")
+    copy = into / (repository.ask("rev-parse", "--show-prefix") or "")
+    if here != recorded.commit:
+        return SourceCopy(copy, (f"built from commit {short}{other}; {short} is built again",))
+    if repository.is_changed("."):
+        words = f"files here differ from commit {short}, which is built again without that"
+        return SourceCopy(copy, (words,))
+    return SourceCopy(copy)
+
+
+def _copy_files(root: Path, into: Path, *warnings: str) -> SourceCopy:
+    tree = SourceTree(root)
+
+    def left_out(folder: str, names: Iterable[str]) -> set[str]:
+        top = _LEFT_OUT if Path(folder) == root else set()
+        hidden = {name for name in names if name.startswith(".") and Path(folder, name).is_dir()}
+        odd = {name for name in names if _is_unbuildable_file(tree, Path(folder, name))}
+        return hidden | top | odd | {"__pycache__"}
+
+    shutil.copytree(root, into, ignore=left_out, ignore_dangling_symlinks=True)
+    return SourceCopy(into, warnings)
+
+
+def _is_unbuildable_file(tree: SourceTree, path: Path) -> bool:
+    """True for pipes, devices and links that lead out or nowhere: no build takes these."""
+    name = path.relative_to(tree.root).as_posix()
+    return not tree.is_inside(name) or (not path.is_dir() and tree.fault(name) is not None)
+
+
+_CHANGED_ENVIRONMENT = {"TZ": "Pacific/Kiritimati", "LANG": "C"}
 """What a build elsewhere has otherwise, besides its folder and that of temporary files."""
 
 
 @dataclass(frozen=True)
-class _Original:
+class _RecordedVariant:
     """One variant as it was built before."""
 
     folder: Path
@@ -61,7 +203,7 @@ class _Original:
         """Name of the source that its toolchain came from, if it says so."""
         provenance = self.metadata.provenance
         used = provenance.builder.toolchain if provenance else None
-        return used.source if used and used.source in NAMES else None
+        return used.source if used and used.source in TOOLCHAIN_NAMES else None
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -74,7 +216,7 @@ class _Original:
 
 
 @dataclass(frozen=True)
-class Again:
+class RebuildOptions:
     """How variants are built again."""
 
     options: BuildOptions
@@ -86,7 +228,7 @@ class Again:
 
 
 def reproduce(
-    project: Project, folders: Sequence[Path], again: Again, doors: Doors
+    project: Project, folders: Sequence[Path], again: RebuildOptions, doors: Services
 ) -> tuple[Reproduction, ...]:
     """Build the variants of these folders again, and compare.
 
@@ -96,27 +238,27 @@ def reproduce(
     Raises:
         CheckError: a folder has no metadata that can be read.
     """
-    originals = [_original(folder) for folder in folders]
+    originals = [_read_recorded(folder) for folder in folders]
     found: dict[str, Reproduction] = {}
-    with scratch("reproduce") as held:
-        doors = replace(doors, runner=Elsewhere(doors.runner, {}, held.lock))
+    with locked_temporary_folder("reproduce") as held:
+        doors = replace(doors, runner=RunnerWithEnvironment(doors.runner, {}, held.lock))
         place = held.folder.resolve()
-        for number, group in enumerate(_alike(originals)):
-            bench = _Bench(project, again, doors, place / str(number))
+        for number, group in enumerate(_group_by_source(originals)):
+            bench = _GroupRebuild(project, again, doors, place / str(number))
             found |= bench.results(group)
     return tuple(found[original.variant] for original in originals)
 
 
-def _original(folder: Path) -> _Original:
+def _read_recorded(folder: Path) -> _RecordedVariant:
     try:
-        return _Original(folder, read_metadata(folder))
+        return _RecordedVariant(folder, read_metadata(folder))
     except (OSError, MetadataError) as error:
         raise CheckError(f"`{folder / METADATA_FILE}` cannot be read: {error}", ()) from error
 
 
-def _alike(originals: Iterable[_Original]) -> Iterable[Sequence[_Original]]:
+def _group_by_source(originals: Iterable[_RecordedVariant]) -> Iterable[Sequence[_RecordedVariant]]:
     """Those that one build command can make: of one source state, with one toolchain."""
-    groups: dict[object, list[_Original]] = {}
+    groups: dict[object, list[_RecordedVariant]] = {}
     for original in originals:
         key = (original.state, original.identity.unique_id, original.toolchain)
         told = tuple(original.metadata.overruled.items())
@@ -125,18 +267,18 @@ def _alike(originals: Iterable[_Original]) -> Iterable[Sequence[_Original]]:
 
 
 @dataclass(frozen=True)
-class _Bench:
+class _GroupRebuild:
     """One group's place."""
 
     project: Project
-    again: Again
-    doors: Doors
+    again: RebuildOptions
+    doors: Services
     place: Path
 
-    def results(self, group: Sequence[_Original]) -> Mapping[str, Reproduction]:
+    def results(self, group: Sequence[_RecordedVariant]) -> Mapping[str, Reproduction]:
         """What became of each variant of the group."""
         first = group[0]
-        source = fresh_source(
+        source = copy_source(
             self.project.root, first.state, self.place / "source", self.doors.runner
         )
         for warning in dict.fromkeys((*source.warnings, *first.warnings)):
@@ -144,13 +286,17 @@ class _Bench:
         built = {one.variant: one for one in self._build(source, group)}
         return {one.variant: self._compared(one, built.get(one.variant)) for one in group}
 
-    def _build(self, source: FreshSource, group: Sequence[_Original]) -> tuple[Built, ...]:
+    def _build(
+        self, source: SourceCopy, group: Sequence[_RecordedVariant]
+    ) -> tuple[BuildResult, ...]:
         fresh = open_project(source.root)
         scratch = self.place / "tmp"
         scratch.mkdir()
         doors = replace(
             self.doors,
-            runner=Elsewhere(self.doors.runner, {**_SURROUNDINGS, "TMPDIR": str(scratch)}),
+            runner=RunnerWithEnvironment(
+                self.doors.runner, {**_CHANGED_ENVIRONMENT, "TMPDIR": str(scratch)}
+            ),
         )
         options, first = self.again.options, group[0]
         options = replace(
@@ -165,10 +311,10 @@ class _Bench:
         )
         return build(fresh, replace(options, archs=_archs(fresh, options, group, doors)), doors)
 
-    def _compared(self, original: _Original, built: Built | None) -> Reproduction:
+    def _compared(self, original: _RecordedVariant, built: BuildResult | None) -> Reproduction:
         if built is None or built.path is None or built.status != "built":
             reason = built.reason if built else "the source has no such variant"
-            status: State = built.status if built else "skipped"
+            status: ReproductionStatus = built.status if built else "skipped"
             error = built.error if built else None
             return Reproduction(original.variant, status, original.folder, reason, error=error)
         differences = compare_folders(original.folder, built.path)
@@ -185,9 +331,9 @@ class _Bench:
 
 
 def _archs(
-    project: Project, options: BuildOptions, group: Sequence[_Original], doors: Doors
+    project: Project, options: BuildOptions, group: Sequence[_RecordedVariant], doors: Services
 ) -> tuple[str, ...]:
     """The recorded archs, where a plain build would not compile for just these."""
     wanted = group[0].metadata.archs or ()
-    plain = plan(project, options.selection, doors.runner, identity=options.identity)
+    plain = plan_variants(project, options.selection, doors.runner, identity=options.identity)
     return () if all(made.archs == wanted for made in plain) else wanted

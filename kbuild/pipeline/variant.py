@@ -1,17 +1,20 @@
-"""One variant: up to date, or generated, compiled, checked and moved into place."""
+"""Builds one variant: up to date.
+
+Or generated, compiled, checked, described and moved into place.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kbuild.build.state import read_state, record
-from kbuild.build.workspace import Workspace
+from kbuild.build.state import read_state, record_build
+from kbuild.code_digest import package_digest
 from kbuild.errors import (
     BuildError,
     CheckError,
@@ -22,40 +25,201 @@ from kbuild.errors import (
     ToolchainError,
     grouped,
 )
+from kbuild.git import Repository
 from kbuild.identity import Identity, identify
-from kbuild.installation import package_digest
+from kbuild.licences import metadata_entry
 from kbuild.metadata import Builder, overruled_in
-from kbuild.package import finish, place, recover
-from kbuild.pipeline.evidence import discard, evidence, told_truly
-from kbuild.pipeline.images import image_rows, with_compilers
-from kbuild.pipeline.options import BuildOptions, Doors
-from kbuild.pipeline.outcome import Built
-from kbuild.pipeline.sources import SourceJudge
+from kbuild.package import finalize_stage, install_variant, restore_old_variant
+from kbuild.pipeline.options import BuildOptions, BuildResult, Services
+from kbuild.pipeline.source_checks import SourceChecker
 from kbuild.plan import VariantPlan
-from kbuild.planning.files import content
-from kbuild.project import Project
+from kbuild.planning.context import source_files
+from kbuild.project import BUILD_FILE, KBUILD_FILE, Project
+from kbuild.runtime.file_state import IMPOSSIBLE_STATE, all_unchanged
+from kbuild.runtime.os_errors import explain_os_error
+from kbuild.runtime.workspace import Workspace
 from kbuild.sourcetree import SourceTree
-from kbuild.storage import explained
-from kbuild.toolchains import Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain, ToolchainSource
 
-if TYPE_CHECKING:  # what only a build that has something to do needs
-    from kbuild.build.budget import Run
-    from kbuild.build.ninja import Tell
+if TYPE_CHECKING:
+    from kbuild.build.ninja import ProgressCallback
+    from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
-    from kbuild.languages.workshop import Workshop
+    from kbuild.languages.aot_build import Images
+    from kbuild.languages.aot_compiler import AotCompiler
+    from kbuild.languages.image import UnitImage
+    from kbuild.runtime.budget import Run
+
+
+_SHOWN = 3
+
+
+def mark_dirty_if_uncommitted(
+    site: BuildContext, made: VariantPlan, inputs: Sequence[str]
+) -> VariantPlan:
+    """The plan, dirty when the compiler read a project file that is not in the commit.
+
+    Which headers a build reads is known only after it. The id of a build that git was not asked
+    about is not judged.
+    """
+    if made.commit is None or made.dirty or site.options.identity is not None:
+        return made
+    new = Repository(site.project.root, site.doors.runner).uncommitted((BUILD_FILE, *inputs))
+    if not new:
+        return made
+    listed = ", ".join(f"`{path}`" for path in new[:_SHOWN]) + (", ..." if new[_SHOWN:] else "")
+    site.doors.ui.warn(
+        f"{made.variant}: made from {listed}, which no commit holds; its provenance says dirty"
+    )
+    return replace(made, dirty=True)
+
+
+def write_evidence(site: BuildContext, made: VariantPlan, toolchain: Toolchain) -> tuple[Path, ...]:
+    """Write what was asked for about the variant that is in place now; nothing when nothing was.
+
+    Raises:
+        BuildError: the project's files are not those any more that the variant was made from.
+    """
+    if not site.options.provenance:
+        return ()
+    from kbuild.provenance.attestation import Attestation
+
+    root = site.project.root
+    state = read_state(Workspace(root, made.variant).state)
+    read = state.inputs if state else dict.fromkeys(made.inputs, IMPOSSIBLE_STATE)
+    inputs = (BUILD_FILE, KBUILD_FILE, *(path for path, then in read.items() if then is not None))
+    told = Attestation(
+        made, toolchain, site.target_of(made), root, inputs, _recorded_options(site.options)
+    )
+    written = told.write(site.doors.cache, site.doors.runner)
+    if state is not None and not all_unchanged(root, state.inputs):
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise BuildError(
+            f"{made.variant}: a file that it was made from has changed since, so its provenance "
+            "cannot be told",
+            hint="build again",
+        )
+    return written
+
+
+def remove_old_evidence(site: BuildContext, made: VariantPlan) -> None:
+    """Remove what an older build left beside the variant, unless it is about these very files."""
+    from kbuild.provenance.files import discard_outdated_attestation
+
+    removed = discard_outdated_attestation(site.target_of(made))
+    if removed:
+        names = ", ".join(path.name for path in removed)
+        site.doors.ui.say(f"{made.variant}: removed {names} of an older build")
+
+
+def _recorded_options(options: BuildOptions) -> Mapping[str, Any]:
+    """What was asked for and can change the result; folders of this machine are left out."""
+    return {
+        "toolchain": options.toolchain,
+        "archs": list(options.archs),
+        "with-source": sorted(options.sources),
+        "torch-wheel": [path.name for path in options.torch_wheels],
+        "python": options.python is not None,
+        "identity": options.identity is not None,
+        "allow": dict(sorted(options.allowed.items())),
+    }
+
+
+def image_rows(images: Images) -> tuple[ImageRow, ...]:
+    """A row for each op and target, in the order of the plan."""
+    groups: dict[tuple[str, str, str], list[UnitImage]] = {}
+    for kernel, compiled in images:
+        for one in compiled:
+            key = (kernel.name, one.unit.op, str(one.unit.target))
+            groups.setdefault(key, []).append(one)
+    return tuple(_row(*key, group) for key, group in groups.items())
+
+
+def with_image_compilers(made: VariantPlan, images: Images) -> VariantPlan:
+    """The plan whose toolchain says as well what compiled the images."""
+    found: dict[str, set[str]] = {}
+    for _, compiled in images:
+        for one in compiled:
+            for name, version in one.image.compiler.items():
+                found.setdefault(name, set()).add(version)
+    if made.toolchain is None or not found:
+        return made
+    listed = ((name, ", ".join(sorted(versions))) for name, versions in sorted(found.items()))
+    versions = (*made.toolchain.versions, *listed, *_licences(images))
+    return made.with_toolchain(replace(made.toolchain, versions=versions))
+
+
+def _licences(images: Images) -> Iterator[tuple[str, str]]:
+    """Others' code that is linked into the variant."""
+    from kbuild.languages.base import LANGUAGES
+
+    found: dict[str, list[str]] = {}
+    for kernel, compiled in images:
+        if any(one.image.kind == "object" for one in compiled):
+            for name, what in LANGUAGES.get(kernel.language).licences(kernel.toolchain).items():
+                found.setdefault(name, []).append(what)
+    for name, parts in sorted(found.items()):
+        yield metadata_entry(name), " and ".join(sorted(set(parts)))
+
+
+def _row(kernel: str, op: str, target: str, group: Sequence[UnitImage]) -> ImageRow:
+    from kbuild.build.unit_log import ImageRow
+
+    codes = {one.code: one for one in group}  # candidates may share one
+    needs = [_resources_of(one) for one in codes.values()]
+    return ImageRow(
+        kernel,
+        op,
+        target,
+        images=len(group),
+        size=sum(map(len, codes)),
+        cached=sum(1 for one in group if one.cached),
+        seconds=round(sum(one.seconds for one in group if not one.cached), 3),
+        shared=max(one.shared for one in needs),
+        registers=_max_known(one.registers for one in needs),
+        spills=_max_known(one.image.spills for one in group),
+        local=_max_known(one.local for one in needs),
+    )
+
+
+@dataclass(frozen=True)
+class _ImageResources:
+    """What one image takes, of its kernels the most."""
+
+    registers: int | None
+    local: int | None
+    shared: int
+
+
+def _resources_of(one: UnitImage) -> _ImageResources:
+    """The code says more than the compiler, unless the driver makes it."""
+    from kbuild.binary.nvidia import read_kernel_resources
+
+    found = read_kernel_resources(one.code)
+    return _ImageResources(
+        _max_known([one.image.registers, *(kernel.registers for kernel in found)]),
+        _max_known(kernel.local for kernel in found),
+        one.image.shared + max((kernel.shared for kernel in found), default=0),
+    )
+
+
+def _max_known(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
 
 _FAILURES = (BuildError, CheckError, ToolchainError, StorageError, DamagedFileError, OSError)
 """What one variant may fail with while others go on."""
 
 
 @dataclass(frozen=True)
-class Site:
+class BuildContext:
     """Where and how the variants of one command are built."""
 
     project: Project
     tools: ToolchainSource
     options: BuildOptions
-    doors: Doors
+    doors: Services
     noted: dict[str, list[str]] = field(default_factory=dict, compare=False)
     """Warnings before the compilation, with the variants that they are about."""
 
@@ -81,9 +245,9 @@ class Site:
         return running_builder(self.doors.runner)
 
     @cached_property
-    def judge(self) -> SourceJudge:
+    def judge(self) -> SourceChecker:
         """What the sources show without a compiler."""
-        return SourceJudge(self.project)
+        return SourceChecker(self.project)
 
     @property
     def output(self) -> Path:
@@ -96,7 +260,7 @@ class Site:
         if self.options.identity is not None or not self.options.dev:
             return self.options.identity
         tree = SourceTree(self.project.root)
-        found = identify(tree, content(self.project, tree), self.doors.runner)
+        found = identify(tree, source_files(self.project, tree), self.doors.runner)
         return found.for_development()
 
     def target_of(self, made: VariantPlan) -> Path:
@@ -115,7 +279,7 @@ class Site:
         return told is not None and all(allowed.get(name) == told[name] for name in told)
 
 
-def up_to_date(site: Site, made: VariantPlan) -> Built | None:
+def up_to_date_result(site: BuildContext, made: VariantPlan) -> BuildResult | None:
     """The outcome for a variant that has nothing to do; starts and imports nothing."""
     began = time.monotonic()
     if not site.target_of(made).is_dir():
@@ -127,23 +291,25 @@ def up_to_date(site: Site, made: VariantPlan) -> Built | None:
     made = made.with_toolchain(toolchain.summary)
     if not site.is_current(made):
         return None
-    return replace(_unchanged(site, made, toolchain), seconds=time.monotonic() - began)
+    return replace(_unchanged_result(site, made, toolchain), seconds=time.monotonic() - began)
 
 
-def _unchanged(site: Site, made: VariantPlan, toolchain: Toolchain) -> Built:
+def _unchanged_result(site: BuildContext, made: VariantPlan, toolchain: Toolchain) -> BuildResult:
     """The outcome for a variant that is current."""
     target = site.target_of(made)
-    written, told = evidence(site, made, toolchain), overruled_in(target) or {}
-    return Built(made.variant, "up-to-date", path=target, provenance=written, overruled=told)
+    written, told = write_evidence(site, made, toolchain), overruled_in(target) or {}
+    return BuildResult(made.variant, "up-to-date", path=target, provenance=written, overruled=told)
 
 
-def fetch(site: Site, made: VariantPlan) -> None:
+def prefetch_toolchain(site: BuildContext, made: VariantPlan) -> None:
     """Have the variant's toolchain here, while other variants have the processors."""
     with suppress(ToolchainError, StorageError, OSError):  # building it will say why
         site.tools.provision(made.requires)
 
 
-def refused(site: Site, plans: Sequence[VariantPlan]) -> dict[str, Built]:
+def source_check_failures(
+    site: BuildContext, plans: Sequence[VariantPlan]
+) -> dict[str, BuildResult]:
     """The outcomes of variants whose sources cannot be right; each reason is told once."""
     reasons: dict[str, tuple[CheckError, list[str]]] = {}
     for made in plans:
@@ -154,33 +320,47 @@ def refused(site: Site, plans: Sequence[VariantPlan]) -> dict[str, Built]:
     for reason, _ in reasons.values():
         site.doors.ui.error(reason)
     return {
-        variant: Built(variant, "failed", reason.message, error=reason)
+        variant: BuildResult(variant, "failed", reason.message, error=reason)
         for reason, variants in reasons.values()
         for variant in variants
     }
 
 
-def attempt(
-    site: Site, made: VariantPlan, *, run: Run, tell: Tell, workshop: Workshop | None = None
-) -> Built:
+def try_build(
+    site: BuildContext,
+    made: VariantPlan,
+    *,
+    run: Run,
+    tell: ProgressCallback,
+    workshop: AotCompiler | None = None,
+) -> BuildResult:
     """Build one variant; what goes wrong with it is told and becomes its outcome."""
     began = time.monotonic()
     try:
         result = build_variant(site, made, run=run, tell=tell, workshop=workshop)
     except IncompleteError as error:
-        result = Built(made.variant, "incomplete", error.message, error=error)
+        result = BuildResult(made.variant, "incomplete", error.message, error=error)
     except _FAILURES as error:
-        known = error if isinstance(error, KbuildError) else explained(error, (site.project.root,))
+        known = (
+            error
+            if isinstance(error, KbuildError)
+            else explain_os_error(error, (site.project.root,))
+        )
         if run.stopped.is_set() or known is None:
             raise
         site.doors.ui.error(known)
-        result = Built(made.variant, "failed", known.message, error=known)
+        result = BuildResult(made.variant, "failed", known.message, error=known)
     return replace(result, seconds=time.monotonic() - began)
 
 
 def build_variant(
-    site: Site, made: VariantPlan, *, run: Run, tell: Tell, workshop: Workshop | None = None
-) -> Built:
+    site: BuildContext,
+    made: VariantPlan,
+    *,
+    run: Run,
+    tell: ProgressCallback,
+    workshop: AotCompiler | None = None,
+) -> BuildResult:
     """Build one variant.
 
     Raises:
@@ -190,16 +370,16 @@ def build_variant(
         IncompleteError: the run's time was over; the next run continues.
     """
     from kbuild.build.compile import Compilation
-    from kbuild.checks.allow import overruled
-    from kbuild.checks.readers.origin import note_built
+    from kbuild.checks.allow import overruled_checks
+    from kbuild.checks.probe_cache import record_built
 
     toolchain = site.tools.provision(made.requires)
     made = made.with_toolchain(toolchain.summary)
     space, target = Workspace(site.project.root, made.variant), site.target_of(made)
     with space.locked(lambda: run.is_ending) as lock:
-        recover(target)
+        restore_old_variant(target)
         if site.is_current(made):
-            return _unchanged(site, made, toolchain)
+            return _unchanged_result(site, made, toolchain)
         on_sources = _check_sources(site, made)
         for note in (*made.notes, *toolchain.notes):
             site.note(made.variant, note)
@@ -208,18 +388,18 @@ def build_variant(
         compilation = Compilation(made, toolchain, space, runner, run, tell, lock, workshop, warn)
         staged = compilation.perform()
         read = [path for path, then in staged.inputs.items() if then is not None]
-        told = with_compilers(told_truly(site, made, read), staged.compiled)
-        finish(told, staged.folder, site.builder)
-        findings = _check(site, made, staged.folder, toolchain, space.tree)
-        findings = (*_only_in_sources(on_sources, findings), *findings)
-        allowed = overruled(findings)
+        told = with_image_compilers(mark_dirty_if_uncommitted(site, made, read), staged.compiled)
+        finalize_stage(told, staged.folder, site.builder)
+        findings = _check_output(site, made, staged.folder, toolchain, space.tree)
+        findings = (*_overruled_in_sources_only(on_sources, findings), *findings)
+        allowed = overruled_checks(findings)
         if allowed:
-            finish(told, staged.folder, replace(site.builder, overruled=allowed))
-        place(staged.folder, target)
-        note_built(site.doors.cache, target, staged.folder)
-        discard(site, made)
-        record(made, target, staged.inputs).write(space.state)
-        result = Built(
+            finalize_stage(told, staged.folder, replace(site.builder, overruled=allowed))
+        install_variant(staged.folder, target)
+        record_built(site.doors.cache, target, staged.folder)
+        remove_old_evidence(site, made)
+        record_build(made, target, staged.inputs).write(space.state)
+        result = BuildResult(
             made.variant,
             "built",
             "",
@@ -229,29 +409,31 @@ def build_variant(
             images=image_rows(staged.compiled),
             overruled=allowed,
         )
-        return replace(result, provenance=evidence(site, made, toolchain))
+        return replace(result, provenance=write_evidence(site, made, toolchain))
 
 
-def _check_sources(site: Site, made: VariantPlan) -> tuple[Finding, ...]:
+def _check_sources(site: BuildContext, made: VariantPlan) -> tuple[Finding, ...]:
     """What can be judged on the sources is judged before anything is compiled."""
     words = f"{site.project.name} would break its promises"
-    return _judged(site, site.judge.findings(made), words)
+    return _raise_for_errors(site, site.judge.findings(made), words)
 
 
-def _check(
-    site: Site, made: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
+def _check_output(
+    site: BuildContext, made: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
 ) -> tuple[Finding, ...]:
     from kbuild.checks.base import Output, run_checks
-    from kbuild.checks.readers.memory import Memory
+    from kbuild.checks.probe_cache import ProbeCache
 
     python, portable = toolchain.python, toolchain.redistributable
-    memory = Memory(site.doors.cache, fresh=site.options.fresh)
+    memory = ProbeCache(site.doors.cache, fresh=site.options.fresh)
     output = Output(folder, made.parsed_variant, python, portable, tree=tree, memory=memory)
     words = f"{made.variant} was built but breaks its promises"
-    return _judged(site, run_checks(output), words)
+    return _raise_for_errors(site, run_checks(output), words)
 
 
-def _judged(site: Site, findings: Iterable[Finding], words: str) -> tuple[Finding, ...]:
+def _raise_for_errors(
+    site: BuildContext, findings: Iterable[Finding], words: str
+) -> tuple[Finding, ...]:
     """The findings as they count for this project.
 
     Raises:
@@ -262,7 +444,7 @@ def _judged(site: Site, findings: Iterable[Finding], words: str) -> tuple[Findin
     judged = overrule(findings, site.options.allowed)
     errors = [finding for finding in judged if finding.severity == "error"]
     if errors:
-        told = _told_together(errors, everything=site.doors.ui.verbosity > 0)
+        told = _grouped_lines(errors, everything=site.doors.ui.verbosity > 0)
         listed = "".join(f"\n    {each}" for each in told)
         names = filter(can_be_overruled, dict.fromkeys(finding.check for finding in errors))
         options = " ".join(f"--allow {name}" for name in names)
@@ -272,7 +454,7 @@ def _judged(site: Site, findings: Iterable[Finding], words: str) -> tuple[Findin
     return judged
 
 
-def _told_together(findings: Sequence[Finding], *, everything: bool) -> list[str]:
+def _grouped_lines(findings: Sequence[Finding], *, everything: bool) -> list[str]:
     """The findings as text, those that repeat each other in one."""
     if everything:
         return list(map(str, findings))
@@ -280,7 +462,7 @@ def _told_together(findings: Sequence[Finding], *, everything: bool) -> list[str
     return [str(one.first.with_note(one.note)) for one in repetitions]
 
 
-def _only_in_sources(
+def _overruled_in_sources_only(
     on_sources: Iterable[Finding], on_output: Iterable[Finding]
 ) -> Iterator[Finding]:
     """The overruled findings that a look at the variant does not give again."""

@@ -5,18 +5,17 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Sequence
 
-from kbuild.config.dsl import LanguageSection
+from kbuild.config.file_model import LanguageSection
 from kbuild.errors import ConfigError, Problem
-from kbuild.includes import scanned
-from kbuild.languages.base import LANGUAGES, flavour
-from kbuild.languages.target import CPU, Target
+from kbuild.languages.base import LANGUAGES, flavour_of
+from kbuild.languages.unit import CPU_TARGET, ImageTarget
 from kbuild.plan import AotKernel
-from kbuild.planning.desk import Desk
-from kbuild.planning.files import TABLES
+from kbuild.planning.context import TABLES, PlanningContext
 from kbuild.project import BUILD_FILE
+from kbuild.sources.includes import scan_file
 
 
-def aot_kernels(desk: Desk) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
+def aot_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
     """The variant's kernels in DSLs, and one sentence per arch or kernel that is left out.
 
     Raises:
@@ -37,21 +36,21 @@ def aot_kernels(desk: Desk) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
     return tuple(kernels), tuple(notes)
 
 
-def announced(kernels: Iterable[AotKernel]) -> set[str]:
+def announced_archs(kernels: Iterable[AotKernel]) -> set[str]:
     """The archs of the images as `metadata.json` writes them: `9.0a`, `8.0+PTX`, `gfx942`."""
-    targets = {Target.parse(text) for kernel in kernels for text in kernel.targets}
+    targets = {ImageTarget.parse(text) for kernel in kernels for text in kernel.targets}
     ptx = {target.arch for target in targets if target.kind == "ptx"}
-    targets.discard(CPU)
+    targets.discard(CPU_TARGET)
     return {_announced(target.arch, has_ptx=target.arch in ptx) for target in targets}
 
 
 def _announced(arch: str, *, has_ptx: bool) -> str:
-    capability = Target(arch, "cubin").capability if not arch.startswith("gfx") else None
+    capability = ImageTarget(arch, "cubin").capability if not arch.startswith("gfx") else None
     return arch if capability is None else f"{capability}{'+PTX' if has_ptx else ''}"
 
 
 def _kernel(
-    desk: Desk, name: str, section: LanguageSection, targets: Sequence[Target]
+    desk: PlanningContext, name: str, section: LanguageSection, targets: Sequence[ImageTarget]
 ) -> AotKernel:
     return AotKernel(
         name=name,
@@ -59,27 +58,27 @@ def _kernel(
         toolchain=section.pins,
         sources=tuple(dict.fromkeys(posixpath.normpath(path) for path in section.src)),
         targets=tuple(map(str, targets)),
-        flavour=flavour(desk.backend.name, _toolkit(desk)),
+        flavour=flavour_of(desk.backend.name, _toolkit(desk)),
         section=section.as_written(),
         tables=_tables(desk),
     )
 
 
-def _toolkit(desk: Desk) -> str | None:
+def _toolkit(desk: PlanningContext) -> str | None:
     """The variant's own release: no device compiler of this machine has a part in it."""
     release = desk.choice.variant.backend_version
     return str(release) if release else None
 
 
-def _tables(desk: Desk) -> tuple[str, ...]:
+def _tables(desk: PlanningContext) -> tuple[str, ...]:
     if not desk.tree.is_dir(TABLES):
         return ()
     return tuple(path for path in desk.tree.walk(TABLES) if path.endswith(".json"))
 
 
 def _targets(
-    desk: Desk, name: str, section: LanguageSection
-) -> tuple[tuple[Target, ...], tuple[str, ...]]:
+    desk: PlanningContext, name: str, section: LanguageSection
+) -> tuple[tuple[ImageTarget, ...], tuple[str, ...]]:
     """The section's targets, or those of them that the user asks for; none when none is left."""
     language, key = LANGUAGES.get(section.language), desk.backend.arch_key
     requested = section.archs_of(key) if key else None
@@ -95,16 +94,18 @@ def _targets(
     return kept, found.notes
 
 
-def _serves(desk: Desk, target: Target) -> bool:
+def _serves(desk: PlanningContext, target: ImageTarget) -> bool:
     arch = _announced(target.arch, has_ptx=target.kind == "ptx")
     return any(desk.backend.arch_serves(arch, wanted) for wanted in desk.archs)
 
 
-def sees_device_headers(desk: Desk, sources: Iterable[str], folders: Sequence[str]) -> bool:
+def sees_device_headers(
+    desk: PlanningContext, sources: Iterable[str], folders: Sequence[str]
+) -> bool:
     """True when C++ sources include headers of a toolkit, by the names that these have."""
     names = {
         include.name.lower()
         for path in desk.includes.reachable(sources, folders)
-        for include in scanned(desk.tree, path).includes
+        for include in scan_file(desk.tree, path).includes
     }
     return any(word in name for name in names for word in ("cuda", "hip", "cub/", "thrust/"))

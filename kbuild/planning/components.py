@@ -1,4 +1,10 @@
-"""The bindings and the `[kernel.*]` sections as components: sources, archs, flags, macros."""
+"""How a variant is compiled and linked: components with sources, archs, flags and macros.
+
+Libraries and linker flags.
+
+CMake hands compiler flags to the compiler alone. Some of them mean a library as well (`-fopenmp`:
+libgomp), which the driver adds only when it gets the same flag while it links.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from kbuild.backends import BACKENDS
@@ -13,7 +20,7 @@ from kbuild.backends.base import OTHER_SOURCES, Archs, UnitFlags, compiled_suffi
 from kbuild.config.model import KernelSection, TorchSection, TvmFfiSection
 from kbuild.errors import ConfigError, Problem
 from kbuild.plan import BINDING, Component, Source
-from kbuild.planning.desk import Desk
+from kbuild.planning.context import PlanningContext
 from kbuild.project import BUILD_FILE
 from kbuild.version import Version
 
@@ -21,7 +28,7 @@ _USUAL_INCLUDE = "csrc"
 _RELEASE = re.compile(r"_\d[\d_]*$")
 
 
-def components(desk: Desk) -> tuple[tuple[Component, ...], tuple[str, ...]]:
+def components(desk: PlanningContext) -> tuple[tuple[Component, ...], tuple[str, ...]]:
     """The components, bindings first, and one sentence per part that is left out."""
     binding = _binding(desk)
     # Without sources of its own, the extension is what is generated for kernels in DSLs.
@@ -38,13 +45,13 @@ def components(desk: Desk) -> tuple[tuple[Component, ...], tuple[str, ...]]:
             continue
         notes.extend(f"kernel.{name}: {reason}" for reason in (*archs.dropped, *archs.shared))
         parts.append(_kernel(desk, name, section, archs))
-    notes += [note for part in parts for note in _overlooked(desk, part)]
+    notes += [note for part in parts for note in _uncompiled_source_notes(desk, part)]
     if not foreign and not any(part.compiled for part in parts):
         raise _nothing_to_compile(desk, notes)
     return tuple(parts), tuple(notes)
 
 
-def _overlooked(desk: Desk, part: Component) -> Iterator[str]:
+def _uncompiled_source_notes(desk: PlanningContext, part: Component) -> Iterator[str]:
     """One sentence for sources that no compiler of the backend takes."""
     left = [
         source.path
@@ -54,22 +61,22 @@ def _overlooked(desk: Desk, part: Component) -> Iterator[str]:
     if left:
         named, are = ", ".join(f"`{path}`" for path in left), "is" if len(left) == 1 else "are"
         takes = ", ".join(compiled_suffixes(desk.backend))
-        where = _place(desk, part.name)
+        where = _section_name(desk, part.name)
         yield f"{where}: {named} {are} not compiled: {desk.backend.title} takes {takes}"
 
 
-def _nothing_to_compile(desk: Desk, notes: Iterable[str]) -> ConfigError:
+def _nothing_to_compile(desk: PlanningContext, notes: Iterable[str]) -> ConfigError:
     reasons = "".join(f"; {note}" for note in notes)
     words = f"no section has a source that is compiled (variant {desk.choice.variant}){reasons}"
     hint = f"list a source in `src` of `[{desk.framework.table}]` or of a kernel"
     return ConfigError([Problem(BUILD_FILE, 0, f"{desk.framework.table}.src", words, hint)])
 
 
-def _place(desk: Desk, name: str) -> str:
+def _section_name(desk: PlanningContext, name: str) -> str:
     return desk.framework.table if name == BINDING else f"kernel.{name}"
 
 
-def _binding(desk: Desk) -> Component:
+def _binding(desk: PlanningContext) -> Component:
     section = desk.project.file.framework_table(desk.framework.table)
     assert isinstance(section, (TorchSection, TvmFfiSection))  # noqa: S101 - compiled frameworks
     own = UnitFlags((("CXX", section.cxx_flags),) if section.cxx_flags else ())
@@ -83,7 +90,7 @@ def _binding(desk: Desk) -> Component:
             *desk.framework.definitions(desk.ops_name, desk.floor),
             f"{desk.framework.name_macro}={desk.ops_name}",
         ),
-        flags=_joined(
+        flags=_merge_flags(
             desk.backend.binding_flags(desk.toolkit),
             desk.backend.arch_flags(archs, desk.toolkit) if archs.names else UnitFlags(),
             own,
@@ -93,7 +100,7 @@ def _binding(desk: Desk) -> Component:
     )
 
 
-def _binding_archs(desk: Desk, sources: Sequence[Source]) -> Archs:
+def _binding_archs(desk: PlanningContext, sources: Sequence[Source]) -> Archs:
     """The toolkit's own archs when the bindings hold device code, which has no list of its own."""
     device = set(desk.backend.languages) - {"CXX"}
     if any(source.language in device for source in sources):
@@ -101,7 +108,7 @@ def _binding_archs(desk: Desk, sources: Sequence[Source]) -> Archs:
     return Archs()
 
 
-def _kernel(desk: Desk, name: str, section: KernelSection, archs: Archs) -> Component:
+def _kernel(desk: PlanningContext, name: str, section: KernelSection, archs: Archs) -> Component:
     sources = [posixpath.normpath(source) for source in section.src]
     include = _include(desk, section.include)
     sees_framework = _sees_framework(desk, section, sources, include)
@@ -112,14 +119,14 @@ def _kernel(desk: Desk, name: str, section: KernelSection, archs: Archs) -> Comp
         sources=_sources(desk.backend.name, tuple(section.src)),
         include=include,
         definitions=_kernel_definitions(desk, sources, include, sees_framework=sees_framework),
-        flags=_joined(common, own),
+        flags=_merge_flags(common, own),
         archs=archs.names,
         depends=_depends(desk, section, sees_framework=sees_framework),
     )
 
 
 def _sees_framework(
-    desk: Desk, section: KernelSection, sources: Sequence[str], include: Sequence[str]
+    desk: PlanningContext, section: KernelSection, sources: Sequence[str], include: Sequence[str]
 ) -> bool:
     """Torch is seen by sections that ask for it, in `depends` or by including its headers.
 
@@ -130,7 +137,7 @@ def _sees_framework(
     return desk.includes.lead_below(sources, include, desk.framework.header_folders)
 
 
-def _libraries(desk: Desk, own: Sequence[str] = ()) -> tuple[str, ...]:
+def _libraries(desk: PlanningContext, own: Sequence[str] = ()) -> tuple[str, ...]:
     """What the backend's sections depend on: each library's headers are for every unit.
 
     As in Hugging Face's builder, where a library's folders are those of the whole project, also
@@ -157,7 +164,9 @@ def _library_of(name: str) -> str:
     return _RELEASE.sub("", name)
 
 
-def _depends(desk: Desk, section: KernelSection, *, sees_framework: bool) -> tuple[str, ...]:
+def _depends(
+    desk: PlanningContext, section: KernelSection, *, sees_framework: bool
+) -> tuple[str, ...]:
     """The framework, the section's own libraries, then those of the other sections."""
     own = section.depends
     if sees_framework and desk.framework.table not in own:
@@ -168,7 +177,7 @@ def _depends(desk: Desk, section: KernelSection, *, sees_framework: bool) -> tup
 
 
 def _kernel_definitions(
-    desk: Desk, sources: Sequence[str], include: Sequence[str], *, sees_framework: bool
+    desk: PlanningContext, sources: Sequence[str], include: Sequence[str], *, sees_framework: bool
 ) -> tuple[str, ...]:
     """The op namespace goes only where it is used: a new id then recompiles nothing else."""
     macro = desk.framework.name_macro
@@ -179,7 +188,7 @@ def _kernel_definitions(
     )
 
 
-def _kernel_archs(desk: Desk, name: str, section: KernelSection) -> Archs | None:
+def _kernel_archs(desk: PlanningContext, name: str, section: KernelSection) -> Archs | None:
     """The section's archs, or those of them that the user asks for; None when none is left."""
     key = desk.backend.arch_key
     if key is None:
@@ -192,7 +201,7 @@ def _kernel_archs(desk: Desk, name: str, section: KernelSection) -> Archs | None
         if desk.archs and requested is None:
             chosen = _archs(desk.backend.name, desk.archs, desk.toolkit)
         elif desk.archs:
-            chosen = _asked_for(desk, found)
+            chosen = _restrict_archs(desk, found)
         return desk.backend.grouped(section, chosen, found) if chosen else None
     except ValueError as error:
         where = f"kernel.{name}.{key}"
@@ -206,7 +215,7 @@ def _archs(backend: str, requested: tuple[str, ...] | None, toolkit: Version | N
     return BACKENDS.get(backend).archs(requested, toolkit)
 
 
-def _asked_for(desk: Desk, archs: Archs) -> Archs | None:
+def _restrict_archs(desk: PlanningContext, archs: Archs) -> Archs | None:
     kept = tuple(
         arch
         for arch in archs.names
@@ -223,15 +232,179 @@ def _sources(backend: str, paths: tuple[str, ...]) -> tuple[Source, ...]:
     return tuple(Source(path, language_of(path)) for path in distinct)
 
 
-def _include(desk: Desk, folders: Sequence[str]) -> tuple[str, ...]:
+def _include(desk: PlanningContext, folders: Sequence[str]) -> tuple[str, ...]:
     """The section's folders; `csrc` as well when there is one, as in Hugging Face's builder."""
     usual = (_USUAL_INCLUDE,) if desk.tree.is_dir(_USUAL_INCLUDE) else ()
     return tuple(dict.fromkeys(posixpath.normpath(folder) for folder in (*folders, *usual)))
 
 
-def _joined(*parts: UnitFlags) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _merge_flags(*parts: UnitFlags) -> tuple[tuple[str, tuple[str, ...]], ...]:
     joined: dict[str, tuple[str, ...]] = {}
     for part in parts:
         for language, flags in part.by_language:
             joined[language] = (*joined.get(language, ()), *flags)
     return tuple(joined.items())
+
+
+# GCC, "Options Controlling the Kind of Output" and others, say of these that they are for the link
+# too; Clang and DPC++ have their own spellings. `-ffast-math` and `-Ofast` are left out on purpose:
+# at link they set the whole process's floating point mode when the kernel is loaded.
+_COUNTERPART = re.compile(
+    r"""
+      -f(?:i?openmp|openacc|gnu-tm|split-stack)(?:=.*)? | -fopenmp-targets=.*
+    | -ftree-parallelize-loops=.* | -foffload(?:=.*)?
+    | -q(?:openmp|mkl|tbb|ipp|ccl|dal|actypes)(?:[-=].*)?
+    | -pthreads? | -pg
+    | -f(?:no-)?sanitize(?:-[a-z-]+)?=.* | -f(?:no-)?sanitize-link-[a-z+-]+
+    | -(?:static|shared)-lib(?:[altu]|hwa)?san
+    | -flto(?:[-=].*)? | -fuse-linker-plugin | -ffat-lto-objects
+    | --?coverage | -fprofile-(?:arcs|generate(?:=.*)?|use(?:=.*)?|dir=.*|update=.*)
+    | -f(?:cs-)?profile-(?:instr-)?(?:generate|use)(?:=.*)?
+    | -fxray-[a-z-]+(?:=.*)?
+    | -f(?:no-)?sycl-(?:rdc|device-code-split(?:=.*)?|fp64-conv-emu)
+    | -ftarget-register-alloc-mode=.*
+    """,
+    re.VERBOSE,
+)
+_NEGATED = re.compile(r"-(?P<kind>[fq])no-(?P<name>(?!sanitize|sycl).*)")
+# What only a linker reads: a compiler that does not link takes these and does nothing.
+_LINKER_ONLY = re.compile(
+    r"""
+      -Wl,.* | -L.+ | -l(?!ineinfo).+ | -fuse-ld=.* | -rtlib=.* | -unwindlib=.*
+    | -(?:static|shared)-(?:libgcc|libstdc\+\+|intel)
+    | -(?:static|shared|rdynamic|nostdlib|nodefaultlibs|nostartfiles)
+    """,
+    re.VERBOSE,
+)
+_WITH_VALUE = ("-Xlinker", "-z")
+"""Options of the linker whose value is the next argument."""
+_OPENMP = re.compile(r"-f(?:i)?openmp(?:=.*)?")
+_TO_FRONT_END = ("-Xclang", "-Xpreprocessor")
+"""Options of clang that hand the next argument on; Apple's clang takes OpenMP in no other way."""
+_TO_DEVICE = ("-Xarch_device", "-Xptxas", "-Xcudafe", "-Xfatbin", "-Xnvlink", "-Xassembler")
+"""Options whose value the host's compiler never sees."""
+_TO_HOST = ("-Xcompiler", "--compiler-options", "-Xarch_host")
+"""Options of nvcc and of clang whose value is for the host's compiler."""
+_CUDA = "CUDA"
+_RELOCATABLE = re.compile(r"(?<!\S)--?(?:rdc|relocatable-device-code)[= ](true|false)\b")
+_FOR_DEVICE_LINK = re.compile(r"--?(?:gencode|generate-code)=.+|--?dlto|-lineinfo|-G")
+_SEPARATORS = re.compile(r"[,\s]+")
+_APPLE_RUNTIME = "omp"
+"""Base name of LLVM's OpenMP runtime, which Torch's wheels for macOS bring."""
+
+
+@dataclass(frozen=True)
+class _HostFlag:
+    """A flag as the host's compiler gets it."""
+
+    text: str
+    to_front_end: bool = False
+    """It went past the driver, which therefore does not know of it."""
+
+
+def libraries(
+    desk: PlanningContext, components: Sequence[Component], *, needs_toolkit: bool
+) -> tuple[str, ...]:
+    """What is linked: the framework, the backend's runtime, what flags mean beyond the driver.
+
+    Launchers in generated C++ open the device's driver when they are first called.
+    """
+    device = desk.backend.libraries(desk.framework.name) if needs_toolkit else ()
+    system = desk.choice.variant.system
+    own: tuple[str, ...] = ()
+    if system is not None and system.os == "darwin":
+        past = [flag for flag in _host_flags(components) if flag.to_front_end]
+        own = (_APPLE_RUNTIME,) if any(_OPENMP.fullmatch(flag.text) for flag in past) else ()
+    return (*desk.framework.libraries(), *own, *device)
+
+
+def link_flags(desk: PlanningContext, components: Sequence[Component]) -> tuple[str, ...]:
+    """The backend's flags, and the link parts of the compiler flags, each once, in their order."""
+    sections = desk.project.kernels_for(desk.backend.name).values()
+    built = [section for section in sections if desk.backend.applies(section, desk.toolkit)]
+    own = desk.backend.link_flags(built, desk.toolkit)
+    return (*own, *(flag for flag in driver_flags(components) if flag not in own))
+
+
+def driver_flags(components: Iterable[Component]) -> tuple[str, ...]:
+    """The compiler flags that the driver needs again while it links, each once, in their order."""
+    return tuple(dict.fromkeys(flag for part in components for flag in _link_counterparts(part)))
+
+
+def device_link_flags(components: Sequence[Component]) -> tuple[str, ...]:
+    """What nvcc links relocatable device code with; none where there is no such code."""
+    parts = [dict(part.flags).get(_CUDA, ()) for part in components if _CUDA in part.languages]
+    relocatable = [flags for flags in parts if _is_relocatable(flags)]
+    kept = (flag for flags in relocatable for flag in flags if _FOR_DEVICE_LINK.fullmatch(flag))
+    return tuple(dict.fromkeys(kept))
+
+
+def _is_relocatable(flags: Sequence[str]) -> bool:
+    """The last word counts; nvcc takes a value after `=` or as the next argument."""
+    text = " ".join(flags)
+    said = _RELOCATABLE.findall(text)
+    return bool(said) and said[-1] == "true"
+
+
+def linking_notes(desk: PlanningContext, components: Sequence[Component]) -> tuple[str, ...]:
+    """One sentence per flag that has no effect, because only a linker reads it."""
+    notes = []
+    for part in components:
+        ignored = list(dict.fromkeys(_linker_only_flags(part)))
+        if ignored:
+            where = desk.framework.table if part.name == BINDING else f"kernel.{part.name}"
+            named = ", ".join(f"`{flag}`" for flag in ignored)
+            verb = "has" if len(ignored) == 1 else "have"
+            notes.append(
+                f"{where}: {named} {verb} no effect: kbuild links the extension, and the flags of "
+                "a section are for its compiler"
+            )
+    return tuple(notes)
+
+
+def _link_counterparts(part: Component) -> tuple[str, ...]:
+    """What the driver has to be told again; a later `-fno-` takes back what was before it."""
+    asked: list[str] = []
+    for flag in _host_flags([part]):
+        negated = _NEGATED.fullmatch(flag.text)
+        if negated is not None:
+            name = re.compile(rf"-{negated['kind']}{re.escape(negated['name'])}(?:[-=].*)?")
+            asked = [before for before in asked if not name.fullmatch(before)]
+        elif not flag.to_front_end and _COUNTERPART.fullmatch(flag.text):
+            asked.append(flag.text)
+    return tuple(asked)
+
+
+def _linker_only_flags(part: Component) -> Iterator[str]:
+    flags = [flag.text for flag in _host_flags([part])]
+    for at, flag in enumerate(flags):
+        if _LINKER_ONLY.fullmatch(flag):
+            yield flag
+        elif flag in _WITH_VALUE and at + 1 < len(flags):
+            yield f"{flag} {flags[at + 1]}"
+
+
+def _host_flags(components: Iterable[Component]) -> Iterator[_HostFlag]:
+    """Every flag of the components, out of the options that hand it on."""
+    for part in components:
+        languages = part.languages
+        for language, flags in part.flags:
+            if language in languages:
+                yield from _unwrap_flags(language, flags)
+
+
+def _unwrap_flags(language: str, flags: Sequence[str]) -> Iterator[_HostFlag]:
+    """One language's flags; nvcc takes values after `=` as well, and several at a time."""
+    waiting = iter(flags)
+    for flag in waiting:
+        name, equals, joined = flag.partition("=")
+        if name in _TO_HOST:
+            text = joined if equals else next(waiting, "")
+            inner = _SEPARATORS.split(text) if language == _CUDA else [text]
+            yield from (_HostFlag(part) for part in inner if part)
+        elif flag in _TO_FRONT_END:
+            yield _HostFlag(next(waiting, ""), to_front_end=True)
+        elif flag in _TO_DEVICE:
+            next(waiting, "")
+        else:
+            yield _HostFlag(flag)

@@ -8,15 +8,13 @@ from kbuild.backends import BACKENDS
 from kbuild.errors import ConfigError, Problem
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.identity import Identity, identify
-from kbuild.includes import Includes
-from kbuild.matrix.selection import Choice
-from kbuild.plan import BINDING, AotKernel, Component, KernelFacts, Requirements, VariantPlan
-from kbuild.planning.components import components
-from kbuild.planning.desk import Desk
-from kbuild.planning.files import content, packaged
-from kbuild.planning.linking import libraries, link_flags, linking_notes
+from kbuild.plan import BINDING, AotKernel, Component, KernelInfo, Requirements, VariantPlan
+from kbuild.planning.components import components, libraries, link_flags, linking_notes
+from kbuild.planning.context import PlanningContext, packaged_files, source_files
 from kbuild.project import Project
-from kbuild.run import Runner
+from kbuild.runtime.processes import Runner
+from kbuild.selection import VariantChoice
+from kbuild.sources.includes import IncludeGraph
 from kbuild.sourcetree import SourceTree
 from kbuild.version import Version
 
@@ -27,7 +25,7 @@ HOST_ONLY = "cpu"
 
 def make_plans(
     project: Project,
-    choices: Sequence[Choice],
+    choices: Sequence[VariantChoice],
     tree: SourceTree,
     runner: Runner,
     *,
@@ -49,8 +47,8 @@ def make_plans(
     Raises:
         ConfigError: a kernel asks for archs that no toolkit of the variant can target.
     """
-    identity = identity or identify(tree, content(project, tree), runner)
-    includes = Includes(tree)
+    identity = identity or identify(tree, source_files(project, tree), runner)
+    includes = IncludeGraph(tree)
     plans: list[VariantPlan] = []
     problems: list[Problem] = []
     for choice in choices:
@@ -76,13 +74,13 @@ def make_plans(
 
 def make_plan(
     project: Project,
-    choice: Choice,
+    choice: VariantChoice,
     tree: SourceTree,
     identity: Identity,
     *,
     archs: Sequence[str] = (),
     compiler: str | None = None,
-    includes: Includes | None = None,
+    includes: IncludeGraph | None = None,
 ) -> VariantPlan:
     """The plan of one variant; see `make_plans`.
 
@@ -92,21 +90,21 @@ def make_plan(
     ops_name = f"_{project.python_name}_{variant.backend}_{identity.unique_id}"
     backend, framework = BACKENDS.get(variant.backend), FRAMEWORKS.get(variant.framework)
     release = Version.parse(compiler) if compiler else None
-    desk = Desk(
+    desk = PlanningContext(
         project,
         choice,
         tree,
         backend,
         framework,
-        includes or Includes(tree),
+        includes or IncludeGraph(tree),
         ops_name,
         tuple(archs),
         release,
     )
     parts, notes = components(desk) if framework.compiled else ((), ())
-    foreign, others = _foreign(desk)
+    foreign, others = _dsl_kernels(desk)
     is_compiled = bool(parts or foreign)
-    needs_toolkit = is_compiled and not (foreign and _is_plain(desk, parts))
+    needs_toolkit = is_compiled and not (foreign and _needs_only_cxx(desk, parts))
     return VariantPlan(
         variant=str(variant),
         framework=variant.framework,
@@ -123,7 +121,7 @@ def make_plan(
         link_flags=link_flags(desk, parts) if is_compiled else (),
         deployment_target=_deployment_target(desk),
         archs=_archs(desk, parts, foreign),
-        files=packaged(desk),
+        files=packaged_files(desk),
         commit=identity.commit,
         dirty=identity.dirty,
         notes=(*notes, *linking_notes(desk, parts), *others, *filter(None, (identity.note,))),
@@ -131,7 +129,7 @@ def make_plan(
     )
 
 
-def _foreign(desk: Desk) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
+def _dsl_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
     """The kernels in DSLs with what is to be said of them; nothing is imported for none."""
     if not desk.framework.compiled or not desk.project.dsl_kernels_for(desk.backend.name):
         return (), ()
@@ -140,12 +138,12 @@ def _foreign(desk: Desk) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
     return aot_kernels(desk)
 
 
-def _facts(desk: Desk) -> KernelFacts:
+def _facts(desk: PlanningContext) -> KernelInfo:
     general = desk.project.file.general
     table = general.backend_general(desk.backend.name)
     depends = (*general.kernel_depends, *(table.kernel_depends if table else ()))
     python = (*general.python_depends, *(table.python_depends if table else ()))
-    return KernelFacts(
+    return KernelInfo(
         name=general.name,
         python_name=general.python_name,
         version=general.version,
@@ -159,12 +157,12 @@ def _facts(desk: Desk) -> KernelFacts:
     )
 
 
-def _definitions(desk: Desk) -> tuple[str, ...]:
+def _definitions(desk: PlanningContext) -> tuple[str, ...]:
     backend = desk.backend.definitions if desk.framework.backend_macros else ()
     return (desk.backend.define, *backend)
 
 
-def _is_plain(desk: Desk, components: Sequence[Component]) -> bool:
+def _needs_only_cxx(desk: PlanningContext, components: Sequence[Component]) -> bool:
     """True when a C++ compiler is all that the sources need: device code comes from DSLs alone."""
     if any(part.name != BINDING or part.languages - {CXX_LANGUAGE} for part in components):
         return False
@@ -176,17 +174,17 @@ def _is_plain(desk: Desk, components: Sequence[Component]) -> bool:
     )
 
 
-def _languages(desk: Desk, *, needs_toolkit: bool) -> tuple[str, ...]:
+def _languages(desk: PlanningContext, *, needs_toolkit: bool) -> tuple[str, ...]:
     return desk.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
 
 
-def _deployment_target(desk: Desk) -> str | None:
+def _deployment_target(desk: PlanningContext) -> str | None:
     system = desk.choice.variant.system
     return desk.backend.deployment_target() if system and system.os == "darwin" else None
 
 
 def _archs(
-    desk: Desk, components: Sequence[Component], kernels: Sequence[AotKernel]
+    desk: PlanningContext, components: Sequence[Component], kernels: Sequence[AotKernel]
 ) -> tuple[str, ...]:
     noarch = desk.project.file.torch_noarch
     key = desk.backend.arch_key
@@ -197,14 +195,14 @@ def _archs(
     compiled = (part for part in components if part.languages & device)
     archs = {arch for part in compiled for arch in part.archs}
     if kernels:
-        from kbuild.planning.aot import announced
+        from kbuild.planning.aot import announced_archs
 
-        archs |= announced(kernels)
+        archs |= announced_archs(kernels)
     return tuple(sorted(archs))
 
 
 def _requirements(
-    desk: Desk,
+    desk: PlanningContext,
     components: Sequence[Component],
     kernels: Sequence[AotKernel],
     *,

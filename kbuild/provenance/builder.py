@@ -10,10 +10,9 @@ from pathlib import Path
 
 import kbuild
 from kbuild.git import Repository
-from kbuild.metadata import Builder, GitState
-from kbuild.metadata.reader import COMMIT
-from kbuild.run import Runner
-from kbuild.untrusted import remembered
+from kbuild.metadata import COMMIT, Builder, GitState
+from kbuild.runtime.processes import Runner
+from kbuild.runtime.untrusted import read_cache_file
 
 PACKAGE = Path(kbuild.__file__).parent
 _PARTS = ("kbuild", "templates", "pyproject.toml")
@@ -49,7 +48,7 @@ def _checkout(package: Path, runner: Runner) -> GitState | None:
 
 def _installed_from(package: Path) -> GitState | None:
     for record in sorted(package.parent.glob(f"{package.name}-*.dist-info/direct_url.json")):
-        commit = remembered(record, lambda told: str(told["vcs_info"]["commit_id"]).lower())
+        commit = read_cache_file(record, lambda told: str(told["vcs_info"]["commit_id"]).lower())
         if commit is not None and COMMIT.fullmatch(commit):
             return GitState(commit, dirty=False)
     return None

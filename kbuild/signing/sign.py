@@ -1,26 +1,109 @@
-"""Signing what is built: `metadata.json`, which holds the files' digests, and provenance."""
+"""Signs `metadata.json` and the provenance of a variant with an instance of sigstore."""
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.digest import differences, refuse_unaccounted
-from kbuild.errors import CheckError, SigningError
-from kbuild.fileset import replace_atomically
+from kbuild.digest import differences, validate_accounted
+from kbuild.errors import CheckError, KbuildError, SigningError, UsageError
 from kbuild.metadata import METADATA_FILE, MetadataError, read_metadata
-from kbuild.provenance.variantfiles import is_about, signature_of, statement_of
-from kbuild.signing.instance import in_words, require_sigstore
+from kbuild.provenance.files import matches_variant, signature_path, statement_path
+from kbuild.runtime.files import replace_atomically
 
 if TYPE_CHECKING:
     from sigstore.models import Bundle, ClientTrustConfig
     from sigstore.oidc import IdentityToken
     from sigstore.sign import Signer
 
-_WAYS = (
+
+NEEDS_NETWORK = "signing needs a network: sigstore gives the certificate and keeps the log"
+OFFLINE = "--offline takes the keys of the last time, or those that came with the library"
+
+
+@dataclass(frozen=True)
+class SigstoreInstance:
+    """How an instance is named on the command line."""
+
+    trust_config: Path | None = None
+    """File with a client's trust configuration; the public instance when None."""
+    staging: bool = False
+    """sigstore's public instance for trying things out."""
+    offline: bool = False
+    """Use the keys that are on this machine or came with the library, without a look for newer."""
+
+    def open(self, *, hint: str = OFFLINE) -> ClientTrustConfig:
+        """The instance's keys and addresses.
+
+        Args:
+            hint: what to do without a network.
+
+        Raises:
+            SigningError: sigstore is not installed, or its keys cannot be fetched.
+            UsageError: the file is no trust configuration.
+        """
+        require_sigstore()
+        from sigstore.models import ClientTrustConfig
+
+        if self.trust_config is not None:
+            return _read_trust_config(self.trust_config)
+        fetch = ClientTrustConfig.staging if self.staging else ClientTrustConfig.production
+        with signing_errors("sigstore's keys cannot be fetched", hint=hint):
+            return fetch(offline=self.offline)
+
+
+def require_sigstore() -> None:
+    """Say how to get the library when it is not there.
+
+    Raises:
+        SigningError: it is not.
+    """
+    if importlib.util.find_spec("sigstore") is None:
+        raise SigningError("sigstore is not installed", hint="pip install 'kbuild[sign]'")
+    logging.getLogger("sigstore").addHandler(logging.NullHandler())  # what matters is raised
+
+
+@contextmanager
+def signing_errors(what: str, *, hint: str = NEEDS_NETWORK) -> Iterator[None]:
+    """Turn what sigstore's clients raise into a `SigningError`; their own errors are private."""
+    try:
+        yield
+    except KbuildError:
+        raise
+    except Exception as error:
+        raise SigningError(f"{what}: {_error_text(error)}", hint=hint) from error
+
+
+def _error_text(error: BaseException) -> str:
+    """The error's own words and those of its first cause, which often has better ones."""
+    first = last = error
+    while last.__cause__ or last.__context__:
+        last = last.__cause__ or last.__context__ or last
+    words = [str(cause).strip() or type(cause).__name__ for cause in (first, last)]
+    return "; ".join(dict.fromkeys(words))
+
+
+def _read_trust_config(path: Path) -> ClientTrustConfig:
+    from sigstore.errors import Error
+    from sigstore.models import ClientTrustConfig
+
+    try:
+        return ClientTrustConfig.from_json(path.read_text("utf-8"))
+    except (OSError, ValueError, Error) as error:
+        first = str(error).splitlines()[0]
+        raise UsageError(
+            f"`{path}` is no trust configuration of sigstore: {first}",
+            hint="--trust-config takes a ClientTrustConfig as JSON",
+        ) from error
+
+
+_IDENTITY_HINT = (
     "in CI, let the job ask for tokens (GitHub: `permissions: id-token: write`); elsewhere run "
     "this in a terminal with a browser, or give --identity-token or SIGSTORE_IDENTITY_TOKEN"
 )
@@ -35,19 +118,19 @@ def identity_token(given: str | None) -> IdentityToken | None:
     require_sigstore()
     from sigstore.oidc import IdentityToken, detect_credential
 
-    with in_words("no identity to sign with", hint=_WAYS):
+    with signing_errors("no identity to sign with", hint=_IDENTITY_HINT):
         raw = given or os.environ.get("SIGSTORE_IDENTITY_TOKEN") or detect_credential()
         return IdentityToken(raw) if raw else None
 
 
-def refuse_without_user(*, interactive: bool) -> None:
+def require_user(*, interactive: bool) -> None:
     """Without a token somebody has to be asked.
 
     Raises:
         SigningError: nobody is there.
     """
     if not interactive:
-        raise SigningError("no identity to sign with: nobody is here to ask", hint=_WAYS)
+        raise SigningError("no identity to sign with: nobody is here to ask", hint=_IDENTITY_HINT)
 
 
 def ask_for_token(config: ClientTrustConfig) -> IdentityToken:
@@ -58,12 +141,12 @@ def ask_for_token(config: ClientTrustConfig) -> IdentityToken:
     """
     from sigstore.oidc import Issuer
 
-    with in_words("no identity to sign with", hint=_WAYS):
+    with signing_errors("no identity to sign with", hint=_IDENTITY_HINT):
         return Issuer(config.signing_config.get_oidc_url()).identity_token()
 
 
 @contextmanager
-def signer_of(config: ClientTrustConfig, token: IdentityToken) -> Iterator[Signer]:
+def open_signer(config: ClientTrustConfig, token: IdentityToken) -> Iterator[Signer]:
     """Signs for a few minutes; the key exists only here and is thrown away.
 
     Raises:
@@ -72,13 +155,13 @@ def signer_of(config: ClientTrustConfig, token: IdentityToken) -> Iterator[Signe
     from sigstore.sign import SigningContext
 
     with ExitStack() as stack:
-        with in_words("sigstore gave no certificate"):
+        with signing_errors("sigstore gave no certificate"):
             context = SigningContext.from_trust_config(config)
             signer = stack.enter_context(context.signer(token))
         yield signer
 
 
-def refuse_untrue(variant: Path) -> Mapping[str, bool]:
+def check_before_signing(variant: Path) -> Mapping[str, bool]:
     """Look at what would be signed; answers which of its sources were dirty.
 
     Raises:
@@ -95,7 +178,7 @@ def refuse_untrue(variant: Path) -> Mapping[str, bool]:
         listed = "".join(f"\n    {sentence}" for sentence in wrong)
         hint = "build it again; `kbuild hash` takes the files as they are"
         raise CheckError(f"`{variant.name}` is not what was built:{listed}", (), hint=hint)
-    refuse_unaccounted(variant)
+    validate_accounted(variant)
     made = metadata.provenance
     states = {"kernel": made.kernel, "kbuild": made.builder.git} if made else {}
     return {name: bool(state and state.dirty) for name, state in states.items()}
@@ -110,25 +193,25 @@ def sign_variant(variant: Path, signer: Signer) -> tuple[Path, ...]:
     """
     from sigstore.dsse import Statement
 
-    statement = statement_of(variant)
-    if statement.is_file() and not is_about(statement, variant):
+    statement = statement_path(variant)
+    if statement.is_file() and not matches_variant(statement, variant):
         raise CheckError(
             f"`{statement.name}` is not about the files of `{variant.name}`",
             (),
             hint="`kbuild build --provenance` writes it anew",
         )
-    written = [_bundle_of(variant)]
-    with in_words("sigstore did not sign"):
-        _write(written[0], signer.sign_artifact((variant / METADATA_FILE).read_bytes()))
+    written = [_metadata_bundle_path(variant)]
+    with signing_errors("sigstore did not sign"):
+        _write_bundle(written[0], signer.sign_artifact((variant / METADATA_FILE).read_bytes()))
         if statement.is_file():
-            written.append(signature_of(statement))
-            _write(written[1], signer.sign_dsse(Statement(statement.read_bytes())))
+            written.append(signature_path(statement))
+            _write_bundle(written[1], signer.sign_dsse(Statement(statement.read_bytes())))
     return tuple(written)
 
 
-def _bundle_of(variant: Path) -> Path:
-    return signature_of(variant / METADATA_FILE)
+def _metadata_bundle_path(variant: Path) -> Path:
+    return signature_path(variant / METADATA_FILE)
 
 
-def _write(target: Path, bundle: Bundle) -> None:
+def _write_bundle(target: Path, bundle: Bundle) -> None:
     replace_atomically(target, bundle.to_json().encode(), durable=True)

@@ -10,25 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.backends.static import TypeCheck
-from kbuild.fileset import FileSet
+from kbuild.backends.base import TypeCheck
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.generate import templates
 from kbuild.plan import Requirements, VariantPlan
-from kbuild.static.command import Folders
+from kbuild.runtime.files import FileSet
+from kbuild.static.types import IncludeFolders
+from kbuild.toolchains.dependency_headers.search import HeaderResolver
 from kbuild.toolchains.facts import Facts
-from kbuild.toolchains.sources import HeaderSources
-from kbuild.toolchains.wheels import tvm_ffi
-from kbuild.toolchains.wheels.headers import INCLUDE_FOLDER
-from kbuild.toolchains.wheels.installer import Installer
-from kbuild.toolchains.wheels.torch import include_folders
+from kbuild.toolchains.wheels import frameworks
+from kbuild.toolchains.wheels.frameworks import HEADERS_INCLUDE_FOLDER, torch_include_folders
+from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.version import Version
 
-Found = dict[str, tuple[Path, ...]]
+FoundFolders = dict[str, tuple[Path, ...]]
 
 
 @dataclass(frozen=True)
-class Shelf:
+class HeaderDir:
     """Gives the folders of any variant's headers; fetches what is not here."""
 
     project: Path
@@ -36,10 +35,10 @@ class Shelf:
     """Folder for generated headers."""
     facts: Facts
     """The interpreter's."""
-    installer: Installer
-    sources: HeaderSources
+    installer: WheelInstaller
+    sources: HeaderResolver
 
-    def folders(self, plan: VariantPlan, check: TypeCheck) -> Folders:
+    def folders(self, plan: VariantPlan, check: TypeCheck) -> IncludeFolders:
         """Everything that the variant's units may include.
 
         Raises:
@@ -50,7 +49,7 @@ class Shelf:
             f"{framework.package_root}/{name}": templates.read(f"project/{name}")
             for name in framework.support_files
         }
-        return Folders(
+        return IncludeFolders(
             project=self.project,
             generated=_written(self.scratch / plan.framework, support),
             stand_ins=_written(self.scratch / f"{plan.backend}-stand-ins", dict(check.stand_ins)),
@@ -59,28 +58,28 @@ class Shelf:
             device=self._device(plan.requires, check),
         )
 
-    def _libraries(self, requires: Requirements) -> Found:
-        found: Found = {}
+    def _libraries(self, requires: Requirements) -> FoundFolders:
+        found: FoundFolders = {}
         if requires.torch:
             entry = self.installer.torch(
                 requires.torch, exact=requires.torch_exact, for_device=False
             )
-            found["torch"] = include_folders(entry.root)
+            found["torch"] = torch_include_folders(entry.root)
         if requires.tvm_ffi:
             root = self.installer.tvm_ffi(requires.tvm_ffi).root
-            found["tvm-ffi"] = (root / tvm_ffi.INCLUDE_FOLDER,)
+            found["tvm-ffi"] = (root / frameworks.TVM_FFI_INCLUDE_FOLDER,)
         if requires.libraries:
             compiler = Version.parse(requires.toolkit) if requires.toolkit else None
             headers = self.sources.resolve(requires.libraries, compiler)
             found |= {source.name: tuple(source.include_dirs) for source in headers}
         return found
 
-    def _device(self, requires: Requirements, check: TypeCheck) -> Found:
+    def _device(self, requires: Requirements, check: TypeCheck) -> FoundFolders:
         if requires.toolkit is None:
             return {}
         release = Version.parse(requires.toolkit).release
         return {
-            name: (self.installer.headers(name, release).root / INCLUDE_FOLDER,)
+            name: (self.installer.headers(name, release).root / HEADERS_INCLUDE_FOLDER,)
             for name in check.headers
         }
 

@@ -1,4 +1,7 @@
-"""Whether every `#include "..."` of sources that nothing here compiles leads to a file."""
+"""Checks that every `#include` of sources that nothing here compiles leads to a file.
+
+And the result of checking one variant's sources.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any, Literal
 
-from kbuild.backends.static import IncludeCheck
+from kbuild.backends.base import IncludeCheck
 from kbuild.checks.base import Finding
+from kbuild.errors import KbuildError
 from kbuild.frameworks import FRAMEWORKS
-from kbuild.includes import resolve
 from kbuild.plan import BINDING, Component, VariantPlan
+from kbuild.sources.includes import resolve_include
 from kbuild.sourcetree import SourceTree
 
-CHECK = "includes"
+INCLUDES_CHECK = "includes"
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _DIRECTIVE = re.compile(
     r'^[ \t]*#[ \t]*(?P<word>\w+)[ \t]*(?:(?:"(?P<quoted>[^"\n]+)")|(?:<(?P<angled>[^>\n]+)>))?'
@@ -26,7 +31,7 @@ _GUARD = re.compile(r"\s*#\s*ifndef\s+(\w+)\s*\n\s*#\s*define\s+\1\b")
 
 
 @dataclass(frozen=True)
-class Include:
+class IncludeDirective:
     """One line that includes a file."""
 
     name: str
@@ -55,7 +60,7 @@ def check_includes(
         for path, include in _unresolved(part, folders, tree, check, files):
             foreign = include.name.partition("/")[0] in framework.header_folders
             if include.is_quoted and include.name not in given and not foreign:
-                found[_finding(path, include, folders)] = None
+                found[_missing_include(path, include, folders)] = None
     return tuple(files), tuple(found)
 
 
@@ -65,7 +70,7 @@ def _unresolved(
     tree: SourceTree,
     check: IncludeCheck,
     files: dict[str, None],
-) -> Iterator[tuple[str, Include]]:
+) -> Iterator[tuple[str, IncludeDirective]]:
     """Includes that lead nowhere, in what the component's files read; adds those files."""
     waiting = [source.path for source in part.sources]
     seen: set[str] = set()
@@ -76,13 +81,13 @@ def _unresolved(
         seen.add(path)
         files[path] = None
         for include in includes(tree.read_text(path)):
-            targets = resolve(tree, include.name, (posixpath.dirname(path), *folders))
+            targets = resolve_include(tree, include.name, (posixpath.dirname(path), *folders))
             waiting.extend(targets)
             if not targets:
                 yield path, include
 
 
-def includes(text: str) -> Iterator[Include]:
+def includes(text: str) -> Iterator[IncludeDirective]:
     """Every include of a source, comments left out."""
     plain = _COMMENT.sub(_blank, text)
     depth = -1 if _GUARD.match(plain) else 0
@@ -96,7 +101,7 @@ def includes(text: str) -> Iterator[Include]:
             depth -= 1
         elif match["word"] in _INCLUDES and (match["quoted"] or match["angled"]):
             quoted = match["quoted"] is not None
-            yield Include(match["quoted"] or match["angled"], number, quoted, depth > 0)
+            yield IncludeDirective(match["quoted"] or match["angled"], number, quoted, depth > 0)
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -104,12 +109,54 @@ def _blank(match: re.Match[str]) -> str:
     return " " + "\n" * match[0].count("\n")
 
 
-def _finding(path: str, include: Include, folders: tuple[str, ...]) -> Finding:
+def _missing_include(path: str, include: IncludeDirective, folders: tuple[str, ...]) -> Finding:
     looked = ", ".join(f"`{folder}`" for folder in (posixpath.dirname(path) or ".", *folders))
     return Finding(
-        CHECK,
+        INCLUDES_CHECK,
         "warning" if include.is_conditional else "error",
         f"{path}:{include.line}",
         f"`{include.name}` is not found",
         f"looked in {looked}; `include` of the section in build.toml names more folders",
     )
+
+
+SourceState = Literal["ok", "broken", "unchecked"]
+
+
+@dataclass(frozen=True)
+class SourceVerdict:
+    """The outcome for one variant."""
+
+    variant: str
+    proved: str
+    """What was looked at and how, in words; empty when nothing could be."""
+    unproved: str
+    """What only a build can tell."""
+    findings: tuple[Finding, ...] = ()
+    units: int = 0
+    """Units whose types were checked."""
+    remembered: int = 0
+    """Those of them for which no compiler was started."""
+    error: KbuildError | None = None
+    """Why nothing could be checked."""
+
+    @property
+    def state(self) -> SourceState:
+        """`broken` with an error among the findings, `unchecked` when nothing could be said."""
+        if self.error is not None:
+            return "unchecked"
+        broken = any(finding.severity == "error" for finding in self.findings)
+        return "broken" if broken else "ok"
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as a JSON object."""
+        return {
+            "variant": self.variant,
+            "state": self.state,
+            "proved": self.proved,
+            "unproved": self.unproved,
+            "units": self.units,
+            "remembered": self.remembered,
+            "findings": [finding.to_json() for finding in self.findings],
+            "error": self.error.to_json() if self.error else None,
+        }

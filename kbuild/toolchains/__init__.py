@@ -1,9 +1,5 @@
-"""One file per way to obtain compilers, headers and libraries.
+"""Ways to obtain compilers, headers and libraries.
 
-One contract: requirements of a plan in, a `Toolchain` (paths, environment, versions, fingerprint)
-out, or a `ToolchainError` that says what is missing and the one command that mends it.
+One contract: the requirements of a plan in; a `Toolchain` (paths, environment, versions, fingerprint)
+out, or a `ToolchainError` with what is missing and the command that fixes it.
 """
-
-from kbuild.toolchains.base import Toolchain, ToolchainSource
-
-__all__ = ["Toolchain", "ToolchainSource"]

@@ -1,18 +1,20 @@
-"""What a toolchain is, and the questions its source answers."""
+"""Toolchains, the interface of their sources, and a source that tries several in order."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements, ToolchainSummary
+from kbuild.selection import host_system
 from kbuild.store import Store
 
-_FRAMEWORKS = {"torch", "torch-wheel", "apache-tvm-ffi"}
+_FRAMEWORK_NAMES = {"torch", "torch-wheel", "apache-tvm-ffi"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Toolchain:
     @property
     def compilers(self) -> tuple[tuple[str, str], ...]:
         """The versions of what compiles, without the frameworks that are compiled against."""
-        return tuple(entry for entry in self.versions if entry[0] not in _FRAMEWORKS)
+        return tuple(entry for entry in self.versions if entry[0] not in _FRAMEWORK_NAMES)
 
     @property
     def fingerprint(self) -> str:
@@ -59,7 +61,7 @@ class Toolchain:
         return ToolchainSummary(self.source, (*self.versions, *self.headers), self.fingerprint)
 
 
-class TorchSupply(Protocol):
+class TorchProvider(Protocol):
     """A Torch that is not the interpreter's: a wheel's."""
 
     @property
@@ -116,3 +118,46 @@ class ToolchainSource:
             ToolchainError: with what is missing and how to get it.
         """
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class FallbackToolchains(ToolchainSource):
+    """Sources in order of preference."""
+
+    sources: Sequence[ToolchainSource]
+
+    name = "auto"
+
+    def refuses(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.refuses`: when all refuse, the reasons of those that are for it."""
+        reasons: dict[str, str] = {}
+        for source in self.sources:
+            reason = source.refuses(requires)
+            if reason is None:
+                return None
+            if not source.backends or requires.backend in source.backends:
+                reasons[source.name] = reason
+        here = str(host_system())
+        if requires.system not in (None, here):
+            return f"needs {requires.system}; this machine is {here}"
+        if len(set(reasons.values())) == 1:
+            return next(iter(reasons.values()))
+        return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`."""
+        return self._first(requires).preview(requires)
+
+    def compiler(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.compiler`."""
+        return self._first(requires).compiler(requires)
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """See `ToolchainSource.provision`."""
+        return self._first(requires).provision(requires)
+
+    def _first(self, requires: Requirements) -> ToolchainSource:
+        for source in self.sources:
+            if source.refuses(requires) is None:
+                return source
+        raise ToolchainError(f"no toolchain fits: {self.refuses(requires)}")

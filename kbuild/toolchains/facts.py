@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kbuild.code_digest import package_digest
 from kbuild.errors import DamagedFileError, ToolchainError
-from kbuild.fileset import replace_atomically
-from kbuild.filestate import identify, looks, unchanged
-from kbuild.installation import package_digest
-from kbuild.run import Runner
-from kbuild.untrusted import parse_json, reading, remembered
+from kbuild.runtime.file_state import all_unchanged, identify, parse_file_states
+from kbuild.runtime.files import replace_atomically
+from kbuild.runtime.processes import Runner
+from kbuild.runtime.untrusted import parse_json, read_cache_file, reading
 
 Facts = Mapping[str, Any]
 _PROBE = Path(__file__).with_name("probe.py")
@@ -45,7 +45,7 @@ class FactCache:
 
     def recall(self, question: str) -> Facts | None:
         """The remembered answer; None when there is none, or when a path of it has changed."""
-        return _read(self._file(question), package_digest(self.folder))
+        return _read_facts(self._file(question), package_digest(self.folder))
 
     def remember(self, question: str, facts: Facts, paths: tuple[str, ...], since: int) -> None:
         """Keep an answer for as long as the paths that it depends on stay as they are.
@@ -67,17 +67,17 @@ class FactCache:
         return self.folder / "facts" / f"{name}.json"
 
 
-def _read(target: Path, kbuild: str) -> Facts | None:
+def _read_facts(target: Path, kbuild: str) -> Facts | None:
     def understood(record: Facts) -> Facts | None:
         if record["kbuild"] != kbuild:
             return None
         facts: Facts = {**record["facts"]}
-        return facts if unchanged(Path("/"), looks(record["observed"])) else None
+        return facts if all_unchanged(Path("/"), parse_file_states(record["observed"])) else None
 
-    return remembered(target, understood)
+    return read_cache_file(target, understood)
 
 
-def interpreter(python: Path, cache: FactCache, runner: Runner) -> Facts:
+def interpreter_facts(python: Path, cache: FactCache, runner: Runner) -> Facts:
     """What `python` has to build against; see `kbuild.toolchains.probe`.
 
     Raises:
@@ -102,7 +102,7 @@ def interpreter(python: Path, cache: FactCache, runner: Runner) -> Facts:
     return cache.get(f"interpreter {python}", ask)
 
 
-def compiler(program: Path, cache: FactCache, runner: Runner) -> Facts:
+def compiler_facts(program: Path, cache: FactCache, runner: Runner) -> Facts:
     """`{"version": first line of --version, "text": all of it}` of a compiler.
 
     Raises:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kbuild.code_digest import code_digest
 from kbuild.errors import ToolchainError
-from kbuild.installation import code_digest
-from kbuild.run import Runner
-from kbuild.scratch import scratch_folder
+from kbuild.runtime.processes import Runner
+from kbuild.runtime.temporary import temporary_folder
 from kbuild.store import Recipe, Store
 
 _SCRIPT = Path(__file__).with_name("hipify_headers.py")
@@ -30,7 +30,7 @@ _SHIMS = Path(__file__).with_name("hip_shims")
 
 
 @dataclass(frozen=True)
-class HeaderSet:
+class HipHeaderSet:
     """Which headers are translated."""
 
     name: str
@@ -41,12 +41,12 @@ class HeaderSet:
     """Headers that are put over the translated ones."""
 
 
-STABLE = HeaderSet(
+STABLE_ABI_HEADERS = HipHeaderSet(
     "torch-hip-headers",
     ("torch/csrc/stable", "torch/csrc/inductor/aoti_torch/c", "torch/headeronly"),
 )
 """Everything that sources on the stable ABI may include."""
-FULL = HeaderSet(
+FULL_ABI_HEADERS = HipHeaderSet(
     "torch-hip-full-headers",
     ("ATen/cuda", "ATen/native/cuda", "c10/cuda", "torch/csrc", "torch/headeronly"),
     _SHIMS,
@@ -61,7 +61,7 @@ def hip_headers(
     store: Store,
     runner: Runner,
     *,
-    which: HeaderSet = STABLE,
+    which: HipHeaderSet = STABLE_ABI_HEADERS,
 ) -> Path:
     """The folder of translated headers, made when it is not in the store.
 
@@ -71,7 +71,7 @@ def hip_headers(
         python: runs hipify.
         store: kbuild's store.
         runner: starts Python.
-        which: `STABLE` or `FULL`.
+        which: `STABLE_ABI_HEADERS` or `FULL_ABI_HEADERS`.
 
     Raises:
         ToolchainError: hipify failed.
@@ -84,7 +84,7 @@ def hip_headers(
     return store.ensure(_recipe(torch, version, which), make).root
 
 
-def _recipe(torch: Path, version: str, which: HeaderSet) -> Recipe:
+def _recipe(torch: Path, version: str, which: HipHeaderSet) -> Recipe:
     headers = hashlib.sha256()
     for root, paths in (
         (torch, (*_headers(torch / "include", which), *_hipify(torch))),
@@ -96,12 +96,12 @@ def _recipe(torch: Path, version: str, which: HeaderSet) -> Recipe:
     return Recipe(which.name, version.partition("+")[0], inputs)
 
 
-def _headers(include: Path, which: HeaderSet) -> Iterator[Path]:
+def _headers(include: Path, which: HipHeaderSet) -> Iterator[Path]:
     folders = (include / name for name in which.folders)
     yield from sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
 
 
-def _shims(which: HeaderSet) -> list[Path]:
+def _shims(which: HipHeaderSet) -> list[Path]:
     return sorted(which.shims.rglob("*.h")) if which.shims else []
 
 
@@ -109,9 +109,11 @@ def _hipify(torch: Path) -> list[Path]:
     return sorted((torch / "utils" / "hipify").glob("*.py"))
 
 
-def _translate(torch: Path, target: Path, python: Path, runner: Runner, which: HeaderSet) -> None:
+def _translate(
+    torch: Path, target: Path, python: Path, runner: Runner, which: HipHeaderSet
+) -> None:
     include = torch / "include"
-    with scratch_folder("hipify") as scratch:
+    with temporary_folder("hipify") as scratch:
         fresh = scratch.resolve()
         for path in _headers(include, which):
             _copy(path, fresh / path.relative_to(include))

@@ -1,8 +1,9 @@
-"""This machine's own compilers, and the Torch of a Python interpreter."""
+"""This machine's own compilers, and the Torch and TVM-FFI of a Python interpreter."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -11,25 +12,83 @@ from functools import cached_property
 from pathlib import Path
 
 from kbuild.errors import ToolchainError
-from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements
-from kbuild.run import Runner, interpreter_name
+from kbuild.runtime.processes import Runner, canonical_interpreter
+from kbuild.selection import host_system
 from kbuild.toolchains import build_tools
-from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchSupply
-from kbuild.toolchains.devices import FINDERS, DeviceCompiler, Finder
-from kbuild.toolchains.facts import FactCache, Facts, compiler, interpreter
-from kbuild.toolchains.fitness import framework_versions, refuses_frameworks, release
-from kbuild.toolchains.manylinux import portability
-from kbuild.toolchains.nvcc_host import host_compiler
+from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
+from kbuild.toolchains.device_compilers import (
+    DEVICE_COMPILER_FINDERS,
+    DeviceCompiler,
+    DeviceCompilerFinder,
+    nvcc_host_compiler,
+)
+from kbuild.toolchains.facts import FactCache, Facts, compiler_facts, interpreter_facts
+from kbuild.toolchains.manylinux.environment import manylinux_linking
 from kbuild.version import Version
+
+# Where Torch's version file says which device it was built for, by backend.
+_DEVICE_FIELDS = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
+
+
+def unsupported_frameworks_reason(requires: Requirements, facts: Facts) -> str | None:
+    """Why the interpreter does not do, in one sentence; None when it does."""
+    return _unsupported_torch_reason(requires, facts) or _unsupported_tvm_ffi_reason(
+        requires, facts
+    )
+
+
+def framework_versions(requires: Requirements, facts: Facts) -> tuple[tuple[str, str], ...]:
+    """What is required, in the releases that the interpreter has, for the record."""
+    asked = (("torch", requires.torch, "torch"), ("apache-tvm-ffi", requires.tvm_ffi, "tvm_ffi"))
+    return tuple((name, facts[key]["version"]) for name, wanted, key in asked if wanted)
+
+
+def release_of(version: str) -> Version:
+    """`2.13` of `2.13.0+cpu`.
+
+    Raises:
+        ToolchainError: it starts with no such number.
+    """
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is None:
+        raise ToolchainError(f"`{version}` is not a version that kbuild understands")
+    return Version((int(match[1]), int(match[2])))
+
+
+def _unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | None:
+    if requires.torch is None:
+        return None
+    wanted, torch = Version.parse(requires.torch), facts["torch"]
+    python, exact = facts["python"]["executable"], requires.torch_exact
+    if torch is None:
+        return f"needs Torch {wanted}; {python} has none"
+    found, has = release_of(torch["version"]), f"{python} has {torch['version']}"
+    if found != wanted and (exact or found < wanted):
+        return f"needs Torch {wanted}{'' if exact else ' or newer'}; {has}"
+    flavour = _DEVICE_FIELDS.get(requires.backend)
+    if exact and flavour and not torch[flavour]:
+        return f"needs a {requires.backend} build of Torch {wanted}; {has}"
+    return None
+
+
+def _unsupported_tvm_ffi_reason(requires: Requirements, facts: Facts) -> str | None:
+    if requires.tvm_ffi is None:
+        return None
+    wanted, found = Version.parse(requires.tvm_ffi), facts["tvm_ffi"]
+    if found is None or not found["version"]:
+        return f"needs apache-tvm-ffi {wanted}; {facts['python']['executable']} has none"
+    fits = release_of(found["version"]) == wanted
+    return None if fits else f"needs apache-tvm-ffi {wanted}; found {found['version']}"
+
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
 _CXX_ONLY = ("cpu",)
-EPOCH = "315532800"
+DEFAULT_EPOCH = "315532800"
 """1980-01-01: the time that compilers are told, in seconds since 1970."""
 INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
 # Flags from the environment would get into objects without the plan knowing.
-_LEAKING = (
+_LEAKING_VARIABLES = (
     "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CUDAFLAGS", "HIPFLAGS", "CPATH",
     "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "CMAKE_GENERATOR",
     "CMAKE_BUILD_TYPE", "CMAKE_TOOLCHAIN_FILE", "DESTDIR", "NINJA_STATUS", "PYTHONPATH",
@@ -37,16 +96,18 @@ _LEAKING = (
 
 
 @dataclass(frozen=True)
-class Host(ToolchainSource):
+class HostToolchains(ToolchainSource):
     """The host's compilers for C++; the Torch that `python` has."""
 
     runner: Runner
     cache: FactCache
     python: Path | None = None
     """Interpreter whose Torch is built against; found when None, see `choose_python`."""
-    finders: Mapping[str, Finder] = field(default_factory=lambda: FINDERS)
+    finders: Mapping[str, DeviceCompilerFinder] = field(
+        default_factory=lambda: DEVICE_COMPILER_FINDERS
+    )
     """Which device compilers are looked for."""
-    supply: TorchSupply | None = None
+    supply: TorchProvider | None = None
     """The Torch that is built against instead of the interpreter's."""
 
     name = "host"
@@ -61,7 +122,7 @@ class Host(ToolchainSource):
     def torch(self) -> Version | None:
         """Torch release `major.minor` of the chosen interpreter."""
         found = self.facts["torch"]
-        return release(found["version"]) if found else None
+        return release_of(found["version"]) if found else None
 
     def refuses(self, requires: Requirements) -> str | None:
         """See `ToolchainSource.refuses`."""
@@ -91,7 +152,7 @@ class Host(ToolchainSource):
         """No interpreter is looked for where no framework is needed."""
         if requires.torch is None and requires.tvm_ffi is None:
             return None
-        return refuses_frameworks(requires, self.facts)
+        return unsupported_frameworks_reason(requires, self.facts)
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
@@ -99,7 +160,7 @@ class Host(ToolchainSource):
         if reason is not None:
             raise ToolchainError(f"the host toolchain does not fit: {reason}")
         cxx = find_cxx()
-        links = portability(requires.system, cxx, self.cache.folder, self.runner)
+        links = manylinux_linking(requires.system, cxx, self.cache.folder, self.runner)
         device = self._device(requires)
         supply = self.supply if requires.torch else None
         if supply is not None:
@@ -116,7 +177,7 @@ class Host(ToolchainSource):
                 *links.cache_entries,
             ),
             versions=(
-                ("c++", compiler(cxx, self.cache, self.runner)["version"]),
+                ("c++", compiler_facts(cxx, self.cache, self.runner)["version"]),
                 *links.versions,
                 *([(requires.backend, str(device.version))] if device else ()),
                 *framework_versions(requires, self.facts),
@@ -131,7 +192,7 @@ class Host(ToolchainSource):
     def _device_entries(self, device: DeviceCompiler, cxx: Path) -> tuple[tuple[str, str], ...]:
         if not device.has_host_compiler:
             return device.entries
-        other = host_compiler(device.root, cxx, self.cache, self.runner)
+        other = nvcc_host_compiler(device.root, cxx, self.cache, self.runner)
         return (*device.entries, ("CMAKE_CUDA_HOST_COMPILER", str(other)))
 
 
@@ -160,12 +221,12 @@ def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts
         ToolchainError: the one that was asked for is no Python.
     """
     if asked is not None:
-        return interpreter(_absolute(asked), cache, runner)
-    answers = [interpreter(python, cache, runner) for python in _pythons()]
+        return interpreter_facts(_resolve_python(asked), cache, runner)
+    answers = [interpreter_facts(python, cache, runner) for python in _candidate_pythons()]
     return next((facts for facts in answers if facts["torch"]), answers[0])
 
 
-def _pythons() -> list[Path]:
+def _candidate_pythons() -> list[Path]:
     found = [Path(sys.executable)]
     active = os.environ.get("VIRTUAL_ENV")
     if active and Path(active, "bin", "python").is_file():
@@ -173,14 +234,14 @@ def _pythons() -> list[Path]:
     on_path = shutil.which("python3")
     if on_path:
         found.append(Path(on_path))
-    return list(dict.fromkeys(interpreter_name(python) for python in found))
+    return list(dict.fromkeys(canonical_interpreter(python) for python in found))
 
 
-def _absolute(python: Path) -> Path:
+def _resolve_python(python: Path) -> Path:
     found = shutil.which(str(python))
     if found is None:
         raise ToolchainError(f"`{python}` is not a program", hint="--python takes an interpreter")
-    return interpreter_name(Path(found).absolute())
+    return canonical_interpreter(Path(found).absolute())
 
 
 def cmake_facts(facts: Facts, requires: Requirements) -> tuple[tuple[str, str], ...]:
@@ -210,6 +271,6 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
     `__DATE__` and `__TIME__` are the same in every build, unless `SOURCE_DATE_EPOCH` is set.
     """
-    kept = {key: value for key, value in environ.items() if key not in _LEAKING}
-    epoch = kept.get("SOURCE_DATE_EPOCH") or EPOCH
+    kept = {key: value for key, value in environ.items() if key not in _LEAKING_VARIABLES}
+    epoch = kept.get("SOURCE_DATE_EPOCH") or DEFAULT_EPOCH
     return kept | {"LC_ALL": "C.UTF-8", "CLICOLOR_FORCE": "0", "SOURCE_DATE_EPOCH": epoch}

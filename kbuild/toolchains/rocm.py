@@ -1,21 +1,284 @@
-"""Which sources of HIP may serve, in order: an installed ROCm; Debian's packages when asked for."""
+"""ROCm for device code: an installed one, or Debian's HIP packages when asked for.
+
+An installed ROCm is `$ROCM_PATH`, `/opt/rocm`, or where `hipcc` on PATH belongs to. The CMake
+entries and Torch headers that builds with HIP need are the same for both.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from kbuild.toolchains.base import ToolchainSource
-from kbuild.toolchains.hip import RocmFolder
-from kbuild.toolchains.host import Host
-from kbuild.toolchains.rocm_host import RocmHost
+from kbuild.code_digest import code_digest
+from kbuild.errors import ToolchainError
+from kbuild.plan import Requirements
+from kbuild.store import Recipe, Store, open_store
+from kbuild.toolchains import link_stubs
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.facts import Facts, compiler_facts
+from kbuild.toolchains.hip_headers import FULL_ABI_HEADERS, STABLE_ABI_HEADERS, hip_headers
+from kbuild.toolchains.host import INSTALL_CXX, HostToolchains
+from kbuild.version import Version
 
-DEBIAN = "debian-hip"
-VARIABLE = "KBUILD_EXPERIMENTAL"
+_HIP_COMPILERS = ("llvm/bin/clang++", "lib/llvm/bin/clang++", "llvm/bin/amdclang++")
+_TORCH_INCLUDE_ENTRY, _TORCH_LINK_ENTRY = "KBUILD_TORCH_INCLUDE_DIRS", "KBUILD_TORCH_LIBRARY_DIR"
+_TORCH_LIBRARIES = ("torch", "torch_cpu", "c10", "torch_hip", "c10_hip")
+_RELEASE = re.compile(r"(\d+\.\d+)")
+
+
+@dataclass(frozen=True)
+class RocmInstallation:
+    """What `ROCM_PATH` points to."""
+
+    path: Path
+
+    @property
+    def compiler(self) -> Path | None:
+        """clang, never the wrapper `hipcc`, which CMake refuses; None when there is none."""
+        places = (self.path / name for name in _HIP_COMPILERS)
+        return next((place for place in places if place.is_file()), None)
+
+    @property
+    def hip_package(self) -> Path | None:
+        """The folder of CMake's package `hip`; None when there is none."""
+        places = (self.path / lib / "cmake" / "hip" for lib in ("lib", "lib64"))
+        return next((place for place in places if place.is_dir()), None)
+
+    @property
+    def version(self) -> str | None:
+        """The ROCm release, e.g. `7.2.0`, from the file that every installation has."""
+        for name in ("version", "version-rocm"):
+            file = self.path / ".info" / name
+            if file.is_file():
+                return file.read_text().strip().split("-")[0]
+        return None
+
+
+def without_device(requires: Requirements) -> Requirements:
+    """What is left for the host's toolchain: C++ and Torch."""
+    return replace(requires, backend="cpu", toolkit=None)
+
+
+def unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | None:
+    """The full ABI needs the headers and libraries of a Torch built for the same ROCm.
+
+    For the stable ABI any build will do, see `kbuild.toolchains.hip_headers`.
+    """
+    torch = facts["torch"]
+    if requires.torch is None or not requires.torch_exact:
+        return None
+    found = _RELEASE.match(torch["hip"] or "")
+    if found is not None and found[1] == requires.toolkit:
+        return None
+    has = f"{torch['version']}" + (f" for ROCm {torch['hip']}" if torch["hip"] else "")
+    return (
+        f"needs Torch {requires.torch} built for ROCm {requires.toolkit}, such as a wheel given by "
+        f"--torch-wheel; "
+        f"{facts['python']['executable']} has {has}"
+    )
+
+
+def with_hip(
+    base: Toolchain,
+    source: str,
+    rocm: RocmInstallation,
+    versions: tuple[tuple[str, str], ...],
+    host: HostToolchains,
+    *,
+    full: bool = False,
+) -> Toolchain:
+    """The host's toolchain with HIP added; `full` when Torch's full ABI is built against.
+
+    Raises:
+        ToolchainError: the folder has no compiler, or the host's C++ library is not GCC's.
+    """
+    if rocm.compiler is None:
+        raise ToolchainError(f"{rocm.path} has no compiler: looked for {', '.join(_HIP_COMPILERS)}")
+    entries = hip_cmake_entries(rocm, rocm.compiler, gcc_folder(base, host))
+    return replace(
+        base,
+        source=source,
+        cache=(*torch_entries_for_hip(base, host, full=full), *entries),
+        versions=(*base.versions, *versions),
+        env={**base.env, "ROCM_PATH": str(rocm.path), "HIP_PLATFORM": "amd"},
+    )
+
+
+def torch_entries_for_hip(
+    base: Toolchain, host: HostToolchains, *, full: bool
+) -> tuple[tuple[str, str], ...]:
+    """The entries of `base`, and Torch's hipify.
+
+    The headers of a Torch that was not built for ROCm get translated ones before them, and for its
+    full ABI link stubs stand for the libraries that it does not have.
+    """
+    torch, entries = host.facts["torch"], dict(base.cache)
+    if torch is None:
+        return base.cache
+    root = Path(torch["root"])
+    entries["KBUILD_HIPIFY_DIR"] = str(root / "utils" / "hipify")
+    if _TORCH_INCLUDE_ENTRY in entries and not torch["hip"]:
+        which, store = (
+            FULL_ABI_HEADERS if full else STABLE_ABI_HEADERS,
+            open_store(host.cache.folder),
+        )
+        version = torch["version"]
+        translated = hip_headers(root, version, base.python, store, host.runner, which=which)
+        entries[_TORCH_INCLUDE_ENTRY] = f"{translated};{entries[_TORCH_INCLUDE_ENTRY]}"
+        if full:
+            entries[_TORCH_LINK_ENTRY] = str(
+                _torch_link_stubs(Path(entries["CMAKE_CXX_COMPILER"]), store, host)
+            )
+    return tuple(entries.items())
+
+
+def _torch_link_stubs(cxx: Path, store: Store, host: HostToolchains) -> Path:
+    """A folder with a library of each name and no symbols: Torch's stay undefined in extensions."""
+
+    def make(root: Path) -> Mapping[str, Any]:
+        sonames = {f"lib{name}.so": () for name in _TORCH_LIBRARIES}
+        link_stubs.LinkStubMaker(cxx, host.runner).make_libraries(root, sonames)
+        return {}
+
+    code = code_digest(__file__, link_stubs.__file__)
+    recipe = Recipe("torch-hip-link", "1", {"libraries": _TORCH_LIBRARIES, "kbuild": code})
+    return store.ensure(recipe, make).root
+
+
+def hip_cmake_entries(
+    rocm: RocmInstallation, compiler: Path, gcc: Path
+) -> tuple[tuple[str, str], ...]:
+    """What makes CMake's HIP language and `find_package(hip)` use this folder and no other.
+
+    clang takes the C++ library of the host's compiler: both make parts of one extension. The
+    folder's own name must not get into objects.
+    """
+    flags = (  # CMake takes off quotes around the whole value: no path with spaces comes first
+        f"--gcc-install-dir={gcc}",
+        f"--rocm-path={rocm.path}",
+        f"-ffile-prefix-map={rocm.path}=/rocm",
+    )
+    return (
+        ("CMAKE_HIP_PLATFORM", "amd"),
+        ("CMAKE_HIP_COMPILER", str(compiler)),
+        ("CMAKE_HIP_COMPILER_ROCM_ROOT", str(rocm.path)),
+        ("CMAKE_HIP_FLAGS", shlex.join(flags)),
+        ("ROCM_PATH", str(rocm.path)),
+        ("hip_ROOT", str(rocm.path)),
+    )
+
+
+def gcc_folder(base: Toolchain, host: HostToolchains) -> Path:
+    """Where the host's compiler keeps its start files, with libstdc++'s headers known from there.
+
+    Raises:
+        ToolchainError: the compiler names no such folder.
+    """
+    cxx = dict(base.cache)["CMAKE_CXX_COMPILER"]
+
+    def ask() -> tuple[Facts, tuple[str, ...]]:
+        done = host.runner.run((cxx, "-print-file-name=crtbegin.o"))
+        return {"start": done.output.strip()}, (str(Path(cxx).resolve()),)
+
+    start = Path(host.cache.get(f"start files {cxx}", ask)["start"])
+    if not start.is_absolute():
+        raise ToolchainError(f"`{cxx}` names no GCC, whose C++ library HIP needs", hint=INSTALL_CXX)
+    return start.resolve().parent
+
+
+ROCM_PATH_VARIABLE = "ROCM_PATH"
+_DEFAULT_ROCM = Path("/opt/rocm")
+
+
+@dataclass(frozen=True)
+class RocmToolchains(ToolchainSource):
+    """An installed ROCm for device code; `host` for the rest."""
+
+    host: HostToolchains
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    usual: Path = _DEFAULT_ROCM
+    """Where ROCm's packages install to."""
+
+    name = "rocm"
+    backends = ("rocm",)
+
+    @cached_property
+    def folder(self) -> RocmInstallation | None:
+        """The ROCm that is used; None without one."""
+        return find_rocm(self.environ, self.usual)
+
+    def refuses(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.refuses`."""
+        if requires.backend != "rocm" or requires.toolkit is None:
+            return "a ROCm compiles for ROCm only"
+        return (
+            self.host.refuses(without_device(requires))
+            or self._refuses_rocm(requires.toolkit)
+            or unsupported_torch_reason(requires, self.host.facts)
+        )
+
+    def _refuses_rocm(self, toolkit: str) -> str | None:
+        """A build is named after its ROCm, and loads under that release only."""
+        rocm = self.folder
+        if rocm is None:
+            return f"needs ROCm {toolkit}; there is none at ${ROCM_PATH_VARIABLE}, {self.usual} or on PATH"
+        if rocm.version is None:
+            return f"needs ROCm {toolkit}; {rocm.path} does not say which release it is"
+        if not _matches_release(rocm.version, toolkit):
+            return f"needs ROCm {toolkit}; {rocm.path} has {rocm.version}"
+        missing = [
+            what
+            for what, found in (("clang", rocm.compiler), ("HIP's CMake package", rocm.hip_package))
+            if found is None
+        ]
+        return f"{rocm.path} has no {' and no '.join(missing)}" if missing else None
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """See `ToolchainSource.provision`."""
+        reason = self.refuses(requires)
+        rocm = self.folder
+        if reason is not None or rocm is None or rocm.compiler is None:
+            raise ToolchainError(f"the ROCm toolchain does not fit: {reason}")
+        clang = compiler_facts(rocm.compiler, self.host.cache, self.host.runner)["version"]
+        versions = (("rocm", rocm.version or ""), ("clang", clang))
+        base = self.host.provision(without_device(requires))
+        return with_hip(base, self.name, rocm, versions, self.host)
+
+
+def find_rocm(environ: Mapping[str, str], usual: Path = _DEFAULT_ROCM) -> RocmInstallation | None:
+    """The folder that the user names, whatever is in it; otherwise the first that is there."""
+    asked = environ.get(ROCM_PATH_VARIABLE)
+    if asked:
+        return RocmInstallation(Path(asked).absolute())
+    if usual.is_dir():
+        return RocmInstallation(usual)
+    hipcc = shutil.which("hipcc", path=environ.get("PATH"))
+    return RocmInstallation(Path(hipcc).resolve().parent.parent) if hipcc else None
+
+
+def _matches_release(version: str, toolkit: str) -> bool:
+    """True for 7.2.1 and 7.2."""
+    try:
+        found, wanted = Version.parse(version), Version.parse(toolkit)
+    except ValueError:
+        return False
+    return (found.major, found.minor) == (wanted.major, wanted.minor)
+
+
+DEBIAN_HIP = "debian-hip"
+EXPERIMENTAL_VARIABLE = "KBUILD_EXPERIMENTAL"
 """Names of experimental sources that may be used, separated by commas."""
 
 
 def rocm_sources(
-    host: Host, environ: Mapping[str, str], asked: Iterable[str] = ()
+    host: HostToolchains, environ: Mapping[str, str], asked: Iterable[str] = ()
 ) -> tuple[ToolchainSource, ...]:
     """The sources to ask, the best first.
 
@@ -24,27 +287,27 @@ def rocm_sources(
         environ: the environment.
         asked: experimental sources named on the command line, beside those of the environment.
     """
-    installed = RocmHost(host, environ)
-    if DEBIAN in {*asked, *_listed(environ)}:
-        from kbuild.toolchains.debian_hip import DebianHip
+    installed = RocmToolchains(host, environ)
+    if DEBIAN_HIP in {*asked, *_experimental_names(environ)}:
+        from kbuild.toolchains.experimental.debian_hip.toolchain import DebianHipToolchains
 
-        return installed, DebianHip(host, environ)
+        return installed, DebianHipToolchains(host, environ)
     return (installed,)
 
 
-def device_compilers(host: Host, environ: Mapping[str, str]) -> RocmFolder | None:
+def rocm_installation(host: HostToolchains, environ: Mapping[str, str]) -> RocmInstallation | None:
     """An installed ROCm; without one Debian's packages, where the environment asks for these.
 
     Raises:
         ToolchainError: the packages cannot be had.
     """
-    installed = RocmHost(host, environ).folder
-    if installed is not None or DEBIAN not in _listed(environ):
+    installed = RocmToolchains(host, environ).folder
+    if installed is not None or DEBIAN_HIP not in _experimental_names(environ):
         return installed
-    from kbuild.toolchains.debian_hip import DebianHip
+    from kbuild.toolchains.experimental.debian_hip.toolchain import DebianHipToolchains
 
-    return DebianHip(host, environ).folder()
+    return DebianHipToolchains(host, environ).folder()
 
 
-def _listed(environ: Mapping[str, str]) -> set[str]:
-    return {name.strip() for name in environ.get(VARIABLE, "").split(",")}
+def _experimental_names(environ: Mapping[str, str]) -> set[str]:
+    return {name.strip() for name in environ.get(EXPERIMENTAL_VARIABLE, "").split(",")}

@@ -1,26 +1,35 @@
-"""Calls of an op that are measured: shapes, numbers, and the key that they have."""
+"""The calls of an op that are measured.
+
+From its `tune` table, from `--shapes FILE`, or default sizes; each with its tensors' shapes and
+its key.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from kbuild.languages.expression import EvaluationError, Expression
-from kbuild.languages.expression.nodes import Match
-from kbuild.languages.schema.values import Argument, Default, Symbol
-from kbuild.languages.spec.dtypes import DTYPES
-from kbuild.languages.spec.tuning import ELLIPSIS
-from kbuild.languages.spec.values import Extent, OpSpec, TuningCase
+from kbuild.config.issue import dotted, one_of
+from kbuild.errors import ConfigError, DamagedFileError, Problem, UsageError
+from kbuild.ops.dtypes import DTYPES
+from kbuild.ops.expression import EvaluationError, Expression
+from kbuild.ops.expression.nodes import Match
+from kbuild.ops.model import CaseValue, IssueCollector, OpSpec, TuneProposal, TuningCase
+from kbuild.ops.schema.model import Default, SchemaArgument, SymbolicDefault
+from kbuild.ops.tuning import ELLIPSIS, read_cases
+from kbuild.runtime.untrusted import parse_json, parse_toml, read_bytes, reading, reason_of
 
 
-class NoCase(Exception):  # noqa: N818 - not an error: such a call is left out, with the reason
+class InvalidCase(Exception):  # noqa: N818 - not an error: such a call is left out, with the reason
     """Why there is no such call."""
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchmarkCase:
     """One call of an op."""
 
     op: OpSpec
@@ -30,7 +39,7 @@ class Case:
     """The case as it was written."""
     shapes: tuple[tuple[str, tuple[int, ...] | None], ...]
     """Tensor argument -> shape; None for one that is None."""
-    scalars: tuple[tuple[str, Extent | None], ...]
+    scalars: tuple[tuple[str, CaseValue | None], ...]
     """Other arguments, but dtypes."""
     key: tuple[int, ...]
     bytes: int
@@ -70,7 +79,7 @@ class Case:
             found.append(one)
         return found
 
-    def _flat(self) -> Iterator[tuple[Argument, int | None]]:
+    def _flat(self) -> Iterator[tuple[SchemaArgument, int | None]]:
         for argument in self.op.schema.arguments:
             items = range(len(argument.type.items)) if argument.type.is_tensor_list else [None]
             yield from ((argument, item) for item in items)
@@ -97,7 +106,7 @@ class Case:
 
 def make_case(
     op: OpSpec, dtypes: Mapping[str, str], said: TuningCase, answers: Mapping[str, int]
-) -> Case:
+) -> BenchmarkCase:
     """The call that a case describes.
 
     Args:
@@ -121,15 +130,15 @@ def make_case(
     for name, condition in op.returned:
         values[f"has({name})"] = int(bool(_evaluated(condition, values)))
         absent |= set() if values[f"has({name})"] else {name}
-    shapes = _Shapes(op, given.get(ELLIPSIS, ()), values, absent).found()
+    shapes = _ShapeSolver(op, given.get(ELLIPSIS, ()), values, absent).found()
     try:
         for condition in op.require:
             if not condition.evaluate(values):
-                raise NoCase(f"`{condition}` does not hold")
+                raise InvalidCase(f"`{condition}` does not hold")
         key = tuple(expression.evaluate(values) for expression in op.key)
     except (EvaluationError, KeyError) as error:
-        raise NoCase(f"{error} has no value") from error
-    return Case(
+        raise InvalidCase(f"{error} has no value") from error
+    return BenchmarkCase(
         op=op,
         dtypes=tuple(dtypes.items()),
         said=said,
@@ -145,10 +154,10 @@ def _evaluated(expression: Expression, values: Mapping[str, int]) -> int:
     try:
         return expression.evaluate(values)
     except (EvaluationError, KeyError) as error:
-        raise NoCase(f"`{expression}` has no value: {error}") from error
+        raise InvalidCase(f"`{expression}` has no value: {error}") from error
 
 
-class _Shapes:
+class _ShapeSolver:
     """Shapes and the numbers that follow from them, until nothing more follows."""
 
     def __init__(self, op: OpSpec, extents: Any, values: dict[str, int], absent: set[str]) -> None:
@@ -170,14 +179,16 @@ class _Shapes:
             for name in self._names:
                 if name not in shapes and (shape := self._shape(name)) is not None:
                     shapes[name] = shape
-                    self._values |= dict(_questions(name, shape))
+                    self._values |= dict(_tensor_queries(name, shape))
             for name, expression in self._op.let:
                 value = self._number(expression)
                 if value is not None:
                     self._values[name] = value
         lacking = [name for name in self._op.inputs if name in self._names and name not in shapes]
         if lacking:
-            raise NoCase(f"the shape of `{lacking[0]}` does not follow from `shapes` and the sizes")
+            raise InvalidCase(
+                f"the shape of `{lacking[0]}` does not follow from `shapes` and the sizes"
+            )
         return shapes
 
     def _shape(self, name: str) -> tuple[int, ...] | None:
@@ -201,10 +212,10 @@ class _Shapes:
         except KeyError:
             return None
         except EvaluationError as error:
-            raise NoCase(f"`{expression}`: {error}") from error
+            raise InvalidCase(f"`{expression}`: {error}") from error
 
 
-def _questions(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+def _tensor_queries(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
     """What a contiguous tensor of that shape answers."""
     rank = len(shape)
     yield f"address({name})", 0  # the allocator's are divisible by all that is asked about
@@ -217,20 +228,22 @@ def _questions(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
             yield f"stride({name}, {written})", stride
 
 
-def _scalars(op: OpSpec, said: Mapping[str, Any]) -> Iterator[tuple[str, Extent | None]]:
+def _scalars(op: OpSpec, said: Mapping[str, Any]) -> Iterator[tuple[str, CaseValue | None]]:
     for argument in op.schema.arguments:
         if argument.type.name == "Tensor" or argument.name in op.dtype_arguments:
             continue
         if argument.type.name == "Device" and not argument.type.is_optional:
-            raise NoCase(f"`{argument.name}` is a device, which no case can say; write `Device?`")
+            raise InvalidCase(
+                f"`{argument.name}` is a device, which no case can say; write `Device?`"
+            )
         value: Any = said.get(argument.name)
         if value is None and isinstance(argument.default, Default):
             default = argument.default.value
-            if isinstance(default, Symbol):
-                raise NoCase(f"`{argument.name}` is `{default}`, which no case can say")
+            if isinstance(default, SymbolicDefault):
+                raise InvalidCase(f"`{argument.name}` is `{default}`, which no case can say")
             value = default
         elif value is None and argument.type.name != "Device":
-            raise NoCase(f"nothing says what `{argument.name}` is; name it in `tune`")
+            raise InvalidCase(f"nothing says what `{argument.name}` is; name it in `tune`")
         yield argument.name, value
 
 
@@ -262,3 +275,123 @@ def _expressions(op: OpSpec) -> Iterator[Expression]:
 
 def _extent(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+MOST_BYTES = 1 << 30
+"""Tensors of one call, results included."""
+_POWERS = {1: range(10, 25, 2), 2: range(6, 15, 2), 3: (4, 8, 12)}
+"""Number of dimensions -> powers of two for each; with more dimensions all are equal."""
+_EQUAL = range(4, 13, 2)
+_HIGHEST = 62
+
+
+def benchmark_cases(
+    op: OpSpec, dtypes: Mapping[str, str], answers: Mapping[str, int]
+) -> tuple[list[BenchmarkCase], list[tuple[TuningCase, str]]]:
+    """The calls to measure for one set of dtypes, and those that cannot be made, with reasons."""
+    cases: list[BenchmarkCase] = []
+    left_out: list[tuple[TuningCase, str]] = []
+    for said in op.tune.cases or default_cases(op):
+        try:
+            cases.append(make_case(op, dtypes, said, answers))
+        except InvalidCase as reason:
+            left_out.append((said, str(reason)))
+    if op.tune.cases:
+        return cases, left_out
+    cases.sort(key=lambda case: case.bytes)
+    small = [case for case in cases if case.bytes <= MOST_BYTES] or cases[:1]
+    # One call for each key, the largest: more say nothing about the key.
+    largest = {case.key: case for case in small}
+    return list(largest.values()), [] if largest else left_out[:1]
+
+
+def default_cases(op: OpSpec) -> Iterator[TuningCase]:
+    """Powers of two for every dimension that has a name, and for `...`.
+
+    What the kernel proposes is followed: sizes that it is made for, and bounds of others.
+    """
+    names = list(dict.fromkeys(size.name for size in op.sizes))
+    if any(None in rule.dims for rule in op.shapes):
+        names.append(ELLIPSIS)
+    proposals = op.tune.proposals or (TuneProposal(),)
+    return iter(dict.fromkeys(case for one in proposals for case in _proposed(names, one)))
+
+
+def _proposed(names: Sequence[str], proposal: TuneProposal) -> Iterator[TuningCase]:
+    fixed, bounds = dict(proposal.sizes), dict(proposal.bounds)
+    free = [name for name in names if name not in fixed]
+    for row in _rows(len(free)):
+        powers = dict(zip(free, row, strict=True))
+        sizes = {name: min(1 << n, _largest_power(bounds.get(name))) for name, n in powers.items()}
+        pairs = ((name, fixed[name] if name in fixed else sizes[name]) for name in names)
+        yield tuple((name, (n,) if name == ELLIPSIS else n) for name, n in pairs)
+
+
+def _rows(count: int) -> Iterator[tuple[int, ...]]:
+    powers = _POWERS.get(count)
+    if count and powers is None:
+        return ((power,) * count for power in _EQUAL)
+    return itertools.product(powers or (), repeat=count)
+
+
+def _largest_power(bound: int | None) -> int:
+    """The power of two that a bound allows; the largest of all sizes where there is none."""
+    return 1 << (bound.bit_length() - 1 if bound else _HIGHEST)
+
+
+def read_shapes(path: Path, ops: Sequence[OpSpec]) -> dict[str, tuple[TuningCase, ...]]:
+    """Op -> cases, from a TOML or JSON file with a table for each op.
+
+    The table has `cases` and `sizes` as in `build.toml`; a list alone means `cases`.
+
+    Raises:
+        ConfigError: with everything that is wrong with it.
+        UsageError: there is no such file.
+    """
+    place = IssueCollector(())
+    found = {}
+    by_name = {op.name: op for op in ops}
+    for name, table in _document(path).items():
+        where, op = place.at(name), by_name.get(name)
+        if op is None:
+            where.error(f"there is no op `{name}`", one_of(name, by_name))
+            continue
+        keys = table if isinstance(table, dict) else {"cases": table}
+        if not _is_table(keys):
+            where.error("must be a list of cases, or a table with `cases` and `sizes`")
+            continue
+        cases, sizes = keys.get("cases", ()), keys.get("sizes", {})
+        found[name] = read_cases(cases, sizes, op.schema, op.sizes, where)
+    if place.issues:
+        shown = str(path)
+        raise ConfigError(
+            [Problem(shown, 0, dotted(i.path), i.message, i.hint) for i in place.issues]
+        )
+    return found
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    kind = "a table of ops"
+    try:
+        with reading(path, kind):
+            data = read_bytes(path, kind)
+            if path.suffix == ".json":
+                return parse_json(data, path, kind)
+            return parse_toml(data.decode("utf-8"))
+    except OSError as error:
+        raise UsageError(f"--shapes: `{path}`: {error.strerror}") from error
+    except DamagedFileError as error:
+        hint = "TOML, or JSON in a file that ends with .json: `gemm = [{M = 1}]`"
+        words = f"is no table of ops: {reason_of(error)}"
+        raise ConfigError([Problem(str(path), 0, "", words, hint)]) from error
+
+
+def _is_table(keys: Mapping[str, Any]) -> bool:
+    cases, sizes = keys.get("cases", []), keys.get("sizes", {})
+    return (
+        keys.keys() <= {"cases", "sizes"}
+        and isinstance(cases, list)
+        and all(isinstance(case, dict) for case in cases)
+        and isinstance(sizes, dict)
+        and all(isinstance(values, list) for values in sizes.values())
+    )

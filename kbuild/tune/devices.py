@@ -9,12 +9,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kbuild.config.suggest import listed
+from kbuild.config.issue import listed
 from kbuild.errors import DamagedFileError, ToolchainError, UsageError
-from kbuild.run import Runner
-from kbuild.untrusted import parse_json
+from kbuild.runtime.processes import Runner
+from kbuild.runtime.untrusted import parse_json
 
-PROGRAM = "kbuild.tune.probes"
+PROBE_PACKAGE = "kbuild.tune.probes"
 ALL = "all"
 CPU = "cpu"
 """The processor: only tests tune for it."""
@@ -58,7 +58,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Found:
+class AvailableDevices:
     """What the interpreter's Torch sees."""
 
     torch: str
@@ -79,7 +79,7 @@ class Found:
         if ALL in wanted:
             return tuple(gpus)
         by_id = {device.id: device for device in self.devices}
-        names = [_full(name) for name in wanted] or [gpus[0].id]
+        names = [_device_id(name) for name in wanted] or [gpus[0].id]
         unknown = [name for name in names if name not in by_id]
         if unknown:
             known = [*(gpu.id for gpu in gpus), ALL]
@@ -89,40 +89,40 @@ class Found:
         return tuple(by_id[name] for name in dict.fromkeys(names))
 
 
-def ask(runner: Runner, python: Path) -> Found:
+def query_devices(runner: Runner, python: Path) -> AvailableDevices:
     """The devices that an interpreter's Torch sees.
 
     Raises:
         ToolchainError: it has no Torch, or does not answer.
     """
-    done = runner.run(command(python, "devices"), env=environment())
+    done = runner.run(probe_command(python, "devices"), env=probe_environment())
     for line in done.output.splitlines():
-        said = parsed(line)
+        said = parse_answer(line)
         if "devices" in said:
-            return Found(said["torch"], tuple(Device(**one) for one in said["devices"]))
+            return AvailableDevices(said["torch"], tuple(Device(**one) for one in said["devices"]))
         if "lacking" in said:
-            raise no_torch(python)
+            raise torch_missing_error(python)
     tail = "\n    ".join(done.output.strip().splitlines()[-4:])
     raise ToolchainError(f"`{python}` does not say which devices there are:\n    {tail}")
 
 
-def no_torch(python: Path) -> ToolchainError:
+def torch_missing_error(python: Path) -> ToolchainError:
     """The interpreter cannot load the variant."""
     hint = "--python names an interpreter that has Torch"
     return ToolchainError(f"`{python}` has no Torch to run the kernel with", hint=hint)
 
 
-def command(python: Path, *arguments: str) -> tuple[str, ...]:
+def probe_command(python: Path, *arguments: str) -> tuple[str, ...]:
     """The command that asks the programs of `probes`."""
-    return (str(python), str(files(PROGRAM)), *arguments)
+    return (str(python), str(files(PROBE_PACKAGE)), *arguments)
 
 
-def environment() -> dict[str, str]:
+def probe_environment() -> dict[str, str]:
     """What the programs are started with."""
     return os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def parsed(line: str) -> dict[str, Any]:
+def parse_answer(line: str) -> dict[str, Any]:
     """The object that a line is; empty for any other line: kernels may print as well."""
     if not line.startswith("{"):
         return {}
@@ -132,5 +132,5 @@ def parsed(line: str) -> dict[str, Any]:
         return {}
 
 
-def _full(name: str) -> str:
+def _device_id(name: str) -> str:
     return f"cuda:{name}" if name.isdigit() else "cuda:0" if name == "cuda" else name

@@ -9,27 +9,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.description import CHOOSE, DescribedKernel, Description
-from kbuild.languages.shipped import runs
-from kbuild.languages.spec.values import Candidate, OpSpec, TuningCase
-from kbuild.languages.target import Target
-from kbuild.tune.cases import Case, NoCase
+from kbuild.languages.candidates import runs_on
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.manifest import CHOOSE_OP, ManifestKernel, OpManifest
+from kbuild.ops.model import Candidate, OpSpec, TuningCase
+from kbuild.tune.cases import BenchmarkCase, InvalidCase, benchmark_cases
 from kbuild.tune.devices import Device
-from kbuild.tune.ordinary import cases_of
 
-_ANY = {"sm_count()": 1, "capability()": 0}
+_NO_DEVICE = {"sm_count()": 1, "capability()": 0}
 """What is said of a device when nothing is going to be measured."""
 
 
 @dataclass(frozen=True)
-class Work:
+class OpBenchmark:
     """One op of a variant, and the calls of it that are measured."""
 
-    kernel: DescribedKernel
+    kernel: ManifestKernel
     op: OpSpec
     first: int
     """The number that the control op gives to the op's first launch."""
-    cases: tuple[Case, ...]
+    cases: tuple[BenchmarkCase, ...]
     left_out: tuple[tuple[TuningCase, str], ...] = ()
     """Calls that cannot be made, with the reason."""
 
@@ -39,11 +38,11 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Job:
+class RaceJob:
     """A race between the candidates of one launch."""
 
-    work: Work
-    case: Case
+    work: OpBenchmark
+    case: BenchmarkCase
     launch: int
     candidates: tuple[int, ...]
     """In the section's order, so that the first that runs is the default."""
@@ -59,7 +58,7 @@ class Job:
         facts = {"sizes": dict(self.case.said), "dtypes": dict(self.case.dtypes)}
         return {
             "op": self.work.op.name,
-            "choose": CHOOSE,
+            "choose": CHOOSE_OP,
             "launch": self.work.control(self.launch),
             "fixed": [list(pair) for pair in self.fixed],
             "candidates": list(self.candidates),
@@ -83,9 +82,9 @@ class Job:
         return self.work.op.launches[self.launch].candidates[index]
 
 
-def work_of(
-    description: Description, device: Device | None, only: Sequence[str], more: Mapping[str, Any]
-) -> tuple[Work, ...]:
+def benchmarks_of(
+    description: OpManifest, device: Device | None, only: Sequence[str], more: Mapping[str, Any]
+) -> tuple[OpBenchmark, ...]:
     """The ops of a variant with their calls.
 
     Args:
@@ -104,22 +103,22 @@ def work_of(
                 continue
             if op.name in more:
                 op = replace(op, tune=replace(op.tune, cases=more[op.name]))  # noqa: PLW2901
-            answers = device.answers if device is not None else _ANY
-            made = [cases_of(op, dtypes, answers) for dtypes in op.dtype_sets()]
+            answers = device.answers if device is not None else _NO_DEVICE
+            made = [benchmark_cases(op, dtypes, answers) for dtypes in op.dtype_sets()]
             cases = tuple(case for some, _ in made for case in some)
             left_out = dict.fromkeys(one for _, some in made for one in some)
-            found.append(Work(kernel, op, start, cases, tuple(left_out)))
+            found.append(OpBenchmark(kernel, op, start, cases, tuple(left_out)))
     return tuple(found)
 
 
 def jobs_of(  # noqa: PLR0917
-    work: Work,
+    work: OpBenchmark,
     launch: int,
     device: Device,
-    winners: Mapping[tuple[Case, int], int],
+    winners: Mapping[tuple[BenchmarkCase, int], int],
     salt: str = "",
     rules: Mapping[str, float] | None = None,
-) -> Iterator[Job | tuple[TuningCase, str]]:
+) -> Iterator[RaceJob | tuple[TuningCase, str]]:
     """The races for one launch of an op; for a call that has none, the reason.
 
     Args:
@@ -142,7 +141,7 @@ def jobs_of(  # noqa: PLR0917
                 for index, one in enumerate(candidates)
                 if is_made_for(one, device.arch) and case.holds(launch, index)
             )
-        except NoCase as reason:
+        except InvalidCase as reason:
             yield case.said, str(reason)
             continue
         if not fitting:
@@ -153,20 +152,20 @@ def jobs_of(  # noqa: PLR0917
             for earlier in range(launch)
             if (case, earlier) in winners
         ]
-        yield Job(work, case, launch, fitting, tuple(fixed), salt, rules or {})
+        yield RaceJob(work, case, launch, fitting, tuple(fixed), salt, rules or {})
 
 
 def is_made_for(candidate: Candidate, arch: str) -> bool:
     """True when images of the candidate may run on devices of that arch."""
-    return not candidate.archs or any(runs(_target(one), arch) for one in candidate.archs)
+    return not candidate.archs or any(runs_on(_target(one), arch) for one in candidate.archs)
 
 
-def _target(arch: str) -> Target:
+def _target(arch: str) -> ImageTarget:
     number = arch.replace(".", "")
-    return Target.parse(arch if arch.startswith("gfx") else f"sm_{number}")
+    return ImageTarget.parse(arch if arch.startswith("gfx") else f"sm_{number}")
 
 
-def salt_of(op: OpSpec, root: Path) -> str:
+def tune_functions_digest(op: OpSpec, root: Path) -> str:
     """A digest of the project's modules that make inputs and compute what is expected."""
     found = hashlib.sha256()
     for written in (op.tune.inputs, op.tune.reference):

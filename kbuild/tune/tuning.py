@@ -1,28 +1,212 @@
-"""One tuning: what is to be measured, measured launch by launch, and kept."""
+"""One tuning: selects the jobs, measures them in one process per device, and writes the table."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import math
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from kbuild import __version__
-from kbuild.errors import IncompleteError
-from kbuild.fileset import sha256_of_file
-from kbuild.installation import code_digest
-from kbuild.languages.description import Description
-from kbuild.languages.spec.values import TuningCase
-from kbuild.languages.tablefile import write_table
-from kbuild.languages.tables import Table
+from kbuild.code_digest import code_digest
+from kbuild.errors import IncompleteError, ToolchainError
+from kbuild.ops.manifest import OpManifest
+from kbuild.ops.model import TuningCase
+from kbuild.ops.tuned_tables import TunedTable, write_table
 from kbuild.progress import Progress
-from kbuild.tune.cases import Case
-from kbuild.tune.crew import Crew, Setting
-from kbuild.tune.devices import Device
-from kbuild.tune.jobs import Job, Work, jobs_of, salt_of, work_of
-from kbuild.tune.journal import Journal, Outcome
-from kbuild.tune.winners import Result, results_of
+from kbuild.runtime.files import sha256_of_file
+from kbuild.runtime.processes import ProcessResult, Runner
+from kbuild.tune.cases import BenchmarkCase
+from kbuild.tune.devices import (
+    Device,
+    parse_answer,
+    probe_command,
+    probe_environment,
+    torch_missing_error,
+)
+from kbuild.tune.jobs import OpBenchmark, RaceJob, benchmarks_of, jobs_of, tune_functions_digest
+from kbuild.tune.results import Journal, KeyResult, RaceOutcome, results_of
+
+_TAIL = 6
+_MAX_FAILURES = 3
+"""Processes that end without a result, one after another, before it is given up."""
+_USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+"""Signals that nobody but a user sends."""
+JobListener = Callable[[Device, RaceJob, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What the processes of one tuning have in common."""
+
+    runner: Runner
+    python: Path
+    variant: Path
+    namespace: str
+    root: Path
+    """The project, where its own functions are looked for."""
+    logs: Path
+    ends: float = math.inf
+    """When no more job starts, in the seconds of `clock`."""
+    clock: Callable[[], float] = time.monotonic
+
+
+@dataclass
+class DeviceWorkers:
+    """Measures jobs on devices of one model."""
+
+    setting: WorkerSettings
+    devices: Sequence[Device]
+    journal: Journal
+    heard: JobListener
+    """Told each time that a job begins with a candidate, or is done."""
+    _queue: deque[RaceJob] = field(default_factory=deque)
+    _lock: Lock = field(default_factory=Lock)
+
+    def measure(self, jobs: Sequence[RaceJob]) -> tuple[RaceJob, ...]:
+        """Measure what the journal does not know yet; those that time was too short for.
+
+        Raises:
+            ToolchainError: the variant cannot be loaded, or processes end without a result.
+        """
+        self._queue.extend(job for job in jobs if self.journal.outcome(job.id) is None)
+        count = min(len(self.devices), len(self._queue))
+        if count:
+            with ThreadPoolExecutor(count) as pool:
+                try:
+                    list(pool.map(self._serve, self.devices[:count]))
+                except BaseException:
+                    self._queue.clear()
+                    self.setting.runner.stop()
+                    raise
+        return tuple(job for job in jobs if self.journal.outcome(job.id) is None)
+
+    def _serve(self, device: Device) -> None:
+        failures = 0
+        while self._left() > 0 and (batch := self._batch()):
+            shift = _DeviceWorker(self, device, {job.id: job for job in batch})
+            done = shift.perform()
+            missing = [job for job in batch if self.journal.outcome(job.id) is None]
+            if self._left() > 0 and missing:
+                failures = 0 if shift.has_progress else failures + 1
+                if failures >= _MAX_FAILURES:
+                    raise _no_result_error(done, device)
+            with self._lock:
+                self._queue.extendleft(reversed(missing))
+            if not missing:
+                failures = 0
+
+    def _left(self) -> float:
+        return self.setting.ends - self.setting.clock()
+
+    def _batch(self) -> list[RaceJob]:
+        """Some of the jobs: all for one device, ever fewer for several, so that none waits."""
+        with self._lock:
+            share = len(self._queue) / (2 * len(self.devices)) if len(self.devices) > 1 else 0
+            count = math.ceil(share) or len(self._queue)
+            return [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
+
+
+@dataclass
+class _DeviceWorker:
+    """One process on one device."""
+
+    crew: DeviceWorkers
+    device: Device
+    jobs: Mapping[str, RaceJob]
+    has_progress: bool = False
+    last: tuple[str, int | None] | None = None
+    """The job and the candidate that it has in hand."""
+
+    def perform(self) -> ProcessResult:
+        """Run it to its end."""
+        setting = self.crew.setting
+        log = setting.logs / f"{self.device.id.replace(':', '-')}.txt"
+        done = setting.runner.run(
+            probe_command(setting.python, "measure"),
+            cwd=setting.root,
+            env=probe_environment(),
+            log=log,
+            listen=self._hear,
+            stdin="".join(f"{json.dumps(line)}\n" for line in self._lines()),
+        )
+        if self.last is not None and -done.returncode not in _USER_SIGNALS:
+            self._blame(*self.last, _exit_reason(done))
+        return done
+
+    def _lines(self) -> list[dict[str, Any]]:
+        setting, journal = self.crew.setting, self.crew.journal
+        left = setting.ends - setting.clock()
+        head = {
+            "variant": str(setting.variant),
+            "namespace": setting.namespace,
+            "device": self.device.id,
+            "root": str(setting.root),
+            "seconds": min(left, 1e9),
+        }
+        jobs = []
+        for job in self.jobs.values():
+            crashed = journal.crashed(job.id)
+            content = job.content()
+            content["candidates"] = [one for one in content["candidates"] if one not in crashed]
+            jobs.append({**content, "id": job.id})
+        return [head, *jobs]
+
+    def _hear(self, line: str) -> None:
+        said = parse_answer(line)
+        if "unloadable" in said:
+            raise ToolchainError(
+                f"`{self.crew.setting.variant.name}` cannot be loaded: {said['unloadable']}",
+                hint="`kbuild check-builds` says more",
+            )
+        if "lacking" in said:
+            raise torch_missing_error(self.crew.setting.python)
+        if "doing" in said:
+            self.last = said["doing"], said["candidate"]
+        elif "done" in said:
+            self.last, self.has_progress = None, True
+            self.crew.journal.add(said)
+        elif "broken" in said and self.last is not None:
+            last, self.last = self.last, None
+            self._blame(*last, said["reason"])
+        job = self.jobs.get(str(said.get("doing") or said.get("done") or ""))
+        if job is not None:
+            self.crew.heard(self.device, job, said)
+
+    def _blame(self, job: str, candidate: int | None, reason: str) -> None:
+        """A candidate, or the inputs, ended the process or broke the device."""
+        self.has_progress = True
+        if candidate is None:
+            self.crew.journal.add({"done": job, "error": reason})
+        else:
+            line = {"crashed": job, "candidate": candidate, "reason": reason}
+            self.crew.journal.add(line)
+
+
+def _exit_reason(done: ProcessResult) -> str:
+    if done.returncode < 0:
+        return f"it ended the process with signal {-done.returncode}"
+    if "Timeout (" in done.output:
+        return "it hung"
+    return f"it ended the process with exit code {done.returncode}"
+
+
+def _no_result_error(done: ProcessResult, device: Device) -> ToolchainError:
+    words = [line for line in done.output.splitlines() if line and not parse_answer(line)]
+    tail = "".join(f"\n    {line}" for line in words[-_TAIL:])
+    return ToolchainError(
+        f"processes on {device.id} end without a result (exit code {done.returncode}){tail}",
+        hint=f"the command was: {done.command}",
+    )
+
 
 _PROBES = Path(__file__).with_name("probes")
 _CODE = {".so", ".pyd", ".dylib", ".py"}
@@ -30,7 +214,7 @@ _CODE = {".so", ".pyd", ".dylib", ".py"}
 
 
 @dataclass(frozen=True)
-class Wish:
+class TuneRequest:
     """What is measured, and how."""
 
     only: tuple[str, ...] = ()
@@ -42,11 +226,11 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuneResult:
     """What a tuning led to on one GPU model."""
 
     device: Device
-    results: tuple[Result, ...]
+    results: tuple[KeyResult, ...]
     left_out: tuple[tuple[str, str], ...] = ()
     """Calls that were not measured, with the reason."""
     unmeasured: int = 0
@@ -67,39 +251,39 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class TuningRun:
     """The candidates of one variant on the devices of one model."""
 
-    setting: Setting
-    description: Description
+    setting: WorkerSettings
+    description: OpManifest
     devices: Sequence[Device]
-    wish: Wish
+    wish: TuneRequest
     torch: str
     progress: Progress
     journals: Path
     """Folder of what was measured so far."""
 
-    def perform(self) -> Tuned:
+    def perform(self) -> TuneResult:
         """Measure, and write the table.
 
         Raises:
             ToolchainError: the variant cannot be run.
         """
         device = self.devices[0]
-        works = work_of(self.description, device, self.wish.only, self.wish.cases)
+        works = benchmarks_of(self.description, device, self.wish.only, self.wish.cases)
         journal = Journal(self.journals / f"{self._name(device)}.jsonl")
-        measured: list[tuple[Job, Outcome]] = []
+        measured: list[tuple[RaceJob, RaceOutcome]] = []
         left_out = [*_left_out(works)]
-        winners: dict[tuple[Case, int], int] = {}
+        winners: dict[tuple[BenchmarkCase, int], int] = {}
         unmeasured = 0
         for launch in range(max((len(work.op.launches) for work in works), default=0)):
             found = list(self._jobs(works, launch, winners))
-            jobs = [job for job in found if isinstance(job, Job)]
-            left_out += [one for one in found if not isinstance(one, Job)]
-            heard = _Heard(
+            jobs = [job for job in found if isinstance(job, RaceJob)]
+            left_out += [one for one in found if not isinstance(one, RaceJob)]
+            heard = _TuneProgress(
                 self.progress, len(jobs), sum(journal.outcome(job.id) is not None for job in jobs)
             )
-            crew = Crew(self.setting, self.devices, journal, heard)
+            crew = DeviceWorkers(self.setting, self.devices, journal, heard)
             unmeasured += len(crew.measure(jobs))
             done = [(job, outcome) for job in jobs if (outcome := journal.outcome(job.id))]
             measured += done
@@ -108,24 +292,27 @@ class Tuning:
                     winners |= {(job.case, launch): result.winner for job, _ in result.measured}
         results = results_of(measured)
         path = self._write(results)
-        return Tuned(device, results, tuple(dict.fromkeys(left_out)), unmeasured, path)
+        return TuneResult(device, results, tuple(dict.fromkeys(left_out)), unmeasured, path)
 
     def _jobs(
-        self, works: Sequence[Work], launch: int, winners: Mapping[tuple[Case, int], int]
-    ) -> Iterator[Job | tuple[str, str]]:
+        self,
+        works: Sequence[OpBenchmark],
+        launch: int,
+        winners: Mapping[tuple[BenchmarkCase, int], int],
+    ) -> Iterator[RaceJob | tuple[str, str]]:
         for work in works:
-            salt = salt_of(work.op, self.setting.root)
+            salt = tune_functions_digest(work.op, self.setting.root)
             for one in jobs_of(work, launch, self.devices[0], winners, salt, self.wish.rules):
-                yield one if isinstance(one, Job) else (_said(work, one[0]), one[1])
+                yield one if isinstance(one, RaceJob) else (_case_text(work, one[0]), one[1])
 
-    def _write(self, results: Sequence[Result]) -> str:
+    def _write(self, results: Sequence[KeyResult]) -> str:
         rows = tuple(row for result in results if (row := result.row()) is not None)
         if not rows:
             return ""
         device = self.devices[0]
         versions = {**dict(self.description.versions), "kbuild": __version__, "torch": self.torch}
         known = tuple(sorted(versions.items()))
-        table = Table(device.name, device.arch, rows, device.driver, known)
+        table = TunedTable(device.name, device.arch, rows, device.driver, known)
         return write_table(self.setting.root, table)
 
     def _name(self, device: Device) -> str:
@@ -133,7 +320,13 @@ class Tuning:
 
         A build of the same images has the same, whatever else it has another name for.
         """
-        about = (device.name, device.driver, self.torch, self.description.measured(), _measures())
+        about = (
+            device.name,
+            device.driver,
+            self.torch,
+            self.description.measured(),
+            _probe_digest(),
+        )
         found = hashlib.sha256("\0".join(about).encode())
         if not self.description.images:
             for file in sorted(self.setting.variant.rglob("*")):
@@ -142,12 +335,12 @@ class Tuning:
         return found.hexdigest()[:16]
 
 
-def _measures() -> str:
+def _probe_digest() -> str:
     """The code that measures: times that another took are not compared with its own."""
     return code_digest(*sorted(_PROBES.rglob("*.py")))
 
 
-def refuse_incomplete(tuned: Sequence[Tuned]) -> None:
+def require_complete(tuned: Sequence[TuneResult]) -> None:
     """A budget that was too short is said with an exit code.
 
     Raises:
@@ -160,25 +353,25 @@ def refuse_incomplete(tuned: Sequence[Tuned]) -> None:
 
 
 @dataclass
-class _Heard:
+class _TuneProgress:
     """Tells how far a crew has come."""
 
     progress: Progress
     total: int
     done: int
 
-    def __call__(self, device: Device, job: Job, said: Mapping[str, Any]) -> None:
+    def __call__(self, device: Device, job: RaceJob, said: Mapping[str, Any]) -> None:
         """See `crew.Heard`."""
         self.done += "done" in said
         self.progress.update(self.done, self.total, f"{device.id}: {job.case.label}")
 
 
-def _left_out(works: Sequence[Work]) -> Iterator[tuple[str, str]]:
+def _left_out(works: Sequence[OpBenchmark]) -> Iterator[tuple[str, str]]:
     for work in works:
         for said, reason in work.left_out:
-            yield _said(work, said), reason
+            yield _case_text(work, said), reason
 
 
-def _said(work: Work, said: TuningCase) -> str:
+def _case_text(work: OpBenchmark, said: TuningCase) -> str:
     sizes = " ".join(f"{name}={value}" for name, value in said)
     return f"{work.op.name} {sizes}".rstrip()

@@ -1,33 +1,178 @@
-"""Where versions are kept: the Hub, a mirror, a folder of built variants."""
+"""A published version of a kernel, and where versions are kept.
+
+The Hub, a mirror, a build folder.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from kbuild.errors import KbuildError, UsageError
-from kbuild.hub.layout import lay_out
-from kbuild.hub.patience import Patience
-from kbuild.hub.remote import Hub, Missing
-from kbuild.hub.values import Refs, Repo
-from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
-from kbuild.mirror.manifest import file_of
-from kbuild.mirror.places import place_of
-from kbuild.mirror.read import branches_in, kept_at, snapshot_at
-from kbuild.mirror.store import Store
-from kbuild.versions.model import Version
+from kbuild.hub.layout import BUILD, read_layout, size_of_variants, variant_of, variants_of
+from kbuild.hub.repository import (
+    HubClient,
+    NotFoundError,
+    Refs,
+    RemoteFile,
+    RemoteFiles,
+    Repo,
+    RetryPolicy,
+)
+from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, parse_metadata, read_metadata
+from kbuild.mirror.layout import (
+    list_branches,
+    read_snapshot_name,
+    read_version,
+    remote_file_of,
+    version_paths,
+)
+from kbuild.mirror.store import MirrorStore
+from kbuild.public_api.model import PublicApi
+from kbuild.public_api.read import read_public_api
+from kbuild.runtime.temporary import temporary_folder
+
+_MAX_THREADS = 4
+
+
+def _no_dates() -> Mapping[str, datetime]:
+    return {}
+
+
+@dataclass(frozen=True)
+class KernelVersion:
+    """A version on the Hub, in a mirror, or just built."""
+
+    kernel: str
+    """`owner/name`, or the name alone of what was just built."""
+    name: str
+    """`v1`."""
+    files: RemoteFiles
+    read: Callable[[str], bytes] = field(repr=False, compare=False)
+    """A file's content by path; raises `HubError`."""
+    has_all: bool = True
+    """False where what belongs to no variant is not known, as beside a folder of variants."""
+    dates: Callable[[], Mapping[str, datetime]] = field(
+        default=_no_dates, repr=False, compare=False
+    )
+    """When each variant came to be as it is, as far as that is known; raises `HubError`."""
+
+    def only(self, globs: Sequence[str]) -> KernelVersion:
+        """Without the variants that match none of the globs; all of it without globs."""
+        if not globs:
+            return self
+        return replace(
+            self, files={p: f for p, f in self.files.items() if _matches_globs(p, globs)}
+        )
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Those that a client can load, by name."""
+        return tuple(sorted(variants_of(self.files)))
+
+    def size(self, *variants: str) -> int:
+        """Bytes of some variants, of all without any."""
+        return size_of_variants(self.files, variants or self.variants)
+
+    @cached_property
+    def metadata(self) -> Mapping[str, Metadata | None]:
+        """What each variant says of itself; None where that cannot be read."""
+        if not self.variants:
+            return {}
+        with ThreadPoolExecutor(_MAX_THREADS) as pool:
+            return dict(zip(self.variants, pool.map(self._metadata, self.variants), strict=True))
+
+    def _metadata(self, variant: str) -> Metadata | None:
+        try:
+            return parse_metadata(self.read(f"{BUILD}/{variant}/{METADATA_FILE}"))
+        except MetadataError:
+            return None
+
+
+class VersionSource(Protocol):
+    """Where versions of one kernel are."""
+
+    @property
+    def title(self) -> str:
+        """How a person would name it, without credentials."""
+        ...
+
+    def names(self) -> tuple[str, ...]:
+        """The versions, oldest first; raises `HubError`."""
+        ...
+
+    def version(self, name: str) -> KernelVersion:
+        """One of them, or whatever else the source knows by that name.
+
+        Raises:
+            UsageError: there is none.
+            HubError: nobody answers.
+        """
+        ...
+
+
+def _matches_globs(path: str, globs: Sequence[str]) -> bool:
+    name = variant_of(path)
+    return not name or any(fnmatchcase(name, glob) for glob in globs)
+
+
+def public_api_of(version: KernelVersion) -> PublicApi | None:
+    """What a version's Python package offers; None when it has no variant.
+
+    Raises:
+        SurfaceError: it cannot be read.
+        HubError: nobody answers.
+    """
+    variant = min(version.variants, default="")
+    if not variant:
+        return None
+    made = version.metadata[variant]
+    top = f"{BUILD}/{variant}/"
+    with temporary_folder("version") as scratch:
+        for path in version.files:
+            if path.startswith(top) and path.endswith(".py"):
+                file = scratch / path.removeprefix(top)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(version.read(path))
+        return read_public_api(scratch, made.python_name if made else "")
+
+
+def python_files(version: KernelVersion) -> dict[str, RemoteFile]:
+    """The Python files of the variant that `surface_of` reads, without what builds generate."""
+    top = f"{BUILD}/{min(version.variants, default='')}/"
+    found = {path.removeprefix(top): f for path, f in version.files.items() if path.startswith(top)}
+    return {path: f for path, f in found.items() if path.endswith(".py") and path != "_ops.py"}
+
+
+def has_same_content(one: RemoteFile | None, other: RemoteFile | None) -> bool:
+    """True when two files have the same content; what only one side knows proves nothing."""
+    if one is None or other is None:
+        return one is other
+    if one.sha256 and other.sha256:
+        return one.sha256 == other.sha256
+    return one.blob == other.blob
+
+
+def files_of_variant(files: RemoteFiles, variant: str) -> dict[str, RemoteFile]:
+    """The files of a variant, and those beside it, by path."""
+    return {path: file for path, file in files.items() if variant_of(path) == variant}
+
 
 _NUMBERED = re.compile(r"v(\d{1,9})")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-class OnHub:
+class HubVersions:
     """See `Source`."""
 
-    def __init__(self, hub: Hub, repo_id: str, patience: Patience) -> None:
+    def __init__(self, hub: HubClient, repo_id: str, patience: RetryPolicy) -> None:
         self._hub = hub
         self._patience = patience
         self._id = repo_id
@@ -44,26 +189,26 @@ class OnHub:
             repo = Repo(self._id, "kernel" if kind == "kernel" else "model")
             try:
                 return repo, self._patience.persist(lambda repo=repo: self._hub.refs(repo))  # type: ignore[misc]
-            except Missing:
+            except NotFoundError:
                 continue
         hint = "is the name right? A private kernel needs `hf auth login`, or `HF_TOKEN`"
         raise UsageError(f"the Hub shows no kernel `{self._id}`", hint=hint)
 
     def names(self) -> tuple[str, ...]:
         """See `Source.names`."""
-        return in_order(name for name in self._found[1].branches if _NUMBERED.fullmatch(name))
+        return sort_versions(name for name in self._found[1].branches if _NUMBERED.fullmatch(name))
 
-    def version(self, name: str) -> Version:
+    def version(self, name: str) -> KernelVersion:
         """See `Source.version`: a branch, or a commit in full."""
         repo, refs = self._found
         commit = refs.branches.get(name) or (name if _COMMIT.fullmatch(name) else None)
         if commit is None:
-            raise _unknown(self.title, name, self.names())
+            raise _unknown_version_error(self.title, name, self.names())
         try:
             tree = self._patience.persist(lambda: self._hub.tree(repo, commit))
-        except Missing:
-            raise _unknown(self.title, name, self.names()) from None
-        return Version(
+        except NotFoundError:
+            raise _unknown_version_error(self.title, name, self.names()) from None
+        return KernelVersion(
             self._id,
             name,
             tree,
@@ -72,10 +217,10 @@ class OnHub:
         )
 
 
-class InMirror:
+class MirrorVersions:
     """See `Source`."""
 
-    def __init__(self, store: Store, repo: Repo, patience: Patience) -> None:
+    def __init__(self, store: MirrorStore, repo: Repo, patience: RetryPolicy) -> None:
         self.store = store
         self.repo = repo
         self._patience = patience
@@ -87,30 +232,30 @@ class InMirror:
 
     def names(self) -> tuple[str, ...]:
         """See `Source.names`."""
-        return in_order(self._patience.persist(lambda: branches_in(self.store, self.repo)))
+        return sort_versions(self._patience.persist(lambda: list_branches(self.store, self.repo)))
 
     def has(self, name: str) -> bool:
         """Whether there is such a version; works where nothing can be listed."""
-        place = place_of(self.repo, name)
-        return self._patience.persist(lambda: snapshot_at(self.store, place)) is not None
+        place = version_paths(self.repo, name)
+        return self._patience.persist(lambda: read_snapshot_name(self.store, place)) is not None
 
-    def version(self, name: str) -> Version:
+    def version(self, name: str) -> KernelVersion:
         """See `Source.version`."""
-        place = place_of(self.repo, name)
-        kept = self._patience.persist(lambda: kept_at(self.store, place))
+        place = version_paths(self.repo, name)
+        kept = self._patience.persist(lambda: read_version(self.store, place))
         if kept is None:
-            raise _unknown(self.title, name, self.names())
+            raise _unknown_version_error(self.title, name, self.names())
         top, made = place.snapshot(kept.snapshot), kept.manifest
-        version = Version(
+        version = KernelVersion(
             self.repo.id,
             name,
             made.files,
             lambda path: self._patience.persist(lambda: self.store.read(f"{top}/{path}")),
         )
-        return _dated(version, dict.fromkeys(version.variants, made.published))
+        return _with_dates(version, dict.fromkeys(version.variants, made.published))
 
 
-class Built:
+class BuiltVersions:
     """See `Source`. One version: that of the variants in a folder."""
 
     def __init__(self, folders: Sequence[Path], project: Path | None, shown: str) -> None:
@@ -122,17 +267,19 @@ class Built:
         """See `Source.names`."""
         return (f"v{self._version}",)
 
-    def version(self, name: str) -> Version:
+    def version(self, name: str) -> KernelVersion:
         """See `Source.version`."""
         if name not in self.names():
-            raise _unknown(self.title, name, self.names())
-        layout = lay_out(self._folders, self._project)
+            raise _unknown_version_error(self.title, name, self.names())
+        layout = read_layout(self._folders, self._project)
         sources = {entry.path: entry.source for entry in layout.entries}
-        files = {entry.path: file_of(entry) for entry in layout.entries}
+        files = {entry.path: remote_file_of(entry) for entry in layout.entries}
         has_all = layout.benchmarks is not None
-        version = Version(self._kernel, name, files, lambda path: _bytes(sources[path]), has_all)
+        version = KernelVersion(
+            self._kernel, name, files, lambda path: _read_source(sources[path]), has_all
+        )
         times = {folder.name: (folder / METADATA_FILE) for folder in self._folders}
-        return _dated(version, {name: _mtime(path) for name, path in times.items()})
+        return _with_dates(version, {name: _mtime(path) for name, path in times.items()})
 
     @cached_property
     def _version(self) -> int:
@@ -157,7 +304,7 @@ class Built:
                 continue
 
 
-def in_order(names: Iterable[str]) -> tuple[str, ...]:
+def sort_versions(names: Iterable[str]) -> tuple[str, ...]:
     """Versions by number, after whatever else there is."""
 
     def rank(name: str) -> tuple[int, str]:
@@ -167,13 +314,13 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=rank))
 
 
-def _dated(version: Version, dates: Mapping[str, datetime]) -> Version:
+def _with_dates(version: KernelVersion, dates: Mapping[str, datetime]) -> KernelVersion:
     from dataclasses import replace
 
     return replace(version, dates=lambda: dates)
 
 
-def _bytes(source: Path | bytes) -> bytes:
+def _read_source(source: Path | bytes) -> bytes:
     return source if isinstance(source, bytes) else source.read_bytes()
 
 
@@ -181,6 +328,6 @@ def _mtime(path: Path) -> datetime:
     return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
 
 
-def _unknown(title: str, name: str, names: Sequence[str]) -> KbuildError:
+def _unknown_version_error(title: str, name: str, names: Sequence[str]) -> KbuildError:
     known = f"there are: {', '.join(names)}" if names else "it has no versions"
     return UsageError(f"{title} has no version `{name}`", hint=known)

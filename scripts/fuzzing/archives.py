@@ -18,8 +18,8 @@ sys.path.insert(0, str(ROOT / "tests" / "unit" / "toolchains"))
 
 
 def wheel(data: bytes, folder: Path) -> object:
-    from kbuild.toolchains.wheels.archive import Wheel
     from kbuild.toolchains.wheels.lock import LockedWheel
+    from kbuild.toolchains.wheels.wheel_file import Wheel
 
     name = "demo-1.0-py3-none-any.whl"
     wheel = Wheel(LockedWheel(name, "0" * 64, len(data)), put(folder, name, data))
@@ -42,10 +42,10 @@ def wheel_seeds() -> Sequence[bytes]:
 
 
 def debian(data: bytes, folder: Path) -> object:
-    from kbuild.toolchains.debian.deb import unpack
+    from kbuild.toolchains.experimental.deb_archive import unpack_deb
 
     target = folder / "unpacked"
-    unpack(put(folder, "a.deb", data), target, lambda path: path)
+    unpack_deb(put(folder, "a.deb", data), target, lambda path: path)
     return _refuse_escapes(folder, target)
 
 
@@ -93,29 +93,29 @@ def _refuse_escapes(folder: Path, target: Path) -> object:
 
 def object_inputs(data: bytes, folder: Path) -> object:
     """What lies beside an object: damaged, the object is compiled again."""
-    from kbuild.build.inputs import drop_stale, inputs_of
+    from kbuild.build.ninja import delete_stale_objects, read_object_inputs
 
     name = "CMakeFiles/a.dir/a.cpp.o"
     put(folder, name, b"object")
     put(folder, f"{name}.inputs", data.replace(b"ROOT", os.fsencode(folder)))
-    found = inputs_of(folder, [name])
+    found = read_object_inputs(folder, [name])
     found.disagreeing(folder)
-    drop_stale(folder)
+    delete_stale_objects(folder)
     return sorted(found.below(folder, folder / "without"))
 
 
 def cache_record(data: bytes, folder: Path) -> object:
-    from kbuild.build.unit.cache import recorded
+    from kbuild.build.unit.cache import recorded_files
 
-    return recorded(str(put(folder, "a.d", data)))
+    return recorded_files(str(put(folder, "a.d", data)))
 
 
 def ledger(data: bytes, folder: Path) -> object:
     """Who holds how much memory, as another unit left it."""
-    from kbuild.build.unit.ledger import Ledger
+    from kbuild.runtime.memory_governor import MemoryReservations
 
     file = put(folder, "ledger", data.replace(b"PID", str(os.getpid()).encode()))
-    ledger = Ledger(str(file), 100, pid=1)
+    ledger = MemoryReservations(str(file), 100, pid=1)
     ledger.take(1, lambda: True)
     state = ledger.advise(1)
     ledger.release()
@@ -123,6 +123,6 @@ def ledger(data: bytes, folder: Path) -> object:
 
 
 def git_index(data: bytes, _folder: Path) -> object:
-    from kbuild.git import _entries
+    from kbuild.git import _parse_index
 
-    return [(entry.path, entry.changed) for entry in _entries(text_of(data))]
+    return [(entry.path, entry.changed) for entry in _parse_index(text_of(data))]

@@ -15,13 +15,13 @@ from kbuild.errors import KbuildError
 def _library(data: bytes, folder: Path, name: str) -> object:
     """All checks of one library, as `kbuild check-abi` runs them."""
     from kbuild.checks.base import Output
-    from kbuild.checks.examination import LIBRARY_GROUPS, Wanted, examine
+    from kbuild.checks.report import LIBRARY_GROUPS, CheckSelection, run_selected_checks
     from kbuild.variant import Variant
 
     library = put(folder, f"{VARIANT}/{name}", data)
     output = Output(library.parent, Variant.parse(VARIANT), alone=library)
-    wanted = Wanted(slow=False, groups=LIBRARY_GROUPS)
-    return examine(output, wanted.checks(), wanted).to_json()
+    wanted = CheckSelection(slow=False, groups=LIBRARY_GROUPS)
+    return run_selected_checks(output, wanted.checks(), wanted).to_json()
 
 
 def checked_elf(data: bytes, folder: Path) -> object:
@@ -29,12 +29,12 @@ def checked_elf(data: bytes, folder: Path) -> object:
 
 
 def elf(data: bytes, folder: Path) -> object:
-    from kbuild.checks.readers.deviceruntime import static_libraries
-    from kbuild.checks.readers.elf import read_elf
-    from kbuild.checks.readers.traces import traces
+    from kbuild.binary.elf import read_elf
+    from kbuild.checks.archs import linked_device_libraries
+    from kbuild.checks.static import find_static_libraries
 
     path = put(folder, "a.so", data)
-    for read in (read_elf, static_libraries, traces):
+    for read in (read_elf, linked_device_libraries, find_static_libraries):
         try:
             read(path)
         except KbuildError as error:
@@ -43,10 +43,10 @@ def elf(data: bytes, folder: Path) -> object:
 
 
 def device_code(data: bytes, folder: Path) -> object:
-    from kbuild.checks.readers.devicecode import read_device_code
-    from kbuild.checks.readers.resources import resources
+    from kbuild.binary.device_code import read_device_code
+    from kbuild.binary.nvidia import read_kernel_resources
 
-    resources(data)
+    read_kernel_resources(data)
     return read_device_code(put(folder, "a.so", data))
 
 
@@ -62,19 +62,19 @@ def carried(section: str) -> Callable[[bytes, Path], object]:
 
 
 def macho(data: bytes, folder: Path) -> object:
-    from kbuild.checks.readers.macho import read_macho
+    from kbuild.binary.macho import read_macho
 
     return read_macho(put(folder, "a.dylib", data))
 
 
 def pe(data: bytes, folder: Path) -> object:
-    from kbuild.checks.readers.pe import read_pe
+    from kbuild.binary.pe import read_pe
 
     return read_pe(put(folder, "a.pyd", data))
 
 
 def comparison(data: bytes, _folder: Path) -> object:
-    from kbuild.comparison.elf import compare_elf
+    from kbuild.comparison import compare_elf
 
     sound = elf_seeds()[0]
     return compare_elf(sound, data) if sound != data else None

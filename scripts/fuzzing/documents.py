@@ -15,7 +15,7 @@ from kbuild.errors import KbuildError
 def metadata(data: bytes, folder: Path) -> object:
     """`metadata.json` through every door."""
     from kbuild.checks.base import Output
-    from kbuild.checks.examination import Wanted, examine
+    from kbuild.checks.report import CheckSelection, run_selected_checks
     from kbuild.digest import recorded_files
     from kbuild.package import is_variant
     from kbuild.variant import Variant
@@ -25,28 +25,28 @@ def metadata(data: bytes, folder: Path) -> object:
     recorded_files(root)
     is_variant(root)
     output = Output(root, Variant.parse(VARIANT))
-    wanted = Wanted(only=("metadata", "layout", "depends"))
-    return examine(output, wanted.checks(), wanted).to_json()
+    wanted = CheckSelection(only=("metadata", "layout", "depends"))
+    return run_selected_checks(output, wanted.checks(), wanted).to_json()
 
 
 def digest(data: bytes, folder: Path) -> object:
     """`kbuild hash` reads what it does not know as well."""
-    from kbuild.cli.hash import _update
+    from kbuild.cli.signatures import _update_digest
 
     root = folder / VARIANT
     put(root, "metadata.json", data)
-    _update(root, dry=True)
-    return _update(root, dry=False)
+    _update_digest(root, dry=True)
+    return _update_digest(root, dry=False)
 
 
 def manifest(data: bytes, _folder: Path) -> object:
-    from kbuild.mirror.manifest import parse_manifest
+    from kbuild.mirror.layout import parse_manifest
 
     return parse_manifest(data, "mirror/kbuild-manifest.json").to_json_text()
 
 
 def created_files(data: bytes, folder: Path) -> object:
-    from kbuild.fileset import MANIFEST, read_manifest
+    from kbuild.runtime.files import MANIFEST, read_manifest
 
     put(folder, MANIFEST, data)
     return read_manifest(folder)
@@ -68,15 +68,15 @@ def state(data: bytes, folder: Path) -> object:
 
 def verdict(data: bytes, folder: Path) -> object:
     """A project's remembered verdict, wherever the cache keeps it."""
-    from kbuild.config.verdict import cached_verdict, remember
+    from kbuild.config.result_cache import cached_result, store_result
 
     root = folder / "project"
     root.mkdir()
-    remember(root, folder, (), {})
+    store_result(root, folder, (), {})
     (file,) = folder.glob("verdicts/*")
     known = json.loads(file.read_bytes())
     file.write_bytes(data.replace(b'"JUDGES"', json.dumps(known.get("judges")).encode()))
-    verdict = cached_verdict(root, folder)
+    verdict = cached_result(root, folder)
     return verdict and (verdict.ok, verdict.problems)
 
 
@@ -91,17 +91,17 @@ def facts(data: bytes, folder: Path) -> object:
 
 
 def nix_kept(data: bytes, folder: Path) -> object:
-    from kbuild.build.workspace import Workspace
-    from kbuild.nix.kept import read_kept
+    from kbuild.nix.store_copy import read_copy_record
+    from kbuild.runtime.workspace import Workspace
 
     space = Workspace(folder, VARIANT)
     put(space.root, "nix.json", data)
-    kept = read_kept(space)
+    kept = read_copy_record(space)
     return kept and kept.holds("/nix/store/x", folder)
 
 
 def images(data: bytes, folder: Path) -> object:
-    from kbuild.languages.cache import ImageCache
+    from kbuild.languages.image_cache import ImageCache
 
     images = ImageCache(folder)
     for path in ("objects/ab/cd/image.d", "described/ab/cd"):
@@ -111,7 +111,7 @@ def images(data: bytes, folder: Path) -> object:
 
 
 def units(data: bytes, folder: Path) -> object:
-    from kbuild.build.units import read_log
+    from kbuild.build.unit_log import read_log
 
     log = read_log(put(folder, "units.jsonl", data))
     return log.summary, log.hits, [(unit.seconds, unit.cpu) for unit in log.units], log.warnings
@@ -119,14 +119,14 @@ def units(data: bytes, folder: Path) -> object:
 
 def answers(data: bytes, folder: Path) -> object:
     """A probe's answer that was remembered, with a right seal."""
-    from kbuild.checks.readers.memory import ANSWERS, SURROUNDINGS, _read
-    from kbuild.fileset import sha256
+    from kbuild.checks.probe_cache import ANSWERS, SURROUNDINGS, _read_answer
+    from kbuild.runtime.files import sha256
 
     around = data if data.startswith(b"{") else b"{}"
     put(folder, f"{SURROUNDINGS}/{sha256(around)}", around)
     body = data.replace(b"AROUND", sha256(around).encode())
     put(folder, f"{ANSWERS}/x", sha256(body).encode() + b"\n" + body)
-    return _read(folder, "x")
+    return _read_answer(folder, "x")
 
 
 def store(data: bytes, folder: Path) -> object:
@@ -139,14 +139,14 @@ def store(data: bytes, folder: Path) -> object:
 
 
 def tuned(data: bytes, folder: Path) -> object:
-    from kbuild.languages.tablefile import read_files, written
+    from kbuild.ops.tuned_tables import read_table_files, table_text
 
     put(folder, "tuned/gpu.json", data)
-    return [written(file.table) for file in read_files(folder, ("tuned/gpu.json",))]
+    return [table_text(file.table) for file in read_table_files(folder, ("tuned/gpu.json",))]
 
 
 def imported(data: bytes, folder: Path) -> object:
-    from kbuild.tune.imports.files import read_import
+    from kbuild.tune.table_import import read_import
 
     for name, given in (("a.csv", (("M", "N"), ("BLOCK",))), ("N=8,device_name=X.json", ((), ()))):
         try:
@@ -157,7 +157,7 @@ def imported(data: bytes, folder: Path) -> object:
 
 
 def shapes(data: bytes, folder: Path) -> object:
-    from kbuild.tune.shapes import read_shapes
+    from kbuild.tune.cases import read_shapes
 
     for name in ("shapes.json", "shapes.toml"):
         try:
@@ -171,7 +171,7 @@ def shapes(data: bytes, folder: Path) -> object:
 def ops() -> tuple[Any, ...]:
     import tomli
 
-    from kbuild.languages.spec.section import read_section
+    from kbuild.ops.section import read_section
 
     document = tomli.loads((EXAMPLES / "gemm-triton/build.toml").read_text())
     return tuple(
@@ -180,42 +180,41 @@ def ops() -> tuple[Any, ...]:
 
 
 def journal(data: bytes, folder: Path) -> object:
-    from kbuild.tune.journal import Journal
+    from kbuild.tune.results import Journal
 
     journal = Journal(put(folder, "journal.jsonl", data))
     return journal.outcome("a"), journal.crashed("a")
 
 
 def results(data: bytes, folder: Path) -> object:
-    from kbuild.card.chart import chart_svg
-    from kbuild.card.results import read_results
+    from kbuild.card.benchmarks import chart_svg, read_results
 
     put(folder, "results/a.json", data)
     return [chart_svg(run, NAME) for run in read_results(folder / "results")]
 
 
 def description(data: bytes, folder: Path) -> object:
-    from kbuild.languages.description import read_description
+    from kbuild.ops.manifest import read_manifest
 
     put(folder, "aot.json", data)
-    return read_description(folder).measured()
+    return read_manifest(folder).measured()
 
 
 def image(data: bytes, folder: Path) -> object:
     """What a worker of a Python DSL answers of an image."""
-    from kbuild.languages.image import Image
-    from kbuild.untrusted import read_json
+    from kbuild.languages.image import KernelImage
+    from kbuild.runtime.untrusted import read_json
 
-    return Image.from_json(read_json(put(folder, "image.json", data), "an image")).to_json()
+    return KernelImage.from_json(read_json(put(folder, "image.json", data), "an image")).to_json()
 
 
 def statement(data: bytes, folder: Path) -> object:
-    from kbuild.provenance.variantfiles import bom_is_told, is_about
+    from kbuild.provenance.files import matches_sbom, matches_variant
 
     put(folder, f"{VARIANT}/metadata.json", b"{}")
     bom = put(folder, f"{VARIANT}.cdx.json", b"{}")
     file = put(folder, f"{VARIANT}.intoto.json", data)
-    return is_about(file, folder / VARIANT), bom_is_told(file, bom)
+    return matches_variant(file, folder / VARIANT), matches_sbom(file, bom)
 
 
 def bundle(data: bytes, folder: Path) -> object:
@@ -224,18 +223,18 @@ def bundle(data: bytes, folder: Path) -> object:
     file = put(folder, "metadata.json.sigstore", data)
     verify._signed_digest(file)  # noqa: SLF001 - what `verify` asks first
     try:
-        return verify._bundle(file)  # noqa: SLF001
-    except verify._Refused as refused:  # noqa: SLF001
+        return verify._read_bundle(file)  # noqa: SLF001
+    except verify._VerificationError as refused:  # noqa: SLF001
         return str(refused)
 
 
 def direct_url(data: bytes, folder: Path) -> object:
     from kbuild.provenance.builder import running_builder
-    from kbuild.run import Done
+    from kbuild.runtime.processes import ProcessResult
 
     class Silent:
-        def run(self, *_: object, **__: object) -> Done:
-            return Done((), 1, "", 0.0)
+        def run(self, *_: object, **__: object) -> ProcessResult:
+            return ProcessResult((), 1, "", 0.0)
 
     put(folder, "kbuild-1.dist-info/direct_url.json", data)
     return running_builder(Silent(), folder / "kbuild")
@@ -243,22 +242,20 @@ def direct_url(data: bytes, folder: Path) -> object:
 
 def account(data: bytes, _folder: Path) -> object:
     from kbuild.hub.huggingface import account_of
-    from kbuild.hub.values import Repo
-    from kbuild.untrusted import parse_json
+    from kbuild.hub.repository import Repo
+    from kbuild.runtime.untrusted import parse_json
 
     return account_of(parse_json(data, "whoami", "an answer of the Hub")).why_not(Repo("o/k"))
 
 
 def nix_output(data: bytes, folder: Path) -> object:
     from kbuild.errors import KbuildError
-    from kbuild.nix.events import read_event
-    from kbuild.nix.failures import evaluation_error
-    from kbuild.nix.flake import _answer
+    from kbuild.nix.flake import _parse_answer, evaluation_error, read_event
     from kbuild.nix.program import _settings
-    from kbuild.run import Done
+    from kbuild.runtime.processes import ProcessResult
 
     text = text_of(data)
-    _answer(Done((), 0, text, 0.0))
+    _parse_answer(ProcessResult((), 0, text, 0.0))
     _settings(text)
     for line in text.splitlines():
         read_event(line)
@@ -267,15 +264,15 @@ def nix_output(data: bytes, folder: Path) -> object:
 
 
 def depfile(data: bytes, _folder: Path) -> object:
-    from kbuild.build.unit.depfile import parse, quick
+    from kbuild.build.unit.inputs import parse_depfile, parse_plain_depfile
 
     text = data.decode("utf-8", "surrogateescape")
-    return quick(text), parse(text)
+    return parse_plain_depfile(text), parse_depfile(text)
 
 
 def hashes(data: bytes, folder: Path) -> object:
     """A memory file of hashes that is damaged."""
-    from kbuild.build.unit.hashes import FileHashes
+    from kbuild.build.unit.inputs import FileHashes
 
     source = put(folder, "a.h", b"int a;\n")
     hashes = FileHashes(str(folder / "memory"))
@@ -289,13 +286,13 @@ def hashes(data: bytes, folder: Path) -> object:
 
 
 def ninja(data: bytes, folder: Path) -> object:
-    from kbuild.build.ninja import NinjaOutput, first_errors
+    from kbuild.build.ninja import NinjaOutput, first_error_lines
 
     output = NinjaOutput(lambda *_: None, folder)
     lines = text_of(data).splitlines()
     for line in lines:
         output.listen(line)
-    return output.errors.excerpt, first_errors(lines)
+    return output.errors.excerpt, first_error_lines(lines)
 
 
 def pip_settings(data: bytes, _folder: Path) -> object:
@@ -305,7 +302,7 @@ def pip_settings(data: bytes, _folder: Path) -> object:
 
 
 def tune_answer(data: bytes, _folder: Path) -> object:
-    from kbuild.tune.devices import parsed
-    from kbuild.tune.journal import Outcome
+    from kbuild.tune.devices import parse_answer
+    from kbuild.tune.results import RaceOutcome
 
-    return Outcome.from_json(parsed(text_of(data)))
+    return RaceOutcome.from_json(parse_answer(text_of(data)))

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from fuzzing.common import EXAMPLES, put, text_of
 
-from kbuild.languages.expression import EvaluationError
+from kbuild.ops.expression import EvaluationError
 
 
 def build_toml(data: bytes, folder: Path) -> object:
     """Load a project, then plan every variant of it."""
     from kbuild.errors import ConfigError
     from kbuild.identity import Identity
-    from kbuild.matrix.selection import Selection
-    from kbuild.pipeline.plans import plan
+    from kbuild.pipeline.plans import plan_variants
     from kbuild.project import open_project
-    from kbuild.run import LocalRunner
+    from kbuild.runtime.processes import LocalRunner
+    from kbuild.selection import Selection
 
     root = folder / "project"
     shutil.copytree(_project(data), root)
@@ -29,7 +29,7 @@ def build_toml(data: bytes, folder: Path) -> object:
     except ConfigError as error:
         return str(error)
     identity = Identity("0" * 7, "0" * 40, dirty=False)
-    return plan(project, Selection(), LocalRunner(), identity=identity)
+    return plan_variants(project, Selection(), LocalRunner(), identity=identity)
 
 
 @cache
@@ -59,7 +59,7 @@ def build_toml_rules(data: bytes, folder: Path) -> object:
 
 
 def expression(data: bytes, _folder: Path) -> object:
-    from kbuild.languages.expression import parse
+    from kbuild.ops.expression import parse
 
     expression = parse(text_of(data))
     names = dict.fromkeys(expression.names(), 7)
@@ -71,7 +71,7 @@ def expression(data: bytes, _folder: Path) -> object:
 
 
 def schema(data: bytes, _folder: Path) -> object:
-    from kbuild.languages.schema import parse_schema
+    from kbuild.ops.schema.parser import parse_schema
 
     return str(parse_schema(text_of(data)))
 
@@ -88,7 +88,7 @@ def variant_name(data: bytes, _folder: Path) -> object:
 
 
 def hub_spec(data: bytes, _folder: Path) -> object:
-    from kbuild.hub.spec import HubSpec
+    from kbuild.hub.fetch import HubSpec
 
     return str(HubSpec.parse(text_of(data)))
 

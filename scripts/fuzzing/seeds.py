@@ -105,8 +105,8 @@ def description_seeds() -> Sequence[bytes]:
     """What `kbuild build --keep-all` writes for an example."""
     import tomli
 
-    from kbuild.languages.description import DescribedKernel, Description
-    from kbuild.languages.spec.section import read_section
+    from kbuild.ops.manifest import ManifestKernel, OpManifest
+    from kbuild.ops.section import read_section
 
     found = []
     for name in ("rmsnorm-triton", "gemm-triton"):
@@ -115,16 +115,16 @@ def description_seeds() -> Sequence[bytes]:
         for kernel, section in document["kernel"].items():
             launches = [one for op in read_section(kernel, section).ops for one in op.launches]
             candidates = tuple(one.candidates[:3] for one in launches)
-            kernels.append(DescribedKernel(kernel, section, candidates))
-        found.append(Description(IDENTIFIER, tuple(kernels), (("triton", "3.6"),)).text().encode())
+            kernels.append(ManifestKernel(kernel, section, candidates))
+        found.append(OpManifest(IDENTIFIER, tuple(kernels), (("triton", "3.6"),)).text().encode())
     return found
 
 
 def manifest_seeds() -> Sequence[bytes]:
     from datetime import datetime, timezone
 
-    from kbuild.hub.values import RemoteFile
-    from kbuild.mirror.manifest import Manifest
+    from kbuild.hub.repository import RemoteFile
+    from kbuild.mirror.layout import Manifest
 
     files = {f"build/{VARIANT}/{name}": RemoteFile(3, "0" * 40, SHA) for name in ("a", "b/c.so")}
     published = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -10,19 +10,19 @@ from fuzzing.common import put, text_of
 
 
 def cxx(data: bytes, _folder: Path) -> object:
-    from kbuild.advice.tokens import tokens
-    from kbuild.checks.ops_cxx import check_ops_cxx
+    from kbuild.checks.cxx_sources import check_ops_cxx
+    from kbuild.sources.cxx import cxx_tokens
 
     text = text_of(data)
-    return check_ops_cxx({"a.cpp": text}, "TORCH_EXTENSION_NAME"), tokens(text)
+    return check_ops_cxx({"a.cpp": text}, "TORCH_EXTENSION_NAME"), cxx_tokens(text)
 
 
 def includes(data: bytes, folder: Path) -> object:
-    from kbuild.includes import Includes
+    from kbuild.sources.includes import IncludeGraph
     from kbuild.sourcetree import SourceTree
 
     put(folder, "a.cpp", data)
-    found, folders = Includes(SourceTree(folder)), ("include",)
+    found, folders = IncludeGraph(SourceTree(folder)), ("include",)
     named = [found.mention(("a.cpp",), folders, word) for word in ("at", "TORCH_EXTENSION_NAME")]
     return found.reachable(("a.cpp",), folders), named
 
@@ -30,8 +30,8 @@ def includes(data: bytes, folder: Path) -> object:
 def python(data: bytes, folder: Path) -> object:
     """All checks of a variant with that module, and its surface."""
     from kbuild.checks.base import Output
-    from kbuild.checks.examination import Wanted, examine
-    from kbuild.surface import read_surface
+    from kbuild.checks.report import CheckSelection, run_selected_checks
+    from kbuild.public_api.read import read_public_api
     from kbuild.variant import Variant
 
     root = folder / "torch-cpu"
@@ -39,25 +39,24 @@ def python(data: bytes, folder: Path) -> object:
     put(root, "other.py", b"from . import *\nfrom ._ops import ops\n")
     document = {**seeds.METADATA, "digest": None}
     put(root, "metadata.json", json.dumps(document).encode())
-    wanted = Wanted(slow=False)
+    wanted = CheckSelection(slow=False)
     checks = [check for check in wanted.checks() if check.group in ("code", "files")]
-    examine(Output(root, Variant.parse("torch-cpu")), checks, wanted)
-    return read_surface(root, "my_kernel")
+    run_selected_checks(Output(root, Variant.parse("torch-cpu")), checks, wanted)
+    return read_public_api(root, "my_kernel")
 
 
 def docstring(data: bytes, _folder: Path) -> object:
-    from kbuild.card.docstring import markdown_of
+    from kbuild.card.sections import docstring_markdown
 
-    return markdown_of(text_of(data))
+    return docstring_markdown(text_of(data))
 
 
 def card(data: bytes, folder: Path) -> object:
-    from kbuild.card.blocks import split
-    from kbuild.card.frontmatter import with_front_matter
-    from kbuild.card.write import read_card
+    from kbuild.card.fill import read_card
+    from kbuild.card.markdown import split_blocks, with_front_matter
 
     text = read_card(put(folder, "CARD.md", data))
-    return list(split(with_front_matter(text, "MIT", "\n")))
+    return list(split_blocks(with_front_matter(text, "MIT", "\n")))
 
 
 def version_file(data: bytes, folder: Path) -> object:

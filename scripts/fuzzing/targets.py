@@ -18,9 +18,9 @@ def _errors(*names: str) -> tuple[type[Exception], ...]:
 
 
 def _cache_format() -> str:
-    from kbuild.build.unit.key import FORMAT
+    from kbuild.build.unit.command import OBJECT_FORMAT
 
-    return FORMAT
+    return OBJECT_FORMAT
 
 
 TARGETS: tuple[Target, ...] = (

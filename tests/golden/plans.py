@@ -11,17 +11,17 @@ from kbuild.plan import (
     BINDING,
     AotKernel,
     Component,
-    KernelFacts,
+    KernelInfo,
     PackagedFile,
     Requirements,
     Source,
     VariantPlan,
 )
-from kbuild.planning.linking import driver_flags
+from kbuild.planning.components import driver_flags
 from kbuild.variant import Variant
 from kbuild.version import Version
 
-FACTS = KernelFacts(
+FACTS = KernelInfo(
     name="fast-relu",
     python_name="fast_relu",
     version=2,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kbuild.card import make_card
-from kbuild.card.facts import facts_of
+from kbuild.card.facts import read_facts
 from kbuild.card.model import BenchmarkRun, Timing, VariantFacts
-from kbuild.matrix.selection import Selection, select
 from kbuild.project import open_project
+from kbuild.selection import Selection, select_variants
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ARCHS = {"cuda": ("8.0", "9.0", "12.0+PTX"), "rocm": ("gfx90a", "gfx1100")}
@@ -39,9 +39,9 @@ def built(name: str):
     project = open_project(EXAMPLES / name)
     variants = tuple(
         VariantFacts(str(v), v, ARCHS.get(v.backend, ()), 100_000 * (at + 1), "1a2b3c4")
-        for at, v in enumerate(choice.variant for choice in select(project, Selection()))
+        for at, v in enumerate(choice.variant for choice in select_variants(project, Selection()))
     )
-    return project, replace(facts_of(project, project.root / "no-build"), variants=variants)
+    return project, replace(read_facts(project, project.root / "no-build"), variants=variants)
 
 
 @pytest.mark.parametrize("name", ["relu", "relu-noarch", "relu-stable-abi", "relu-tvm-ffi"])

@@ -8,9 +8,9 @@ import pytest
 from plans import SECTIONS, plan_of
 
 from kbuild import __version__
-from kbuild.fileset import FileSet
-from kbuild.generate import generate, generate_project
+from kbuild.generate.project import generate, generate_project
 from kbuild.generate.templates import template_root
+from kbuild.runtime.files import FileSet
 
 COPIED = (
     "cmake/kbuild.cmake",

@@ -13,15 +13,15 @@ from pathlib import Path
 import tomli
 from launcher_images import ARCHS, name_of
 
-from kbuild.fileset import FileSet
-from kbuild.languages.compiled import Compiled
 from kbuild.languages.expand import expand
-from kbuild.languages.image import Image, Parameter
-from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher
-from kbuild.languages.spec import KernelParameter, OpSpec, bind, read_section
-from kbuild.languages.spec.place import Place
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
+from kbuild.languages.image import ImageParameter, KernelImage, UnitImage
+from kbuild.languages.launcher.files import launcher_files
+from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.section import read_section
+from kbuild.runtime.files import FileSet
 
 NAME = "_kbuild_launcher_gpu"
 SECTION = """
@@ -75,52 +75,56 @@ def specs() -> tuple[OpSpec, ...]:
 
 def files(images: Path, framework: str = "torch") -> FileSet:
     """The launcher with the images of a folder."""
-    targets = [Target.parse(arch) for arch in ARCHS if (images / name_of(arch)).is_file()]
+    targets = [ImageTarget.parse(arch) for arch in ARCHS if (images / name_of(arch)).is_file()]
     ops = [_launched(op, targets, images) for op in specs()]
-    return launcher("gpu", ops, module=True, framework=framework)
+    return launcher_files("gpu", ops, module=True, framework=framework)
 
 
-def _launched(op: OpSpec, targets: list[Target], images: Path) -> LaunchedOp:
+def _launched(op: OpSpec, targets: list[ImageTarget], images: Path) -> CompiledOp:
     launches = []
     for index, launch in enumerate(op.launches):
         name = launch.functions[0]
         parameters = [KernelParameter(parameter) for parameter in PARAMETERS[name]]
-        bound = bind(op, launch, {name: parameters}, Place(launch.path))
+        bound = bind(op, launch, {name: parameters}, IssueCollector(launch.path))
         assert bound is not None
         units = [unit for unit in expand(op, targets) if unit.launch == index]
         compiled = tuple(_compiled(unit, name, images) for unit in units)
-        launches.append(LaunchedLaunch(launch, bound, compiled))
-    return LaunchedOp(op, tuple(launches))
+        launches.append(CompiledLaunch(launch, bound, compiled))
+    return CompiledOp(op, tuple(launches))
 
 
-def _compiled(unit: Unit, function: str, images: Path) -> Compiled:
+def _compiled(unit: KernelUnit, function: str, images: Path) -> UnitImage:
     parameters = [_parameter(name) for name in PARAMETERS[function]]
     pointers = [one.name for one in parameters if one.kind == "pointer"]
     entry = function.rstrip("_")
     if function == "add":
         entry = "add_fast" if unit.aligned else "add_plain"
-    image = Image(
+    image = KernelImage(
         unit.language,
         unit.target.arch,
         unit.target.kind,
         entry,
-        (*parameters, Parameter("global_scratch", "*i8"), Parameter("profile_scratch", "*i8")),
+        (
+            *parameters,
+            ImageParameter("global_scratch", "*i8"),
+            ImageParameter("profile_scratch", "*i8"),
+        ),
         shared=SHARED if function == "scale_" else 0,
         threads=256,
         scratch=1024 if function == "scale_" else 0,
         scratch_align=128,
         divisible=frozenset(pointers if unit.aligned else ()),
     )
-    return Compiled(unit, image, (images / name_of(str(unit.target))).read_bytes())
+    return UnitImage(unit, image, (images / name_of(str(unit.target))).read_bytes())
 
 
-def _parameter(name: str) -> Parameter:
+def _parameter(name: str) -> ImageParameter:
     if name in KINDS:
         kind, of = KINDS[name]
-        return Parameter("float" if kind == "float" else "int", of, name)
+        return ImageParameter("float" if kind == "float" else "int", of, name)
     if name in ("n", "count"):
-        return Parameter("int", "i32", name)
-    return Parameter("pointer", "*fp32", name)
+        return ImageParameter("int", "i32", name)
+    return ImageParameter("pointer", "*fp32", name)
 
 
 def command(folder: Path, torch: Path) -> tuple[str, ...]:

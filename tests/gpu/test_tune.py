@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.__main__ import main
-from kbuild.languages.description import read_description
-from kbuild.languages.tablefile import read_tables, table_paths
+from kbuild.ops.manifest import read_manifest
+from kbuild.ops.tuned_tables import read_tables, table_paths
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
@@ -56,7 +56,7 @@ def test_a_table_is_measured_and_then_remembered(variant, project, gpu, capsys):
     assert len(table.rows) == len(device["results"])
     ops = {
         (kernel.name, op.name): op
-        for kernel in read_description(variant).kernels
+        for kernel in read_manifest(variant).kernels
         for op in kernel.ops()
     }
     for row in table.rows:

@@ -40,10 +40,10 @@ from pathlib import Path
 from kbuild.errors import KbuildError
 from kbuild.hub.huggingface import open_hub
 from kbuild.hub.layout import lay_out
-from kbuild.hub.patience import Patience
-from kbuild.hub.target import Job, Target
+from kbuild.hub.repository import Patience
+from kbuild.hub.upload import Job, Target
 from kbuild.hub.upload import upload
-from kbuild.hub.values import Repo
+from kbuild.hub.repository import Repo
 project = Path(sys.argv[1])
 folders = sorted(path.parent for path in project.glob("build/*/metadata.json"))
 card = {"README.md": project / "build" / "CARD.md"}

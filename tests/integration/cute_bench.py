@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 import tomli
 
-from kbuild.build.budget import Budget, opened
 from kbuild.errors import ToolchainError
-from kbuild.languages.compiled import Compiled
-from kbuild.languages.environment import Environments
+from kbuild.languages.aot_compiler import AotCompiler
+from kbuild.languages.environment import DslEnvironments
 from kbuild.languages.expand import expand
-from kbuild.languages.spec import Bound, OpSpec, bind, read_section
-from kbuild.languages.spec.place import Place
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
-from kbuild.languages.workshop import Workshop
-from kbuild.run import LocalRunner
-from kbuild.store import store_of
-from kbuild.toolchains.wheels.index import Index
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.languages.image import UnitImage
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.binding import BoundLaunch, bind
+from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.section import read_section
+from kbuild.runtime.budget import Budget, open_run
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
+from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 
 VERSION = "4.8.1"
@@ -56,24 +56,26 @@ class Kernel:
 class Shop:
     """A workshop, and a project for it."""
 
-    workshop: Workshop
+    workshop: AotCompiler
     folder: Path
     version: str
 
     def kernel(self, flavour: str = "cuda13") -> Kernel:
         return Kernel((f"nvidia-cutlass-dsl=={self.version}",), flavour)
 
-    def wanted(self, text: str, source: str, targets: Sequence[str]) -> list[tuple[Unit, Bound]]:
+    def wanted(
+        self, text: str, source: str, targets: Sequence[str]
+    ) -> list[tuple[KernelUnit, BoundLaunch]]:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / SOURCE).write_text(source)
         op = self.op(text)
-        wanted = [*map(Target.parse, targets)]
+        wanted = [*map(ImageTarget.parse, targets)]
         functions = self.workshop.describe(self.kernel(), self.folder, wanted)
         signatures = {name: one.parameters for name, one in functions.items()}
-        place = Place(())
+        place = IssueCollector(())
         bounds = [bind(op, launch, signatures, place) for launch in op.launches]
         assert not place.issues, place.issues
-        units = expand(op, [Target.parse(target) for target in targets])
+        units = expand(op, [ImageTarget.parse(target) for target in targets])
         return [(unit, found) for unit in units if (found := bounds[unit.launch])]
 
     def op(self, text: str) -> OpSpec:
@@ -86,7 +88,7 @@ class Shop:
 
     def compile(
         self, text: str, source: str, *targets: str, flavour: str = "cuda13"
-    ) -> tuple[Compiled, ...]:
+    ) -> tuple[UnitImage, ...]:
         wanted = self.wanted(text, source, targets)
         return self.workshop.compile(self.kernel(flavour), self.folder, wanted)
 
@@ -96,9 +98,9 @@ def shop(
     cache: Path, folder: Path, *, version: str = VERSION, keeps: bool = True
 ) -> Iterator[Shop]:
     """A workshop with a run of its own."""
-    installer = Installer(LocalRunner(), store_of(cache))
-    with opened(Budget(2, MEMORY), cache, {}, keeps=keeps) as run:
-        workshop = Workshop(run, Environments(installer))
+    installer = WheelInstaller(LocalRunner(), open_store(cache))
+    with open_run(Budget(2, MEMORY), cache, {}, keeps=keeps) as run:
+        workshop = AotCompiler(run, DslEnvironments(installer))
         try:
             yield Shop(workshop, folder, version)
         finally:
@@ -110,7 +112,7 @@ def cache_with_dsl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
         pytest.skip("CuTe DSL's wheels are for x86_64 Linux")
     try:
-        with Index(pip_settings(LocalRunner())) as index:
+        with PackageIndex(pip_settings(LocalRunner())) as index:
             found = index.files("nvidia-cutlass-dsl")
     except ToolchainError as error:
         pytest.skip(f"the package index is out of reach: {error.message}")

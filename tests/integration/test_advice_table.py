@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.advice.table import Entry, table
+from kbuild.advice.stable_abi import Replacement, stable_abi_table
 from kbuild.version import Version
 
 pytestmark = pytest.mark.torch
@@ -24,8 +24,12 @@ GUARD = re.compile(r"TORCH_FEATURE_VERSION (>=|<) TORCH_VERSION_(\d+)_(\d+)_0")
 @pytest.fixture(scope="module")
 def include() -> Path:
     spec = find_spec("torch")
-    if spec is None or spec.origin is None or not version("torch").startswith(str(table().torch)):
-        pytest.skip(f"needs Torch {table().torch}")
+    if (
+        spec is None
+        or spec.origin is None
+        or not version("torch").startswith(str(stable_abi_table().torch))
+    ):
+        pytest.skip(f"needs Torch {stable_abi_table().torch}")
     return Path(spec.origin).parent / "include"
 
 
@@ -36,12 +40,14 @@ def lines_with_floor(header: Path) -> Iterator[tuple[str, Version]]:
         if re.match(r"\s*#\s*if", line):
             guard = GUARD.search(line)
             newer = guard is not None and guard[1] == ">="
-            stack.append(Version((int(guard[2]), int(guard[3]))) if newer else table().base)
+            stack.append(
+                Version((int(guard[2]), int(guard[3]))) if newer else stable_abi_table().base
+            )
         elif re.match(r"\s*#\s*else", line):
-            stack[-1] = table().base
+            stack[-1] = stable_abi_table().base
         elif re.match(r"\s*#\s*endif", line):
             stack.pop()
-        yield line, max([table().base, *stack])
+        yield line, max([stable_abi_table().base, *stack])
 
 
 def first_release(header: Path, symbol: str) -> Version | None:
@@ -52,14 +58,14 @@ def first_release(header: Path, symbol: str) -> Version | None:
     )
 
 
-def entries() -> Iterator[tuple[str, Entry]]:
+def entries() -> Iterator[tuple[str, Replacement]]:
     """Each use of the table without patterns, with what is said about it."""
-    yield "mm", table().dispatcher.about("mm", {})
-    for entry in table().entries:
+    yield "mm", stable_abi_table().dispatcher.about("mm", {})
+    for entry in stable_abi_table().entries:
         for use in entry.use:
             name = re.split(r"/|::", use)[-1].removesuffix("<>")
             if entry.stable and "*" not in use:
-                yield use, entry.about(name, table().constants)
+                yield use, entry.about(name, stable_abi_table().constants)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +80,7 @@ def test_the_header_has_the_replacement(include, use, entry):
 
 
 @pytest.mark.parametrize(
-    "younger", table().younger, ids=lambda entry: f"{entry.source}-{entry.since}"
+    "younger", stable_abi_table().younger, ids=lambda entry: f"{entry.source}-{entry.since}"
 )
 def test_the_younger_ones_are_as_young(include, younger):
     for name in (*younger.names, *younger.methods):
@@ -84,13 +90,13 @@ def test_the_younger_ones_are_as_young(include, younger):
 
 def test_the_stable_tensor_has_its_methods(include):
     text = (include / "torch/csrc/stable/tensor_struct.h").read_text()
-    for name in table().tensor_methods:
+    for name in stable_abi_table().tensor_methods:
         assert re.search(rf"\b{name}\(", text), name
 
 
 def test_constants_are_scalar_types(include):
     text = (include / "torch/headeronly/core/ScalarType.h").read_text()
-    for name in table().constants.values():
+    for name in stable_abi_table().constants.values():
         assert re.search(rf"\b{name}\b", text), name
 
 

@@ -12,8 +12,8 @@ import pytest
 from exported import compiled, run
 
 from kbuild.__main__ import main
-from kbuild.fileset import FileSet
-from kbuild.run import LocalRunner
+from kbuild.runtime.files import FileSet
+from kbuild.runtime.processes import LocalRunner
 
 pytestmark = [pytest.mark.compile, pytest.mark.network]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "aot-c"

@@ -16,8 +16,8 @@ import pytest
 from integration_bench import Bench
 
 from kbuild.build import launcher
-from kbuild.build.unit.settings import Settings
-from kbuild.build.units import read_log
+from kbuild.build.unit_log import read_log
+from kbuild.runtime.unit_settings import LauncherSettings
 
 pytestmark = pytest.mark.compile
 STABLE = "relu-stable-abi"
@@ -35,7 +35,7 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc
 
 
 def launch(folder: Path, language: str, *command: str) -> str:
-    settings = Settings(run=str(folder / "run"), cache=str(folder / "cache"), memory=8000)
+    settings = LauncherSettings(run=str(folder / "run"), cache=str(folder / "cache"), memory=8000)
     (folder / "run").mkdir(exist_ok=True)
     done = subprocess.run(  # noqa: TID251
         (sys.executable, "-I", "-S", launcher.__file__, language, *command),

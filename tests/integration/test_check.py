@@ -12,8 +12,8 @@ import pytest
 from integration_bench import Bench
 
 from kbuild.errors import ToolchainError
-from kbuild.run import LocalRunner
-from kbuild.toolchains.wheels.index import Index
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 
 pytestmark = [pytest.mark.network, pytest.mark.compile]
@@ -24,7 +24,7 @@ def need_index() -> None:
     if not shutil.which("c++"):
         pytest.skip("needs a C++ compiler: apt install g++")
     try:
-        with Index(pip_settings(LocalRunner())) as index:
+        with PackageIndex(pip_settings(LocalRunner())) as index:
             found = index.files("intel-sycl-rt")
     except ToolchainError as error:
         pytest.skip(f"the package index is out of reach: {error.message}")

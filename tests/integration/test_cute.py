@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from cute_bench import OLD, VERSION, Shop, cache_with_dsl, shop
 
-from kbuild.checks.readers.devicecode import read_device_code
+from kbuild.binary.device_code import read_device_code
 from kbuild.errors import BuildError
-from kbuild.languages.compiled import Compiled
-from kbuild.languages.cute.export import Order
-from kbuild.languages.target import Target
+from kbuild.languages.cute.export import CuteExport
+from kbuild.languages.image import UnitImage
+from kbuild.languages.unit import ImageTarget
 from kbuild.pipeline.aot_cute import export_cute
-from kbuild.pipeline.options import Doors
-from kbuild.run import LocalRunner
+from kbuild.pipeline.options import Services
+from kbuild.runtime.processes import LocalRunner
 from kbuild.ui import Ui
 
 pytestmark = pytest.mark.network
@@ -114,7 +114,7 @@ def bench(cache: Path, tmp_path: Path) -> Iterator[Shop]:
         yield opened
 
 
-def facts(one: Compiled) -> tuple[str, str, str, list[tuple[str, str, str]]]:
+def facts(one: UnitImage) -> tuple[str, str, str, list[tuple[str, str, str]]]:
     image = one.image
     passed = [(p.kind, p.type, p.name) for p in image.parameters]
     return image.arch, image.kind, image.convention, passed
@@ -346,11 +346,11 @@ def test_a_header_and_an_object_for_c(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "add.py").write_text(SOURCE)
     arguments = ("x=float16[N]@16", "extra=float16[N]", "out=float16[N]", "factor=f32",
                  "shape=(i32, i32)", "flag=bool", "wide=float32", "threads=128")  # fmt: skip
-    order = Order(
-        "add", ("add.py",), arguments, (Target.parse("sm_90a"), Target.parse("sm_80")),
+    order = CuteExport(
+        "add", ("add.py",), arguments, (ImageTarget.parse("sm_90a"), ImageTarget.parse("sm_80")),
         (f"nvidia-cutlass-dsl=={VERSION}",), "cuda13", "sum",
     )  # fmt: skip
-    doors = Doors(LocalRunner(), Ui(), cache)
+    doors = Services(LocalRunner(), Ui(), cache)
     files, archive = export_cute(order, tmp_path, "sum", doors)
     assert archive.is_file()
     written = dict(files.items())

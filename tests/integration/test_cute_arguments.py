@@ -15,8 +15,8 @@ from cute_calls import Linked, Tensor, joined
 
 from kbuild.generate import templates
 from kbuild.languages.base import LANGUAGES
-from kbuild.languages.compiled import Compiled
-from kbuild.languages.launcher.objects import object_files
+from kbuild.languages.image import UnitImage
+from kbuild.languages.launcher.images import object_files
 
 pytestmark = [
     pytest.mark.network,
@@ -139,7 +139,7 @@ def bench(cache: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
         yield opened
 
 
-def compiled(bench: Shop, op: str, source: str) -> list[Compiled]:
+def compiled(bench: Shop, op: str, source: str) -> list[UnitImage]:
     """The objects for the first target; there are as many for the others."""
     made = bench.compile(op, source, *TARGETS)
     first = [one for one in made if one.unit.target.arch == TARGETS[0]]
@@ -148,7 +148,7 @@ def compiled(bench: Shop, op: str, source: str) -> list[Compiled]:
     return first
 
 
-def linked(bench: Shop, one: Compiled, folder: Path) -> Linked:
+def linked(bench: Shop, one: UnitImage, folder: Path) -> Linked:
     file = folder / f"{one.image.entry}.o"
     file.write_bytes(one.code)
     return Linked(one.image.entry, [str(file), *map(str, archives(bench))], folder)
@@ -159,7 +159,7 @@ def archives(bench: Shop) -> tuple[Path, ...]:
     return LANGUAGES.get("cute").linked(place.root, bench.kernel().toolchain, "cuda13").archives
 
 
-def plain(made: list[Compiled]) -> Compiled:
+def plain(made: list[UnitImage]) -> UnitImage:
     return next(one for one in made if not one.unit.aligned)
 
 

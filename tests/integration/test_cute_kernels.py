@@ -14,10 +14,10 @@ from dsl_bench import loaded
 from elftools.elf.elffile import ELFFile
 from integration_bench import ROOT, Bench
 
-from kbuild.checks.readers.devicecode import read_device_code
+from kbuild.binary.device_code import read_device_code
 from kbuild.errors import ToolchainError
-from kbuild.run import LocalRunner
-from kbuild.toolchains.wheels.index import Index
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 
 pytestmark = [
@@ -41,7 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if any(own.glob("cute-4.8.1-*")):
         return own
     try:
-        with Index(pip_settings(LocalRunner())) as index:
+        with PackageIndex(pip_settings(LocalRunner())) as index:
             index.files("nvidia-cutlass-dsl")
     except ToolchainError as error:
         pytest.skip(f"the package index is out of reach: {error.message}")

@@ -13,8 +13,8 @@ import pytest
 from integration_bench import Bench, run
 
 from kbuild.backends.capability import Capability
-from kbuild.checks.readers.devicecode import read_device_code
-from kbuild.metadata import Metadata, parse
+from kbuild.binary.device_code import read_device_code
+from kbuild.metadata import Metadata, parse_metadata
 
 pytestmark = [pytest.mark.network, pytest.mark.compile]
 
@@ -72,7 +72,7 @@ def listed(cuobjdump: Path, library: Path) -> Counter[tuple[str, str]]:
 
 
 def metadata(folder: Path) -> Metadata:
-    return parse((folder / "metadata.json").read_text())
+    return parse_metadata((folder / "metadata.json").read_text())
 
 
 def test_the_images_are_those_that_nvidia_lists(built: Path, cuobjdump: Path) -> None:

@@ -14,9 +14,9 @@ import pytest
 from plans import plan_of
 
 from kbuild.frameworks import FRAMEWORKS
-from kbuild.generate import generate, generate_project, templates
+from kbuild.generate import templates
 from kbuild.generate.metadata import metadata_text
-from kbuild.generate.variant import ops_text
+from kbuild.generate.project import generate, generate_project, ops_text
 from kbuild.plan import BINDING, Component, PackagedFile, Source, VariantPlan
 from kbuild.toolchains import build_tools
 

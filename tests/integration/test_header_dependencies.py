@@ -9,8 +9,8 @@ import pytest
 from integration_bench import Bench
 
 from kbuild.errors import ToolchainError
-from kbuild.run import LocalRunner
-from kbuild.toolchains.wheels.index import Index
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
@@ -93,7 +93,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 def need_wheel(project: str) -> None:
     try:
-        with Index(pip_settings(LocalRunner())) as index:
+        with PackageIndex(pip_settings(LocalRunner())) as index:
             found = index.files(project)
     except ToolchainError as error:
         pytest.skip(f"the package index is out of reach: {error.message}")

@@ -12,8 +12,8 @@ from dsl_bench import own_store
 from integration_bench import Bench, run
 
 from kbuild.errors import ToolchainError
-from kbuild.run import LocalRunner
-from kbuild.toolchains.wheels.index import Index
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 
 pytestmark = [
@@ -43,7 +43,7 @@ def written(language: str, folder: Path) -> Bench:
     store = own_store(name)
     if store is None:
         try:
-            with Index(pip_settings(LocalRunner())) as index:
+            with PackageIndex(pip_settings(LocalRunner())) as index:
                 index.files(distribution)
         except ToolchainError as error:
             pytest.skip(f"the package index is out of reach: {error.message}")

@@ -18,16 +18,20 @@ from pathlib import Path
 import pytest
 from integration_bench import Bench
 
+from kbuild.binary.elf import read_elf
 from kbuild.checks.base import Output
-from kbuild.checks.manylinux import Manylinux
-from kbuild.checks.readers.elf import read_elf
-from kbuild.checks.static import Static
-from kbuild.checks.undefined import Undefined
-from kbuild.run import LocalRunner
+from kbuild.checks.manylinux import ManylinuxCheck
+from kbuild.checks.static import StaticCheck
+from kbuild.checks.undefined import UndefinedCheck
+from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.manylinux import DEFAULT_POLICY, LinkEnvironment, link_environment
 from kbuild.toolchains.manylinux.compiler import glibc_release
-from kbuild.toolchains.manylinux.environment import SYSTEM_LIBRARIES
+from kbuild.toolchains.manylinux.environment import (
+    SYSTEM_LIBRARIES,
+    LinkEnvironment,
+    link_environment,
+)
+from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
 from kbuild.variant import Variant
 
 pytestmark = pytest.mark.compile
@@ -121,7 +125,7 @@ def findings(library: Path) -> list[str]:
     root.mkdir(exist_ok=True)
     shutil.copy(library, root / "it.so")
     output = Output(root, Variant.parse(f"torch213-cxx11-cpu-{CPU}-linux"), redistributable=True)
-    checks = (Manylinux(), Static(), Undefined())
+    checks = (ManylinuxCheck(), StaticCheck(), UndefinedCheck())
     return [str(finding) for check in checks for finding in check.run(output)]
 
 

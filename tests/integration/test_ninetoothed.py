@@ -12,10 +12,10 @@ import pytest
 from dsl_bench import own_store
 from integration_bench import ROOT, Bench
 
-from kbuild.checks.readers.devicecode import read_device_code
+from kbuild.binary.device_code import read_device_code
 from kbuild.errors import ToolchainError
-from kbuild.run import LocalRunner
-from kbuild.toolchains.wheels.index import Index
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 
 pytestmark = [
@@ -112,7 +112,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if found is not None:
         return found
     try:
-        with Index(pip_settings(LocalRunner())) as index:
+        with PackageIndex(pip_settings(LocalRunner())) as index:
             index.files("ninetoothed")
     except ToolchainError as error:
         pytest.skip(f"the package index is out of reach: {error.message}")

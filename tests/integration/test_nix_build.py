@@ -13,7 +13,7 @@ import pytest
 from integration_bench import GIT, ROOT, run
 from nix_build_bench import SYSTEM, Sandbox, why_not
 
-from kbuild.checks.readers.elf import read_elf
+from kbuild.binary.elf import read_elf
 
 pytestmark = [
     pytest.mark.nix,

@@ -10,11 +10,11 @@ from nix_bench import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench, u
 from nix_projects import NOISE, Generated
 
 from kbuild.identity import Identity
-from kbuild.includes import Includes
-from kbuild.matrix.selection import Choice, variants
 from kbuild.plan import VariantPlan
-from kbuild.planning import make_plan
+from kbuild.planning.variant import make_plan
 from kbuild.project import Project, open_project
+from kbuild.selection import VariantChoice, project_variants
+from kbuild.sources.includes import IncludeGraph
 from kbuild.sourcetree import SourceTree
 
 pytestmark = needs_nix
@@ -59,21 +59,21 @@ def described(bench: NixBench, projects: dict[str, Path]) -> dict[str, Any]:
     return found
 
 
-def plan_of(project: Project, choice: Choice) -> VariantPlan:
+def plan_of(project: Project, choice: VariantChoice) -> VariantPlan:
     return make_plan(project, choice, SourceTree(project.root), IDENTITY)
 
 
 def test_a_variant_has_what_its_plan_reads(described, projects) -> None:
     for name, root in projects.items():
         project, tree = open_project(root), SourceTree(root)
-        for choice in variants(project):
+        for choice in project_variants(project):
             plan = plan_of(project, choice)
             files = {*described[name]["variants"][plan.variant]["files"]}
             included = {
                 path
                 for part in plan.components
                 for source in part.compiled
-                for path in Includes(tree).reachable((source.path,), part.include)
+                for path in IncludeGraph(tree).reachable((source.path,), part.include)
             }
             assert {"build.toml", *plan.inputs, *included} <= files, (name, plan.variant)
 
@@ -82,7 +82,7 @@ def test_a_variant_has_nothing_else(described, projects) -> None:
     for name, root in projects.items():
         project = open_project(root)
         sections = project.file.kernel.values()
-        for choice in variants(project):
+        for choice in project_variants(project):
             plan = plan_of(project, choice)
             files = {*described[name]["variants"][plan.variant]["files"]}
             assert not files & NOISE.keys(), (name, plan.variant)
@@ -109,9 +109,9 @@ def package(project: Project) -> set[str]:
 def test_the_plan_is_the_same_in_the_sandbox(bench, described, projects, tmp_path) -> None:
     """Every distinct source is laid out, judged and planned again."""
     opened = {name: open_project(root) for name, root in projects.items()}
-    distinct: dict[Path, tuple[str, Choice]] = {}
+    distinct: dict[Path, tuple[str, VariantChoice]] = {}
     for name, project in opened.items():
-        for choice in variants(project):
+        for choice in project_variants(project):
             tree = described[name]["variants"][str(choice.variant)]["tree"]
             distinct[tmp_path / name / Path(tree).name] = (name, choice)
     found = {

@@ -15,9 +15,9 @@ from integration_bench import ROOT
 from nix_bench import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench
 from nix_projects import Generated, Tree
 
-from kbuild.matrix.data import entries
-from kbuild.matrix.selection import Choice, Selection, environment_variants, variants
+from kbuild.matrix import matrix_entries
 from kbuild.project import Project, open_project
+from kbuild.selection import Selection, VariantChoice, environment_variants, project_variants
 from kbuild.sourcetree import SourceTree
 
 pytestmark = needs_nix
@@ -114,7 +114,7 @@ FACTS = (
 )
 
 
-def facts(choice: Choice) -> dict[str, Any]:
+def facts(choice: VariantChoice) -> dict[str, Any]:
     variant = choice.variant
     return {
         "name": str(variant),
@@ -131,7 +131,7 @@ def facts(choice: Choice) -> dict[str, Any]:
 
 def test_the_same_variants_in_the_same_order(described, projects) -> None:
     for project, found in zip(projects, described, strict=True):
-        ours = [facts(choice) for choice in variants(project)]
+        ours = [facts(choice) for choice in project_variants(project)]
         assert [{key: made[key] for key in FACTS} for made in found["variants"]] == ours
     count = sum(len(found["variants"]) for found in described)
     assert count > 10 * COUNT  # otherwise the projects say nothing
@@ -143,7 +143,7 @@ def test_the_same_environments(described, projects) -> None:
         ours = [(str(c.variant), str(c.torch), c.default) for c in choices]
         theirs = found["environments"]
         assert [(e["name"], e["torch"], e["isDefault"]) for e in theirs] == ours
-        known = {str(choice.variant) for choice in variants(project)}
+        known = {str(choice.variant) for choice in project_variants(project)}
         assert {e["variant"] for e in theirs} - {None} <= known
 
 
@@ -160,7 +160,7 @@ def test_both_read_the_same_data(bench, tmp_path) -> None:
     ours = [
         (str(entry.torch), entry.backend, str(entry.system), entry.default,
          str(entry.backend_version) if entry.backend_version else None)
-        for entry in entries()
+        for entry in matrix_entries()
     ]  # fmt: skip
     keys = ("torch", "backend", "system", "isDefault", "toolkit")
     assert [tuple(entry[key] for key in keys) for entry in found] == ours

@@ -16,8 +16,8 @@ import pytest
 from integration_bench import Bench
 from mirror_bench import layout, metadata, room
 
-from kbuild.hub.values import Repo
-from kbuild.mirror.places import Place
+from kbuild.hub.repository import Repo
+from kbuild.mirror.layout import VersionPaths
 from tests.hub.fixture import HubBench
 
 REPO = "kbuild-examples/relu-noarch"
@@ -145,7 +145,7 @@ class TestLoading:
         ):
             told = metadata(version, name=name, id=f"_{name}_{version}", **more)
             files = {VARIANT: {"__init__.py": code, "metadata.json": told}}
-            place = Place(Repo(f"org/{name}"), f"v{version}")
+            place = VersionPaths(Repo(f"org/{name}"), f"v{version}")
             found.publish(layout(tmp_path / f"{name}{version}", files), place)
         code = (
             "from kernels import get_kernel\n"

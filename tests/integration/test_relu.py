@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from integration_bench import Bench
 
-from kbuild.checks.readers.elf import read_elf
+from kbuild.binary.elf import read_elf
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 

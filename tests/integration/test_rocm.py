@@ -13,7 +13,7 @@ import pytest
 from hip_bundle import DEVICE, bundled, extension, needed, section
 from integration_bench import Bench, run
 
-from kbuild.checks.readers.devicecode import read_device_code
+from kbuild.binary.device_code import read_device_code
 
 pytestmark = [
     pytest.mark.network,

@@ -15,10 +15,10 @@ import pytest
 from integration_bench import run
 from plans import plan_of
 
-from kbuild.backends.static import TypeCheck
-from kbuild.generate import generate
+from kbuild.backends.base import TypeCheck
+from kbuild.generate.project import generate
 from kbuild.plan import BINDING, Component, Source
-from kbuild.static.command import Folders, arguments
+from kbuild.static.types import IncludeFolders, compiler_arguments
 from kbuild.toolchains import build_tools
 
 VARIANT = "torch213-cxx11-cpu-x86_64-linux"
@@ -85,10 +85,10 @@ def test_the_same_as_cmake(tmp_path: Path) -> None:
     commands = json.loads((tmp_path / "tree" / "compile_commands.json").read_text())
     theirs = {Path(c["file"]).name: parsed(shlex.split(c["command"])) for c in commands}
 
-    folders = Folders(
+    folders = IncludeFolders(
         project, generated, Path("/stand-ins"), python, {"torch": (torch, torch / "api")}
     )
     for part in made.components:
-        own = parsed(arguments(made, part, TypeCheck(), folders))
+        own = parsed(compiler_arguments(made, part, TypeCheck(), folders))
         assert own["system"].pop() == "/stand-ins"
         assert own == theirs[Path(part.compiled[0].path).name]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tilelang_bench import Shop, shop
 
-from kbuild.checks.readers.devicecode import read_device_code
+from kbuild.binary.device_code import read_device_code
 from kbuild.errors import BuildError
 
 pytestmark = pytest.mark.network

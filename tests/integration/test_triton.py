@@ -16,10 +16,10 @@ from elftools.elf.elffile import ELFFile
 from triton_bench import VERSION, Shop, shop
 
 from kbuild.errors import BuildError, ToolchainError
-from kbuild.languages.compiled import Compiled
-from kbuild.run import LocalRunner
-from kbuild.store import store_of
-from kbuild.toolchains.wheels.index import Index
+from kbuild.languages.image import UnitImage
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 
 pytestmark = pytest.mark.network
@@ -89,7 +89,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
         pytest.skip("Triton's wheels are for x86_64 Linux")
     try:
-        with Index(pip_settings(LocalRunner())) as index:
+        with PackageIndex(pip_settings(LocalRunner())) as index:
             found = index.files("triton")
     except ToolchainError as error:
         pytest.skip(f"the package index is out of reach: {error.message}")
@@ -105,7 +105,7 @@ def bench(cache: Path, tmp_path: Path) -> Iterator[Shop]:
         yield found
 
 
-def kinds(compiled: Compiled) -> list[tuple[str, str, str]]:
+def kinds(compiled: UnitImage) -> list[tuple[str, str, str]]:
     return [(one.name, one.kind, one.type) for one in compiled.image.parameters]
 
 
@@ -536,7 +536,7 @@ def test_an_unchanged_project_starts_nothing(cache: Path, tmp_path: Path) -> Non
 
 def test_the_environment_is_whole(cache: Path, bench: Shop) -> None:
     bench.describe({"k.py": ADD})
-    entry = next(one for one in store_of(cache).entries() if one.name.startswith("triton-"))
+    entry = next(one for one in open_store(cache).entries() if one.name.startswith("triton-"))
     assert entry.differences() == ()
     assert entry.version == VERSION
     with (entry.root / entry.facts["assemblers"]["ptxas"]["path"]).open("rb") as file:

@@ -16,7 +16,7 @@ import pytest
 from integration_bench import Bench, run
 from tvm_ffi_bench import fetch, interpreter
 
-from kbuild.checks.readers.elf import read_elf
+from kbuild.binary.elf import read_elf
 
 pytestmark = [
     pytest.mark.network,

@@ -11,7 +11,7 @@ from integration_bench import ROOT, run
 from tilelang_bench import shop
 from tvm_ffi_bench import fetch, interpreter
 
-from kbuild.languages.launcher import launcher
+from kbuild.languages.launcher.files import launcher_files
 
 pytestmark = [
     pytest.mark.network,
@@ -105,7 +105,7 @@ def scaled(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scaled")
     with shop(folder / "project", SOURCE) as tilelang:
         op = tilelang.launched(OP, "cpu")
-    files = launcher("k", [op], module=False, framework="tvm-ffi")
+    files = launcher_files("k", [op], module=False, framework="tvm-ffi")
     (root,) = python.parents[1].glob("lib/python3.*/site-packages/tvm_ffi")
     return library(files, folder, "scaled", tested=False, root=root)
 

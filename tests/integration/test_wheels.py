@@ -14,8 +14,8 @@ from integration_bench import Bench, mutant
 from tiny import write_tiny
 
 from kbuild.errors import ToolchainError
-from kbuild.run import LocalRunner
-from kbuild.toolchains.wheels.index import Index
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 
 VARIANT = "torch214-cxx11-cu130-x86_64-linux"
@@ -29,7 +29,7 @@ def relu(example: Callable[[str], Bench]) -> Bench:
     if not shutil.which("c++"):
         pytest.skip("needs a C++ compiler: apt install g++")
     try:
-        with Index(pip_settings(LocalRunner())) as index:
+        with PackageIndex(pip_settings(LocalRunner())) as index:
             found = index.files("nvidia-cuda-nvcc")
     except ToolchainError as error:
         pytest.skip(f"the package index is out of reach: {error.message}")
@@ -69,7 +69,7 @@ def test_what_was_installed_is_whole(relu: Bench) -> None:
 CUDA = "templates/project/cmake/languages/CUDA.cmake"
 # Builds of kbuild have a folder for such files as well.
 KEPT = (
-    "kbuild/build/unit/intermediates.py",
+    "kbuild/build/unit/compiler.py",
     '["--keep", f"--keep-dir={self._folder}"] if self._folder else ',
 )
 CUTS = {

@@ -10,20 +10,21 @@ from pathlib import Path
 
 import tomli
 
-from kbuild.build.budget import Budget, opened
-from kbuild.languages.base import LANGUAGES, Function
-from kbuild.languages.compiled import Compiled
-from kbuild.languages.environment import Environments
-from kbuild.languages.joined import Joined, with_key
-from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp
-from kbuild.languages.spec import OpSpec, bind, read_section
-from kbuild.languages.spec.keep import with_candidates
-from kbuild.languages.spec.place import Place
-from kbuild.languages.target import Target
-from kbuild.languages.workshop import Workshop
-from kbuild.run import LocalRunner
-from kbuild.store import store_of
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.languages.aot_compiler import AotCompiler
+from kbuild.languages.base import LANGUAGES, KernelFunction
+from kbuild.languages.environment import DslEnvironments
+from kbuild.languages.image import UnitImage
+from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.languages.resolve import ResolvedLaunch, with_autotune_key
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.binding import bind
+from kbuild.ops.candidates import with_candidates
+from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.section import read_section
+from kbuild.runtime.budget import Budget, open_run
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
 
 PIN = "tilelang==0.1.15"
 MEMORY = 6144
@@ -53,42 +54,42 @@ class Kernel:
 class Shop:
     """A workshop, and a project for it."""
 
-    workshop: Workshop
+    workshop: AotCompiler
     folder: Path
     pin: str = PIN
 
-    def functions(self, flavour: str = "cpu", *targets: str) -> Mapping[str, Function]:
-        wanted = [*map(Target.parse, targets)]
+    def functions(self, flavour: str = "cpu", *targets: str) -> Mapping[str, KernelFunction]:
+        wanted = [*map(ImageTarget.parse, targets)]
         return self.workshop.describe(Kernel(flavour, (self.pin,)), self.folder, wanted)
 
-    def compiled(self, text: str, target: str) -> tuple[Compiled, ...]:
+    def compiled(self, text: str, target: str) -> tuple[UnitImage, ...]:
         return self.launched(text, target).launches[0].compiled
 
-    def launched(self, text: str, target: str) -> LaunchedOp:
+    def launched(self, text: str, target: str) -> CompiledOp:
         """An op with its objects, ready for a launcher."""
         flavour = "cpu" if target == "cpu" else "rocm" if "gfx" in target else "cuda13"
         kernel = Kernel(flavour, (self.pin,))
         op, joined = self._joined(text, kernel.flavour)
         launches = (replace(joined.launch, autotune=False),)
         language = LANGUAGES.get("tilelang")
-        units = language.expand(replace(op, launches=launches), [Target.parse(target)])
+        units = language.expand(replace(op, launches=launches), [ImageTarget.parse(target)])
         wanted = [(unit, joined.bound) for unit in units]
         made = self.workshop.compile(kernel, self.folder, wanted)
-        return LaunchedOp(op, (LaunchedLaunch(launches[0], joined.bound, made),))
+        return CompiledOp(op, (CompiledLaunch(launches[0], joined.bound, made),))
 
     def joined(self, text: str) -> OpSpec:
         """The op with its key."""
         op, joined = self._joined(text, "cpu")
-        return with_key(op, [joined])[0]
+        return with_autotune_key(op, [joined])[0]
 
-    def _joined(self, text: str, flavour: str) -> tuple[OpSpec, Joined]:
+    def _joined(self, text: str, flavour: str) -> tuple[OpSpec, ResolvedLaunch]:
         table: Mapping[str, Mapping[str, object]] = tomli.loads(
             HEAD.replace("PIN", self.pin) + text
         )["kernel"]
         reading = read_section("k", table["k"])
         assert reading.issues == (), reading.issues
         (op,) = reading.ops
-        functions, place = self.functions(flavour), Place(())
+        functions, place = self.functions(flavour), IssueCollector(())
         completed = LANGUAGES.get("tilelang").complete(op, functions, place)
         assert completed is not None, place.issues
         op = completed
@@ -99,7 +100,7 @@ class Shop:
         signatures = {n: one.parameters for n, one in functions.items()}
         bound = bind(op, launch, signatures, place)
         assert bound is not None, place.issues
-        return op, Joined(launch, bound, function)
+        return op, ResolvedLaunch(launch, bound, function)
 
 
 @contextmanager
@@ -108,9 +109,9 @@ def shop(folder: Path, source: str, *, keeps: bool = True, pin: str = PIN) -> It
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SOURCE).write_text(source)
     cache = Path(os.environ.get("KBUILD_CACHE_DIR", Path.home() / ".cache/kbuild"))
-    installer = Installer(LocalRunner(), store_of(cache))
-    with opened(Budget(2, MEMORY), cache, {}, keeps=keeps) as run:
-        workshop = Workshop(run, Environments(installer))
+    installer = WheelInstaller(LocalRunner(), open_store(cache))
+    with open_run(Budget(2, MEMORY), cache, {}, keeps=keeps) as run:
+        workshop = AotCompiler(run, DslEnvironments(installer))
         try:
             yield Shop(workshop, folder, pin)
         finally:

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from kbuild.languages.compiled import Compiled
+from kbuild.languages.image import UnitImage
 
 FAKES = Path(__file__).resolve().parents[1] / "fakes"
 SOURCE = """\
@@ -100,7 +100,7 @@ contiguous = true
 class Linked:
     """Objects in one library, and what their calls do."""
 
-    def __init__(self, objects: Sequence[Compiled], folder: Path, fake: str = "cudart.c") -> None:
+    def __init__(self, objects: Sequence[UnitImage], folder: Path, fake: str = "cudart.c") -> None:
         self.objects = objects
         files = []
         for one in objects:

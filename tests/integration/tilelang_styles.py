@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from kbuild.languages.compiled import Compiled
+from kbuild.languages.image import UnitImage
 
 SOURCE = """\
 import tilelang
@@ -414,7 +414,7 @@ _KINDS = {"fp32": ctypes.c_float, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
 
 def called(
-    one: Compiled, folder: Path, tensors: Mapping[str, torch.Tensor], **numbers: float
+    one: UnitImage, folder: Path, tensors: Mapping[str, torch.Tensor], **numbers: float
 ) -> str:
     """Call an object for the CPU; what it says where it refuses."""
     loaded = _linked(one, folder)
@@ -426,7 +426,7 @@ def called(
     return str(said().decode())
 
 
-def _linked(one: Compiled, folder: Path) -> ctypes.CDLL:
+def _linked(one: UnitImage, folder: Path) -> ctypes.CDLL:
     """A library that says where the object's functions are, which are hidden."""
     folder.mkdir(exist_ok=True)
     symbol = one.image.entry

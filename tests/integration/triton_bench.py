@@ -10,19 +10,19 @@ from pathlib import Path
 
 import tomli
 
-from kbuild.build.budget import Budget, opened
-from kbuild.languages.base import Function
-from kbuild.languages.compiled import Compiled
-from kbuild.languages.environment import Environments
+from kbuild.languages.aot_compiler import AotCompiler
+from kbuild.languages.base import KernelFunction
+from kbuild.languages.environment import DslEnvironments
 from kbuild.languages.expand import expand
-from kbuild.languages.spec import Bound, OpSpec, bind, read_section
-from kbuild.languages.spec.place import Place
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
-from kbuild.languages.workshop import Workshop
-from kbuild.run import LocalRunner
-from kbuild.store import store_of
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.languages.image import UnitImage
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.binding import BoundLaunch, bind
+from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.section import read_section
+from kbuild.runtime.budget import Budget, open_run
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
 
 # 3.9 has no wheels for Python 3.10.
 VERSION = "3.9.0" if sys.version_info >= (3, 11) else "3.6.0"
@@ -50,7 +50,7 @@ class Kernel:
 class Shop:
     """A workshop, and projects for it."""
 
-    workshop: Workshop
+    workshop: AotCompiler
     folder: Path
     version: str = VERSION
     notes: list[str] = field(default_factory=list)
@@ -65,8 +65,8 @@ class Shop:
         self.write(sources)
         return Kernel(tuple(sources), (f"triton=={self.version}",), flavour)
 
-    def describe(self, sources: Mapping[str, str], *targets: str) -> Mapping[str, Function]:
-        wanted = [*map(Target.parse, targets)]
+    def describe(self, sources: Mapping[str, str], *targets: str) -> Mapping[str, KernelFunction]:
+        wanted = [*map(ImageTarget.parse, targets)]
         return self.workshop.describe(self.kernel(sources), self.folder, wanted)
 
     def op(self, text: str, sources: Sequence[str]) -> OpSpec:
@@ -77,16 +77,16 @@ class Shop:
 
     def wanted(
         self, text: str, sources: Mapping[str, str], targets: Sequence[str], flavour: str = "cuda13"
-    ) -> tuple[Kernel, list[tuple[Unit, Bound]]]:
+    ) -> tuple[Kernel, list[tuple[KernelUnit, BoundLaunch]]]:
         kernel = self.kernel(sources, flavour)
-        functions = self.workshop.describe(kernel, self.folder, [*map(Target.parse, targets)])
+        functions = self.workshop.describe(kernel, self.folder, [*map(ImageTarget.parse, targets)])
         op = self.op(text, list(sources))
         own = {
             index: functions[launch.functions[0]].candidates
             for index, launch in enumerate(op.launches)
             if launch.autotune
         }
-        place = Place(())
+        place = IssueCollector(())
         signatures = {name: one.parameters for name, one in functions.items()}
         launches = [
             replace(launch, candidates=own.get(index, launch.candidates))
@@ -94,12 +94,12 @@ class Shop:
         ]
         bounds = [bind(op, launch, signatures, place) for launch in launches]
         assert not place.issues, place.issues
-        units = expand(op, [Target.parse(target) for target in targets], own)
+        units = expand(op, [ImageTarget.parse(target) for target in targets], own)
         return kernel, [(unit, found) for unit in units if (found := bounds[unit.launch])]
 
     def compile(
         self, text: str, sources: Mapping[str, str], *targets: str, flavour: str = "cuda13"
-    ) -> tuple[Compiled, ...]:
+    ) -> tuple[UnitImage, ...]:
         kernel, wanted = self.wanted(text, sources, targets, flavour)
         return self.workshop.compile(kernel, self.folder, wanted, note=self.notes.append)
 
@@ -109,9 +109,9 @@ def shop(
     cache: Path, folder: Path, *, jobs: int = 2, version: str = VERSION, keeps: bool = True
 ) -> Iterator[Shop]:
     """A workshop with a run of its own."""
-    installer = Installer(LocalRunner(), store_of(cache))
-    with opened(Budget(jobs, MEMORY), cache, {}, keeps=keeps) as run:
-        workshop = Workshop(run, Environments(installer))
+    installer = WheelInstaller(LocalRunner(), open_store(cache))
+    with open_run(Budget(jobs, MEMORY), cache, {}, keeps=keeps) as run:
+        workshop = AotCompiler(run, DslEnvironments(installer))
         try:
             yield Shop(workshop, folder, version)
         finally:

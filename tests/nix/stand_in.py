@@ -25,8 +25,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from kbuild.nix.fetching import Lent, lend
-from kbuild.run import LocalRunner
+from kbuild.nix.pip_settings import SandboxPipSettings, write_pip_settings
+from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels.settings import pip_settings
 
 HERE = Path(__file__).resolve().parent
@@ -77,14 +77,14 @@ def first_line(*command: str) -> str:
     return done.stdout.partition("\n")[0]
 
 
-def lent(folder: Path) -> Lent:
+def lent(folder: Path) -> SandboxPipSettings:
     """What kbuild lends to builders that fetch wheels, for a Nix that kbuild does not start."""
     keep = folder / "fetching"
     keep.mkdir(exist_ok=True)
-    return lend(pip_settings(LocalRunner(), os.environ), keep, os.environ, "nixbld")
+    return write_pip_settings(pip_settings(LocalRunner(), os.environ), keep, os.environ, "nixbld")
 
 
-def pip_variables(fetching: Lent) -> dict[str, str]:
+def pip_variables(fetching: SandboxPipSettings) -> dict[str, str]:
     """pip's own; it passes over the empty ones, which hide those of this process."""
     hidden = dict.fromkeys((name for name in os.environ if name.startswith("PIP_")), "")
     return hidden | {"PIP_CONFIG_FILE": fetching.environment["PIP_CONFIG_FILE"]}

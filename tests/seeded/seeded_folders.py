@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seeded_recipe import GOOD, INIT, Case, on
 
-from kbuild.checks import Limits
+from kbuild.checks import CheckLimits
 
 PLAIN = GOOD["cpu"]
 WRONG_HASH = "A" * 43 + "="
@@ -75,7 +75,7 @@ FILES = (
         "size",
         "and the limit is 4.0 KB",
         PLAIN,
-        limits=Limits(max_size=4096),
+        limits=CheckLimits(max_size=4096),
     ),
 )
 METADATA = (

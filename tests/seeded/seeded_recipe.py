@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from kbuild.checks import Limits
+from kbuild.checks import CheckLimits
 
 CPU = platform.machine()
 ID = "_relu_cpu_0a1b2c3"
@@ -91,7 +91,7 @@ class Case:
     """None for a project's sources, see `sources`."""
     also: tuple[str, ...] = ()
     """Other checks that rightly report the same thing."""
-    limits: Limits = field(default_factory=Limits)
+    limits: CheckLimits = field(default_factory=CheckLimits)
     sources: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """File of the example `relu` -> text in it, and what it is replaced by."""
 

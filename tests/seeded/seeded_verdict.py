@@ -7,14 +7,15 @@ from pathlib import Path
 
 from seeded_recipe import Case
 
-from kbuild.checks import CHECKS, Finding, Limits, Output
-from kbuild.pipeline.bindings import binding_findings
-from kbuild.pipeline.sources import python_findings
+from kbuild.checks import CHECKS, CheckLimits, Finding, Output
+from kbuild.pipeline.source_checks import binding_findings, python_findings
 from kbuild.project import open_project
 from kbuild.variant import Variant
 
 
-def findings_in(folder: Path, limits: Limits | None = None, *, load: bool = False) -> list[Finding]:
+def findings_in(
+    folder: Path, limits: CheckLimits | None = None, *, load: bool = False
+) -> list[Finding]:
     """Errors and warnings on a variant's folder or on a project's sources.
 
     Args:
@@ -25,7 +26,7 @@ def findings_in(folder: Path, limits: Limits | None = None, *, load: bool = Fals
     if (folder / "build.toml").is_file():
         found = _of_sources(folder)
     else:
-        variant, asked = Variant.parse(folder.name), limits or Limits()
+        variant, asked = Variant.parse(folder.name), limits or CheckLimits()
         python = Path(sys.executable) if load else None
         output = Output(folder, variant, python, asked=asked)
         checks = [check for check in CHECKS if load or not check.slow]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbuild.run import Done
+from kbuild.runtime.processes import ProcessResult
 
 COMMIT = "5f2799953e11d723627c4d7e2f2c63008ab64b7a"
 UNREACHABLE = "fatal: unable to access 'https://git.invalid/': Could not resolve host\n"
@@ -50,15 +50,15 @@ class FakeGit:
     calls: list[tuple[str, ...]] = field(default_factory=list)
     envs: list[Mapping[str, str]] = field(default_factory=list)
 
-    def run(self, argv, *, env=None, **_) -> Done:
+    def run(self, argv, *, env=None, **_) -> ProcessResult:
         words = tuple(map(str, argv))
         if "git" not in words:
-            return Done(words, 1, "no pip here", 0.1)
+            return ProcessResult(words, 1, "no pip here", 0.1)
         self.calls.append(words)
         self.envs.append(env or {})
         if self.tree is None:
-            return Done(words, self.code, self.fails, 0.1)
-        return Done(words, 0, self._answer(words), 0.1)
+            return ProcessResult(words, self.code, self.fails, 0.1)
+        return ProcessResult(words, 0, self._answer(words), 0.1)
 
     def _answer(self, words: tuple[str, ...]) -> str:
         if "ls-remote" in words:

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.advice.costs import costs, umbrella, unit_cost
-from kbuild.advice.measurements import measurements
-from kbuild.advice.savings import bills
-from kbuild.advice.survey import survey
-from kbuild.advice.table import table
+from kbuild.advice.header_costs import (
+    estimate_unit_cost,
+    header_costs,
+    measurements,
+    observed_header_costs,
+    umbrella_header,
+)
+from kbuild.advice.stable_abi import stable_abi_table
+from kbuild.advice.survey import advise_project
 from kbuild.project import open_project
 from kbuild.sourcetree import SourceTree
 from kbuild.version import Version
@@ -23,7 +27,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def advice(root: Path, *backends: str):
     project = open_project(root)
-    return survey(project, SourceTree(root), backends or project.file.general.backends)
+    return advise_project(project, SourceTree(root), backends or project.file.general.backends)
 
 
 @pytest.fixture
@@ -34,7 +38,7 @@ def found(project):
         made = project('[torch]\nsrc = ["src/k.cpp"]\n[kernel.k]\nbackend = "cpu"\n'
                        'depends = ["torch"]\nsrc = ["src/k.cpp"]\n')  # fmt: skip
         (made.root / "src/k.cpp").write_text(text)
-        (backend,) = survey(made, SourceTree(made.root), ["cpu"])
+        (backend,) = advise_project(made, SourceTree(made.root), ["cpu"])
         return [(use.text, use.entry.stable) for use in backend.uses]
 
     return read
@@ -199,7 +203,7 @@ class TestRelu:
 
 class TestCosts:
     def test_dearest_first(self):
-        measured = [kind.measured.host for kind in costs().classes if kind.measured]
+        measured = [kind.measured.host for kind in header_costs().classes if kind.measured]
         assert measured == sorted(measured, reverse=True)
 
     @pytest.mark.parametrize(
@@ -223,20 +227,20 @@ class TestCosts:
         ],
     )
     def test_classes(self, headers, name, measured):
-        cost = unit_cost("k.cpp", "CXX", dict.fromkeys(["vector", *headers], "k.cpp"))
+        cost = estimate_unit_cost("k.cpp", "CXX", dict.fromkeys(["vector", *headers], "k.cpp"))
         assert cost.kind is not None
         assert cost.kind.name == name
         assert cost.seconds == (measurements()[measured].host if measured else None)
 
     def test_device_code_is_told_to_move(self):
-        full = unit_cost("k.cu", "CUDA", {"torch/all.h": "k.cu"})
-        stable = unit_cost("k.cu", "CUDA", {"torch/csrc/stable/ops.h": "k.cu"})
-        assert full.cheaper[1].advice == costs().device[0]
+        full = estimate_unit_cost("k.cu", "CUDA", {"torch/all.h": "k.cu"})
+        stable = estimate_unit_cost("k.cu", "CUDA", {"torch/csrc/stable/ops.h": "k.cu"})
+        assert full.cheaper[1].advice == header_costs().device[0]
         assert full.saves > stable.saves == 0
         assert stable.cheaper == ()
 
     def test_a_change_never_costs_more(self):
-        for kind in costs().classes:
+        for kind in header_costs().classes:
             for language, archs in (("CXX", 1), ("CUDA", 1), ("CUDA", 10)):
                 now = kind.seconds(language, archs)
                 assert all(0 < change.seconds < now for change in kind.cheaper(language, archs))
@@ -256,13 +260,13 @@ class TestCosts:
         ],
     )
     def test_the_umbrella_is_the_dearest_of_everything_that_was_read(self, headers, header):
-        found = umbrella(headers.split())
+        found = umbrella_header(headers.split())
         assert found is not None
         assert found[0] == header
 
     def test_no_umbrella(self):
-        assert umbrella(["ATen/NumericUtils.h"]) is None
-        assert umbrella([]) is None
+        assert umbrella_header(["ATen/NumericUtils.h"]) is None
+        assert umbrella_header([]) is None
 
 
 @dataclass(frozen=True)
@@ -280,7 +284,7 @@ class TestSavings:
         facts = measurements()
         lean = Built("lean.cpp", 2 * facts["torch/csrc/stable/library.h"].host)
         heavy = Built("heavy.cpp", 4 * facts["torch/all.h"].host)
-        first, second = bills((lean, heavy), {lean: self.stable, heavy: self.full})
+        first, second = observed_header_costs((lean, heavy), {lean: self.stable, heavy: self.full})
         assert (first.unit, second.unit) == (heavy, lean)
         assert (first.share, second.share) == (pytest.approx(0.5), pytest.approx(1))
         left = facts["torch/csrc/stable/library.h"].host
@@ -289,30 +293,32 @@ class TestSavings:
 
     def test_each_arch_counts_for_device_code(self):
         one, ten = (Built("a.cu", 1000, "CUDA", archs) for archs in (1, 10))
-        saved = [bills((unit,), {unit: self.full})[0].share for unit in (one, ten)]
+        saved = [observed_header_costs((unit,), {unit: self.full})[0].share for unit in (one, ten)]
         assert saved == pytest.approx([1, 1])
-        first, second = bills((one, ten), dict.fromkeys((one, ten), self.full))
+        first, second = observed_header_costs((one, ten), dict.fromkeys((one, ten), self.full))
         assert first.unit == ten
         assert second.share is not None
         assert second.share < 0.7
 
     def test_what_came_from_the_cache_or_reads_no_torch(self):
         hit, bare = Built("a.cpp", 0), Built("b.cu", 3, "CUDA")
-        (bill,) = bills((hit, bare), {hit: self.full})
+        (bill,) = observed_header_costs((hit, bare), {hit: self.full})
         assert (bill.unit, bill.share, bill.saves) == (hit, None, 0.0)
 
 
 class TestTable:
     def test_every_entry_says_something(self):
-        for entry in table().entries:
+        for entry in stable_abi_table().entries:
             assert entry.use
             assert bool(entry.stable) == bool(entry.since) == bool(entry.source), entry.use
-            assert entry.since is None or entry.since >= table().base
+            assert entry.since is None or entry.since >= stable_abi_table().base
 
     def test_no_use_is_listed_twice(self):
-        listed = [(entry.kind, use) for entry in table().entries for use in entry.use]
+        listed = [(entry.kind, use) for entry in stable_abi_table().entries for use in entry.use]
         assert len(listed) == len(set(listed))
 
     def test_operators(self):
-        assert {"mm", "cat", "topk", "mul_"} <= table().operators
-        assert "add" not in table().operators  # its alpha is a Scalar, which has no conversion
+        assert {"mm", "cat", "topk", "mul_"} <= stable_abi_table().operators
+        assert (
+            "add" not in stable_abi_table().operators
+        )  # its alpha is a Scalar, which has no conversion

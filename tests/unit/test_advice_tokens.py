@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.advice.tokens import tokens
-from kbuild.advice.vocabulary import qualified
+from kbuild.advice.uses import join_qualified_names
+from kbuild.sources.cxx import cxx_tokens
 
 
 def texts(source: str) -> list[str]:
-    return [token.text for token in tokens(source) if token.text]
+    return [token.text for token in cxx_tokens(source) if token.text]
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,20 @@ def test_tokens(source, expected):
     ],
 )
 def test_includes(line):
-    (found,) = (token for token in tokens(line) if token.kind == "include")
+    (found,) = (token for token in cxx_tokens(line) if token.kind == "include")
     assert found.text == "a/b.h"
 
 
 def test_no_include_in_the_middle_or_by_macro():
-    assert not [t for t in tokens("x #include <a.h>\n#include A_H\n") if t.kind == "include"]
+    assert not [t for t in cxx_tokens("x #include <a.h>\n#include A_H\n") if t.kind == "include"]
 
 
 def test_places():
-    found = {token.text: (token.line, token.column) for token in tokens('/*\n*/ a\n  "s" b\n\tc')}
+    found = {
+        token.text: (token.line, token.column) for token in cxx_tokens('/*\n*/ a\n  "s" b\n\tc')
+    }
     assert (found["a"], found["b"], found["c"]) == ((2, 4), (3, 7), (4, 2))
-    (include,) = tokens("\n#include <a.h>\n")
+    (include,) = cxx_tokens("\n#include <a.h>\n")
     assert (include.line, include.column) == (2, 10)
 
 
@@ -100,4 +102,4 @@ def test_places():
     ],
 )
 def test_qualified_names(source, expected):
-    assert [word.text for word in qualified(tokens(source))] == expected
+    assert [word.text for word in join_qualified_names(cxx_tokens(source))] == expected

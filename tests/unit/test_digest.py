@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.digest import differences, digest_variant, refuse_unaccounted, unaccounted
+from kbuild.digest import differences, digest_variant, unaccounted, validate_accounted
 from kbuild.errors import CheckError
 
 
@@ -127,12 +127,12 @@ def test_what_is_counted_is_no_stray(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     (tmp_path / "again.py").symlink_to("__init__.py")
     assert unaccounted(tmp_path) == ()
-    refuse_unaccounted(tmp_path)
+    validate_accounted(tmp_path)
 
 
 def test_a_refusal_names_everything(variant: Path) -> None:
     with pytest.raises(CheckError) as refused:
-        refuse_unaccounted(variant)
+        validate_accounted(variant)
     assert {finding["where"] for finding in refused.value.findings} == {
         "__pycache__/a.cpython-311.pyc",
         "linked-folder",

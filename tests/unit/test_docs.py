@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kbuild import errors
-from kbuild.cli import VERBS, failure, find
-from kbuild.cli.describe import describe
+from kbuild.cli import COMMANDS, failure, find_command
+from kbuild.cli.generate_docs import describe_command
 from kbuild.errors import KbuildError
 from kbuild.variant import Variant
 
@@ -41,9 +41,9 @@ class TestPages:
 
     def test_commands_exist(self, page):
         for name, *rest in commands(page.read_text("utf-8")):
-            verb = find(name)
+            verb = find_command(name)
             assert verb is not None, name
-            known = {flag for option in describe(verb).options for flag in option.flags}
+            known = {flag for option in describe_command(verb).options for flag in option.flags}
             own = rest[: rest.index("--")] if "--" in rest else rest
             unknown = {word.partition("=")[0] for word in own if word.startswith("-")} - known
             assert not unknown, f"kbuild {name} {' '.join(rest)}"
@@ -53,11 +53,11 @@ class TestPages:
             assert page.relative_to(ROOT / "docs").as_posix() in read("docs", "index.md")
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+@pytest.mark.parametrize("verb", COMMANDS, ids=lambda verb: verb.name)
 def test_every_verb_and_option_is_documented(verb):
     page = read("docs", "reference", "cli.md")
     section = page.split(f"\n### {verb.name}\n")[1].split("\n### ")[0]
-    for argument in describe(verb).arguments:
+    for argument in describe_command(verb).arguments:
         assert f"`{argument.written}`" in section + page.split("\n## Start")[0]
 
 

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbuild import durable
-from kbuild.durable import exchange, sync, sync_tree
-from kbuild.fileset import replace_atomically
+from kbuild.runtime import files
+from kbuild.runtime.files import exchange_paths, replace_atomically, sync, sync_tree
 
 
 def without_exchange(monkeypatch: pytest.MonkeyPatch, number: int | None) -> None:
@@ -25,7 +24,7 @@ def without_exchange(monkeypatch: pytest.MonkeyPatch, number: int | None) -> Non
 
     names = () if number is None else ("renameat2", "renamex_np")
     libc = SimpleNamespace(**dict.fromkeys(names, refuse))
-    monkeypatch.setattr(durable, "_libc", lambda: libc)
+    monkeypatch.setattr(files, "_libc", lambda: libc)
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_two_folders_change_places(pair: tuple[Path, Path]) -> None:
-    changed = exchange(*pair)
+    changed = exchange_paths(*pair)
     texts = [(path / "file").read_text() for path in pair]
     assert texts == (["other", "one"] if changed else ["one", "other"])
 
@@ -47,15 +46,15 @@ def test_who_cannot_exchange_says_so_and_changes_nothing(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, number: int | None
 ) -> None:
     without_exchange(monkeypatch, number)
-    assert not exchange(*pair)
+    assert not exchange_paths(*pair)
     assert [(path / "file").read_text() for path in pair] == ["one", "other"]
 
 
 def test_a_refusal_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable.sys, "platform", "linux")
+    monkeypatch.setattr(files.sys, "platform", "linux")
     without_exchange(monkeypatch, errno.EACCES)
     with pytest.raises(PermissionError) as caught:
-        exchange(tmp_path / "one", tmp_path / "other")
+        exchange_paths(tmp_path / "one", tmp_path / "other")
     assert caught.value.filename == str(tmp_path / "one")
 
 
@@ -63,7 +62,7 @@ def test_a_refusal_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Inodes in the order in which they are synced."""
     inodes: list[int] = []
-    monkeypatch.setattr(durable.os, "fsync", lambda handle: inodes.append(os.fstat(handle).st_ino))
+    monkeypatch.setattr(files.os, "fsync", lambda handle: inodes.append(os.fstat(handle).st_ino))
     return inodes
 
 
@@ -80,12 +79,12 @@ def test_a_tree_is_synced_from_the_leaves_up(tmp_path: Path, synced: list[int]) 
 def test_a_large_tree_is_synced_with_its_file_system_where_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: list[int], status: int
 ) -> None:
-    for number in range(durable._FEW):
+    for number in range(files._FEW):
         (tmp_path / str(number)).touch()
-    monkeypatch.setattr(durable.sys, "platform", "linux")
-    monkeypatch.setattr(durable, "_libc", lambda: SimpleNamespace(syncfs=lambda _: status))
+    monkeypatch.setattr(files.sys, "platform", "linux")
+    monkeypatch.setattr(files, "_libc", lambda: SimpleNamespace(syncfs=lambda _: status))
     sync_tree(tmp_path)
-    assert len(synced) == (durable._FEW + 1 if status else 0)
+    assert len(synced) == (files._FEW + 1 if status else 0)
 
 
 def test_a_disk_that_loses_data_is_an_error(
@@ -94,7 +93,7 @@ def test_a_disk_that_loses_data_is_an_error(
     def lose(_: int) -> None:
         raise OSError(errno.EIO, "lost")
 
-    monkeypatch.setattr(durable.os, "fsync", lose)
+    monkeypatch.setattr(files.os, "fsync", lose)
     with pytest.raises(OSError, match="lost"):
         sync(tmp_path)
 

@@ -2,21 +2,21 @@
 
 import os
 
-from kbuild.pipeline.elsewhere import Elsewhere
-from kbuild.run import LocalRunner
-from kbuild.toolchains.host import EPOCH, clean_environment
+from kbuild.pipeline.reproduce import RunnerWithEnvironment
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.host import DEFAULT_EPOCH, clean_environment
 
 SHOW = ("sh", "-c", 'echo "$TZ $KEPT"')
 
 
 def test_some_variables_change_and_others_stay(monkeypatch):
     monkeypatch.setenv("KEPT", "own")
-    runner = Elsewhere(LocalRunner(), {"TZ": "Asia/Tokyo"})
+    runner = RunnerWithEnvironment(LocalRunner(), {"TZ": "Asia/Tokyo"})
     assert runner.run(SHOW).output == "Asia/Tokyo own\n"
     given = {"PATH": os.environ["PATH"], "TZ": "UTC", "KEPT": "given"}
     assert runner.run(SHOW, env=given).output == "Asia/Tokyo given\n"
 
 
 def test_the_time_is_fixed_unless_it_is_given():
-    assert clean_environment({})["SOURCE_DATE_EPOCH"] == EPOCH
+    assert clean_environment({})["SOURCE_DATE_EPOCH"] == DEFAULT_EPOCH
     assert clean_environment({"SOURCE_DATE_EPOCH": "7"})["SOURCE_DATE_EPOCH"] == "7"

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.errors import FileConflictError
-from kbuild.fileset import FileSet, read_manifest, remove_known, replace_atomically
+from kbuild.runtime.files import FileSet, read_manifest, remove_known, replace_atomically
 
 
 def test_a_second_write_touches_nothing(tmp_path: Path) -> None:

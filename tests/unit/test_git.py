@@ -12,14 +12,14 @@ from git_bench import commit, git
 
 from kbuild.__main__ import main
 from kbuild.errors import ToolchainError
-from kbuild.git import Repository, _entries
+from kbuild.git import Repository, _parse_index
 from kbuild.identity import identify
 from kbuild.metadata import GitState
-from kbuild.pipeline.elsewhere import fresh_source
+from kbuild.pipeline.reproduce import copy_source
 from kbuild.provenance.builder import running_builder
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 from kbuild.sourcetree import SourceTree
-from kbuild.toolchains.sources.clone import Git
+from kbuild.toolchains.dependency_headers.fetch import GitClient
 
 
 def repository(root: Path) -> Repository:
@@ -137,7 +137,7 @@ class TestFreshness:
         stamp = "ctime: 1:2\n  mtime: 3:4\n  dev: 1\tino: 5\n  uid: 0\tgid: 0\n  size: "
         for path, size in (('"\\777"', "6"), ("a.cpp", "9" * 5000)):
             listed = f"100644 ab 0\t{path}\n  {stamp}{size}\tflags: 0"
-            assert [entry.mode for entry in _entries(listed)] == ["100644"]
+            assert [entry.mode for entry in _parse_index(listed)] == ["100644"]
 
     def test_before_the_first_commit(self, tmp_path: Path) -> None:
         git(tmp_path, "init", "-q")
@@ -395,7 +395,7 @@ class TestTraps:
         self, trapped: Path, marker: Path, tmp_path: Path, *, is_dirty: bool
     ) -> None:
         state = GitState(rev(trapped), dirty=is_dirty)
-        fresh = fresh_source(trapped, state, tmp_path / "elsewhere", LocalRunner())
+        fresh = copy_source(trapped, state, tmp_path / "elsewhere", LocalRunner())
         assert (fresh.root / "a.cpp").read_text() == "int a;\n"
         assert not marker.exists()
 
@@ -415,7 +415,7 @@ class TestTraps:
         target = tmp_path / "scratch" / "tree"
         target.parent.mkdir()
         with pytest.raises(ToolchainError):
-            Git(LocalRunner(), os.environ).clone("https://example.invalid/x", "v1", target)
+            GitClient(LocalRunner(), os.environ).clone("https://example.invalid/x", "v1", target)
         assert not marker.exists()
 
 

@@ -4,7 +4,7 @@ import pytest
 from git_bench import commit, git
 
 from kbuild.identity import identify
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 from kbuild.sourcetree import SourceTree
 
 

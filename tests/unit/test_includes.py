@@ -9,12 +9,12 @@ import pytest
 
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.identity import identify
-from kbuild.includes import Includes, scanned
-from kbuild.matrix.selection import Selection, select
-from kbuild.planning import make_plans
-from kbuild.planning.files import content
+from kbuild.planning.context import source_files
+from kbuild.planning.variant import make_plans
 from kbuild.project import open_project
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
+from kbuild.selection import Selection, select_variants
+from kbuild.sources.includes import IncludeGraph, scan_file
 from kbuild.sourcetree import SourceTree
 
 MACRO = "TORCH_EXTENSION_NAME"
@@ -24,12 +24,12 @@ MACRO = "TORCH_EXTENSION_NAME"
 def put(tmp_path: Path):
     """Writes files; returns the includes of the folder as it is then."""
 
-    def put(**files: str) -> Includes:
+    def put(**files: str) -> IncludeGraph:
         for name, text in files.items():
             path = tmp_path / name.replace("__", "/").replace("_h", ".h").replace("_cpp", ".cpp")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        return Includes(SourceTree(tmp_path))
+        return IncludeGraph(SourceTree(tmp_path))
 
     return put
 
@@ -126,7 +126,7 @@ def test_links_of_folders_lead_to_one_file(put, tmp_path: Path) -> None:
 
 def test_the_line_of_an_include_is_its_own(put, tmp_path: Path) -> None:
     put(a_cpp='int a;\n\n#include "x.h"\n/* */ #include "y.h"\n#include <z.h> // last\n')
-    found = scanned(SourceTree(tmp_path), "a.cpp").includes
+    found = scan_file(SourceTree(tmp_path), "a.cpp").includes
     assert [(include.name, include.line) for include in found] == [("x.h", 3), ("z.h", 5)]
 
 
@@ -191,7 +191,7 @@ def test_each_file_is_read_once_for_all_variants(tmp_path: Path, opened: Counter
     tree = SourceTree(tmp_path)
     opened.clear()
     project = open_project(tmp_path, tree)
-    chosen = select(project, Selection())
+    chosen = select_variants(project, Selection())
     assert len(chosen) > 20
     plans = make_plans(project, chosen, tree, LocalRunner())
     assert len(plans) == len(chosen)
@@ -204,9 +204,9 @@ def test_what_was_read_before_is_what_is_identified(tmp_path: Path) -> None:
     large(tmp_path)
     tree = SourceTree(tmp_path)
     project = open_project(tmp_path, tree)
-    make_plans(project, select(project, Selection())[:1], tree, LocalRunner())
+    make_plans(project, select_variants(project, Selection())[:1], tree, LocalRunner())
     fresh = SourceTree(tmp_path)
-    sources = content(project, fresh)
+    sources = source_files(project, fresh)
     assert identify(fresh, sources, LocalRunner()) == identify(tree, sources, LocalRunner())
 
 
@@ -227,7 +227,7 @@ def test_looks_grow_with_the_project_and_not_with_its_variants(
         nonlocal looks
         tree = SourceTree(tmp_path)
         project = open_project(tmp_path, tree)
-        chosen = [c for c in select(project, Selection()) if c.variant.backend == "cuda"]
+        chosen = [c for c in select_variants(project, Selection()) if c.variant.backend == "cuda"]
         monkeypatch.setattr(os, "stat", counted)
         looks = 0
         make_plans(project, chosen[:variants], tree, NoGit(), identity=None)
@@ -243,6 +243,6 @@ class NoGit:
     """A runner for machines without git."""
 
     def run(self, argv, **_):
-        from kbuild.run import Done
+        from kbuild.runtime.processes import ProcessResult
 
-        return Done(tuple(argv), 127, "git: not found", 0.0)
+        return ProcessResult(tuple(argv), 127, "git: not found", 0.0)

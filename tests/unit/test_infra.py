@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.cli import find
-from kbuild.cli.describe import describe
+from kbuild.cli import find_command
+from kbuild.cli.generate_docs import describe_command
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install 'kbuild[lint]'")
 
@@ -109,9 +109,9 @@ class TestWorkflows:
         found = [match["words"] for text in scripts(path) for match in COMMAND.finditer(text)]
         assert len(found) >= 2
         for name, *rest in map(str.split, found):
-            verb = find(name)
+            verb = find_command(name)
             assert verb is not None, name
-            known = {flag for option in describe(verb).options for flag in option.flags}
+            known = {flag for option in describe_command(verb).options for flag in option.flags}
             assert {word for word in rest if word.startswith("-")} <= known, name
 
     def test_needs_name_jobs(self, path: Path) -> None:

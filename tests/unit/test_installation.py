@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from kbuild import installation
-from kbuild.installation import PACKAGE, code_digest, package_digest
+from kbuild import code_digest
+from kbuild.code_digest import PACKAGE, code_digest, package_digest
 
 AN_HOUR = 3600 * 10**9
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "_known", {})
+    monkeypatch.setattr(code_digest, "_known", {})
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{file.name}\n")
-    now = installation.time.time_ns()
-    monkeypatch.setattr(installation.time, "time_ns", lambda: now + AN_HOUR)
+    now = code_digest.time.time_ns()
+    monkeypatch.setattr(code_digest.time, "time_ns", lambda: now + AN_HOUR)
     return root
 
 
@@ -40,19 +40,19 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The files that were read."""
     read: list[str] = []
-    hashed = installation._sha256
+    hashed = code_digest._sha256
 
     def seen(path: str) -> str:
         read.append(Path(path).name)
         return hashed(path)
 
-    monkeypatch.setattr(installation, "_sha256", seen)
+    monkeypatch.setattr(code_digest, "_sha256", seen)
     return read
 
 
 def again(cache: Path | None, package: Path) -> str:
     """What another process would find."""
-    installation._known.clear()
+    code_digest._known.clear()
     return package_digest(cache, package)
 
 
@@ -117,7 +117,7 @@ def test_a_file_that_changed_a_moment_ago_is_read_every_time(
 ) -> None:
     """Its next change could leave its times as they are."""
     moment = (package / "__init__.py").stat().st_ctime_ns + 1
-    monkeypatch.setattr(installation.time, "time_ns", lambda: moment)
+    monkeypatch.setattr(code_digest.time, "time_ns", lambda: moment)
     for count in (4, 8):
         again(tmp_path / "cache", package)
         assert len(reads) == count

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from kbuild.card.facts import _licensed
-from kbuild.hub.candidate import Candidate, unaccepted
-from kbuild.licences import accepted, entry_of, licensed_parts, spdx_doubt
-from kbuild.metadata.model import Builder, Metadata, Provenance, UsedToolchain
+from kbuild.hub.candidate import UploadCandidate, unaccepted_licences
+from kbuild.licences import accepted_licences, licensed_parts, metadata_entry, spdx_doubt
+from kbuild.metadata import Builder, Metadata, Provenance, UsedToolchain
 
 NAME = "nvidia-cutlass-dsl"
 PART = "the static runtime of nvidia-cutlass-dsl 4.8.1"
 
 
-def candidate(name: str, *entries: tuple[str, str]) -> Candidate:
+def candidate(name: str, *entries: tuple[str, str]) -> UploadCandidate:
     used = UsedToolchain("wheels", {"c++": "12", "license": "other words", **dict(entries)})
     made = Provenance(Builder("0.1.0", toolchain=used))
-    return Candidate(Path(name), Metadata("k", "_k", 1, "MIT", "cuda", provenance=made))
+    return UploadCandidate(Path(name), Metadata("k", "_k", 1, "MIT", "cuda", provenance=made))
 
 
 def test_entries():
-    versions = {"c++": "12", "license": "a compiler's", entry_of(NAME): PART}
+    versions = {"c++": "12", "license": "a compiler's", metadata_entry(NAME): PART}
     assert licensed_parts(versions) == {NAME: PART}
 
 
@@ -36,27 +36,29 @@ def test_entries():
     ],
 )
 def test_accepted(given, environ, names):
-    assert accepted(given, environ) == names
+    assert accepted_licences(given, environ) == names
 
 
 def test_one_reason_for_all_variants():
-    several = [candidate(name, (entry_of(NAME), PART)) for name in ("a", "b", "c")]
-    (reason,) = unaccepted([candidate("plain"), *several], frozenset({"other"}))
+    several = [candidate(name, (metadata_entry(NAME), PART)) for name in ("a", "b", "c")]
+    (reason,) = unaccepted_licences([candidate("plain"), *several], frozenset({"other"}))
     assert reason.words == f"{PART} is linked into a and 2 more: its terms bind who publishes it"
     assert "--accept-license nvidia-cutlass-dsl" in reason.hint
     assert "KBUILD_ACCEPT_LICENSE=nvidia-cutlass-dsl" in reason.hint
     assert "https://" in reason.hint
-    assert list(unaccepted(several, frozenset({NAME}))) == []
-    assert list(unaccepted([candidate("plain")], frozenset())) == []
+    assert list(unaccepted_licences(several, frozenset({NAME}))) == []
+    assert list(unaccepted_licences([candidate("plain")], frozenset())) == []
 
 
 def test_a_licence_that_nobody_knows_is_asked_for_as_well():
-    (reason,) = unaccepted([candidate("a", (entry_of("own"), "a part"))], frozenset())
+    (reason,) = unaccepted_licences(
+        [candidate("a", (metadata_entry("own"), "a part"))], frozenset()
+    )
     assert "read own; then give --accept-license own" in reason.hint
 
 
 def test_the_card_says_it():
-    metadata = candidate("a", (entry_of(NAME), PART)).metadata
+    metadata = candidate("a", (metadata_entry(NAME), PART)).metadata
     assert metadata is not None
     ((what, licence),) = _licensed(metadata)
     assert what == PART

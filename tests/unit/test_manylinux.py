@@ -7,15 +7,30 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.readers.policies import symbol_versions
+from kbuild.checks.policies import symbol_versions
 from kbuild.errors import ToolchainError
-from kbuild.run import Done
-from kbuild.store import store_of
-from kbuild.toolchains.manylinux import DEFAULT_POLICY, link_environment, portability
-from kbuild.toolchains.manylinux.archive import Member, newer_members, without, write_archive
-from kbuild.toolchains.manylinux.environment import LinkEnvironment
-from kbuild.toolchains.manylinux.stubs import assembly, link_scripts, version_script
-from kbuild.toolchains.manylinux.symbols import LOADERS, Symbol, interface
+from kbuild.runtime.processes import ProcessResult
+from kbuild.store import open_store
+from kbuild.toolchains.manylinux.archive import (
+    ArchiveMember,
+    newer_members,
+    undefine_symbols,
+    write_archive,
+)
+from kbuild.toolchains.manylinux.environment import (
+    LinkEnvironment,
+    link_environment,
+    manylinux_linking,
+)
+from kbuild.toolchains.manylinux.stubs import (
+    DEFAULT_POLICY,
+    LOADERS,
+    VersionedSymbol,
+    assembly,
+    link_scripts,
+    policy_interface,
+    version_script,
+)
 
 DEBIAN = (
     "#define __GLIBC__ 2\n#define __GLIBC_MINOR__ 36\n#define __GNUC__ 12\n#define __x86_64__ 1\n"
@@ -30,12 +45,12 @@ class Compiler:
         self.libraries = {path.name: path for path in libraries}
         self.asked: list[tuple[str, ...]] = []
 
-    def run(self, argv, **_) -> Done:
+    def run(self, argv, **_) -> ProcessResult:
         self.asked.append(tuple(argv))
         name = argv[1].removeprefix("-print-file-name=")
         if name != argv[1]:
-            return Done(tuple(argv), 0, f"{self.libraries.get(name, name)}\n", 0.0)
-        return Done(tuple(argv), 0, self.macros, 0.0)
+            return ProcessResult(tuple(argv), 0, f"{self.libraries.get(name, name)}\n", 0.0)
+        return ProcessResult(tuple(argv), 0, self.macros, 0.0)
 
 
 def gcc_12(folder: Path) -> Compiler:
@@ -49,7 +64,7 @@ def gcc_12(folder: Path) -> Compiler:
 class Making(Compiler):
     """Writes an empty file for everything that it is asked to build."""
 
-    def run(self, argv, *, cwd: Path | None = None, **how) -> Done:
+    def run(self, argv, *, cwd: Path | None = None, **how) -> ProcessResult:
         if "-o" in argv:
             Path(argv[argv.index("-o") + 1]).write_bytes(b"")
         if "-c" in argv and cwd is not None:
@@ -61,7 +76,7 @@ class Making(Compiler):
 @pytest.mark.parametrize("cpu", LOADERS)
 def test_the_lists_hold_nothing_above_the_ceilings(cpu: str) -> None:
     allowed = symbol_versions(cpu)
-    lists = interface(DEFAULT_POLICY, cpu)
+    lists = policy_interface(DEFAULT_POLICY, cpu)
     for symbols in lists.libraries.values():
         for symbol in symbols:
             family, _, number = symbol.version.partition("_")
@@ -70,7 +85,7 @@ def test_the_lists_hold_nothing_above_the_ceilings(cpu: str) -> None:
 
 @pytest.mark.parametrize("cpu", LOADERS)
 def test_the_lists_know_old_and_lack_new(cpu: str) -> None:
-    lists = interface(DEFAULT_POLICY, cpu)
+    lists = policy_interface(DEFAULT_POLICY, cpu)
     assert lists.loader in lists.libraries
     for library, name in (
         ("libc.so.6", "memcpy"),
@@ -87,7 +102,7 @@ def test_the_lists_know_old_and_lack_new(cpu: str) -> None:
 
 
 def test_data_and_thread_locals_are_told_from_functions() -> None:
-    symbols = interface(DEFAULT_POLICY, "x86_64").libraries["libstdc++.so.6"]
+    symbols = policy_interface(DEFAULT_POLICY, "x86_64").libraries["libstdc++.so.6"]
     kinds = {symbol.name: (symbol.kind, symbol.size) for symbol in symbols}
     assert kinds["_ZSt4cout"] == ("object", 272)
     assert kinds["_ZSt11__once_call"] == ("tls_object", 8)
@@ -98,15 +113,15 @@ def test_an_unknown_policy_or_cpu_is_refused() -> None:
     with pytest.raises(
         ToolchainError, match="no link stubs for manylinux_2_28 on riscv64"
     ) as caught:
-        interface(DEFAULT_POLICY, "riscv64")
+        policy_interface(DEFAULT_POLICY, "riscv64")
     assert caught.value.hint == "there are stubs of manylinux_2_28 for x86_64 and aarch64"
 
 
 SYMBOLS = (
-    Symbol("memcpy", "GLIBC_2.2.5"),
-    Symbol("memcpy", "GLIBC_2.14"),
-    Symbol("environ", "GLIBC_2.2.5", "object", 8),
-    Symbol("state", "GLIBC_2.10", "tls_object", 4),
+    VersionedSymbol("memcpy", "GLIBC_2.2.5"),
+    VersionedSymbol("memcpy", "GLIBC_2.14"),
+    VersionedSymbol("environ", "GLIBC_2.2.5", "object", 8),
+    VersionedSymbol("state", "GLIBC_2.10", "tls_object", 4),
 )
 ASSEMBLY = """\
 	.text
@@ -165,15 +180,15 @@ def object_file(*symbols: tuple[str, int]) -> bytes:
 
 def test_what_is_provided_becomes_undefined() -> None:
     data = object_file(("new", 1), ("old", 1), ("elsewhere", 0))
-    member = without("it.o", data, {"old", "elsewhere"})
+    member = undefine_symbols("it.o", data, {"old", "elsewhere"})
     assert member.defines == ("new",)
-    assert without("it.o", member.data, ()).defines == ("new",)
-    assert without("it.o", data, ()).defines == ("new", "old")
+    assert undefine_symbols("it.o", member.data, ()).defines == ("new",)
+    assert undefine_symbols("it.o", data, ()).defines == ("new", "old")
 
 
 def test_only_members_with_something_new_stay() -> None:
     given = [
-        without(name, object_file(*symbols), ())
+        undefine_symbols(name, object_file(*symbols), ())
         for name, symbols in {
             "a-name-longer-than-sixteen-bytes.o": [("new", 1), ("old", 1)],
             "old.o": [("old", 1)],
@@ -185,7 +200,7 @@ def test_only_members_with_something_new_stay() -> None:
 
 
 def test_an_archive_is_the_same_every_time_and_has_an_index() -> None:
-    members = [Member("one.o", b"odd", ("f", "g")), Member("none.o", b"", ())]
+    members = [ArchiveMember("one.o", b"odd", ("f", "g")), ArchiveMember("none.o", b"", ())]
     data = write_archive(members)
     assert data == write_archive(members)
     assert data.startswith(b"!<arch>\n/ ")
@@ -233,10 +248,12 @@ def test_a_stub_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     library.write_bytes(b"!<arch>\n")
 
     class Failing(Compiler):
-        def run(self, argv, **how) -> Done:
+        def run(self, argv, **how) -> ProcessResult:
             done = super().run(argv, **how)
             failed = "-shared" in argv
-            return Done(done.argv, int(failed), "no such option" if failed else done.output, 0.0)
+            return ProcessResult(
+                done.argv, int(failed), "no such option" if failed else done.output, 0.0
+            )
 
     with pytest.raises(ToolchainError, match="no such option"):
         link_environment(
@@ -253,16 +270,16 @@ def test_an_environment_is_an_entry_of_the_store(tmp_path: Path) -> None:
     links = link_environment(
         DEFAULT_POLICY, "x86_64", Path("/c++"), tmp_path, Making(DEBIAN, (library,))
     )
-    (entry,) = store_of(tmp_path).entries()
+    (entry,) = open_store(tmp_path).entries()
     assert (entry.root, entry.differences()) == (links.folder, ())
     assert entry.name.startswith("manylinux_2_28-x86_64-")
     assert {"libc.so.6", "libkbuild_compat.a"} <= set(entry.members)
     assert not [name for name in entry.members if name.endswith((".s", ".map", ".o"))]
-    assert store_of(tmp_path).prune(0) == (entry.name,)
+    assert open_store(tmp_path).prune(0) == (entry.name,)
 
 
 def test_portability_is_a_note_where_it_cannot_be(tmp_path: Path) -> None:
-    found = portability("x86_64-linux", Path("/c++"), tmp_path, gcc_12(tmp_path))
+    found = manylinux_linking("x86_64-linux", Path("/c++"), tmp_path, gcc_12(tmp_path))
     assert (found.promised, found.cache_entries) == (False, ())
     assert found.notes[0].startswith("not linked for manylinux_2_28: `/c++` has no libstdc++.a")
     assert "apt install libstdc++-12-dev" in found.notes[0]
@@ -271,11 +288,11 @@ def test_portability_is_a_note_where_it_cannot_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize("system", [None, "aarch64-darwin", "x86_64-windows"])
 def test_other_systems_have_other_promises(tmp_path: Path, system: str | None) -> None:
     compiler = Compiler()
-    assert portability(system, Path("/c++"), tmp_path, compiler).notes == ()
+    assert manylinux_linking(system, Path("/c++"), tmp_path, compiler).notes == ()
     assert compiler.asked == []
 
 
 def test_an_old_host_needs_nothing(tmp_path: Path) -> None:
     old = DEBIAN.replace("36", "28")
-    found = portability("x86_64-linux", Path("/c++"), tmp_path, Compiler(old))
+    found = manylinux_linking("x86_64-linux", Path("/c++"), tmp_path, Compiler(old))
     assert (found.promised, found.notes) == (False, ())

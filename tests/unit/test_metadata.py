@@ -16,7 +16,7 @@ from kbuild.metadata import (
     MetadataError,
     Provenance,
     UsedToolchain,
-    parse,
+    parse_metadata,
 )
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -67,7 +67,7 @@ def test_required_keys_are_written_even_when_empty() -> None:
 
 @pytest.mark.parametrize("metadata", [FULL, SMALL])
 def test_round_trip(metadata: Metadata) -> None:
-    assert parse(metadata.to_json_text()) == metadata
+    assert parse_metadata(metadata.to_json_text()) == metadata
 
 
 @given(
@@ -83,7 +83,7 @@ def test_round_trip(metadata: Metadata) -> None:
     )
 )
 def test_round_trip_of_anything(metadata: Metadata) -> None:
-    assert parse(metadata.to_json_text()) == metadata
+    assert parse_metadata(metadata.to_json_text()) == metadata
 
 
 BAD = {
@@ -125,7 +125,7 @@ MORE = [
 def test_not_metadata_at_all(case: str) -> None:
     text, problem = BAD[case]
     with pytest.raises(MetadataError, match=problem):
-        parse(text)
+        parse_metadata(text)
 
 
 WRONG = [(key, *rest) for key, rest in CHANGES.items()] + MORE
@@ -135,7 +135,7 @@ WRONG = [(key, *rest) for key, rest in CHANGES.items()] + MORE
 def test_one_wrong_key(key: str, value: object, problem: str) -> None:
     text = json.dumps(SMALL.to_json() | {key: value})
     with pytest.raises(MetadataError, match=problem):
-        parse(text)
+        parse_metadata(text)
 
 
 @pytest.mark.parametrize(("key", "value", "problem"), WRONG)
@@ -149,7 +149,7 @@ def test_the_client_refuses_the_same(key: str, value: object, problem: str) -> N
 def test_every_problem_at_once() -> None:
     text = json.dumps(SMALL.to_json() | {"name": "X", "version": "1", "backend": {}})
     with pytest.raises(MetadataError) as caught:
-        parse(text)
+        parse_metadata(text)
     assert len(caught.value.problems) == 3
 
 
@@ -185,4 +185,4 @@ def test_a_toolchain_that_says_nothing(toolchain: object, problem: str) -> None:
     document = SMALL.to_json()
     document["provenance"] = {"kernel-builder": {"version": "1", "toolchain": toolchain}}
     with pytest.raises(MetadataError, match=problem):
-        parse(json.dumps(document))
+        parse_metadata(json.dumps(document))

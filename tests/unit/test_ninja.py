@@ -2,9 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.ninja import Errors, build, first_errors, label, objects
+from kbuild.build.ninja import (
+    ErrorExcerpt,
+    first_error_lines,
+    library_objects,
+    run_ninja,
+    unit_label,
+)
 from kbuild.errors import BuildError
-from kbuild.run import Done
+from kbuild.runtime.processes import ProcessResult
 
 FAILING = """\
 [kbuild 1/4] Building CXX object CMakeFiles/relu_cpu.dir/src/relu_cpu/good.cpp.o
@@ -28,15 +34,15 @@ class Scripted:
         self.output, self.returncode = output, returncode
         self.argv: tuple[str, ...] = ()
 
-    def run(self, argv, *, listen=None, **_) -> Done:
+    def run(self, argv, *, listen=None, **_) -> ProcessResult:
         self.argv = tuple(argv)
         for line in self.output.splitlines() if listen else ():
             listen(line)
-        return Done(self.argv, self.returncode, self.output, 0.1)
+        return ProcessResult(self.argv, self.returncode, self.output, 0.1)
 
 
 def run(runner: Scripted, seen: list) -> int:
-    return build(
+    return run_ninja(
         runner,
         Path("ninja"),
         Path("tree"),
@@ -85,15 +91,15 @@ def test_what_only_looks_like_a_status_line_is_output() -> None:
 
 def test_without_a_known_error_the_end_of_the_output_is_shown() -> None:
     lines = [f"line {number}" for number in range(40)]
-    assert first_errors(lines, 3) == ("line 37", "line 38", "line 39")
+    assert first_error_lines(lines, 3) == ("line 37", "line 38", "line 39")
 
 
 def test_labels_are_the_users_paths() -> None:
     root = Path("/home/u/k")
     status = "Building CUDA object CMakeFiles/k.dir/home/u/k/relu_cuda/relu.cu.o"
-    assert label(status, root) == "relu_cuda/relu.cu"
+    assert unit_label(status, root) == "relu_cuda/relu.cu"
     link = "Linking CXX shared module _relu.abi3.so"
-    assert label(link, root) == link
+    assert unit_label(link, root) == link
 
 
 def test_objects_are_what_the_build_knows_dependencies_of(tmp_path: Path) -> None:
@@ -101,7 +107,7 @@ def test_objects_are_what_the_build_knows_dependencies_of(tmp_path: Path) -> Non
         "CMakeFiles/k.dir/a b.o: #deps 1, deps mtime 12 (VALID)\n    /p/a b.cpp\n\n"
         "c.o: #deps 0, deps mtime 12 (STALE)\n\nd.o: deps not found\n"
     )
-    found = objects(Scripted(output, 0), Path("ninja"), tmp_path)
+    found = library_objects(Scripted(output, 0), Path("ninja"), tmp_path)
     assert found == ("CMakeFiles/k.dir/a b.o", "c.o")
 
 
@@ -118,7 +124,7 @@ def test_inputs_that_do_not_rest_are_named() -> None:
 
 def test_the_first_error_is_found_behind_endless_warnings() -> None:
     lines = (f"w.cpp:{number}: warning: unused" for number in range(100_000))
-    errors = Errors(3)
+    errors = ErrorExcerpt(3)
     for line in (*lines, "a.cpp:1: error: first", "here", "b.cpp:1: error: second", "more"):
         errors.take(line)
         assert len(errors.excerpt) <= 3

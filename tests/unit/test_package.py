@@ -7,10 +7,10 @@ import pytest
 from plans import plan_of
 
 from kbuild import package
-from kbuild.build.workspace import Workspace
 from kbuild.errors import FileConflictError
 from kbuild.generate.metadata import metadata_of
 from kbuild.plan import ToolchainSummary
+from kbuild.runtime.workspace import Workspace
 
 
 def variant(folder: Path, content: str) -> Path:
@@ -23,7 +23,7 @@ def variant(folder: Path, content: str) -> Path:
 def test_the_new_directory_replaces_the_old_one(tmp_path: Path) -> None:
     target = variant(tmp_path / "build" / "torch-cuda", "old")
     (target / "stale.py").write_text("gone after the next build")
-    package.place(variant(tmp_path / "stage", "new"), target)
+    package.install_variant(variant(tmp_path / "stage", "new"), target)
     assert sorted(path.name for path in target.iterdir()) == ["__init__.py", "metadata.json"]
     assert (target / "__init__.py").read_text() == "new"
     assert [path.name for path in target.parent.iterdir()] == ["torch-cuda"]
@@ -34,7 +34,7 @@ def test_something_else_in_its_place_is_never_replaced(tmp_path: Path) -> None:
     target.mkdir(parents=True)
     (target / "thesis.txt").write_text("years of work")
     with pytest.raises(FileConflictError):
-        package.place(variant(tmp_path / "stage", "new"), target)
+        package.install_variant(variant(tmp_path / "stage", "new"), target)
     assert (target / "thesis.txt").read_text() == "years of work"
 
 
@@ -55,7 +55,7 @@ def test_nothing_is_left_beside_the_new_directory(tmp_path: Path) -> None:
     target = variant(tmp_path / "build" / "torch-cuda", "old")
     (target / "layers").mkdir()
     target.chmod(0o555)
-    package.place(variant(tmp_path / "stage", "new"), target)
+    package.install_variant(variant(tmp_path / "stage", "new"), target)
     assert (target / "__init__.py").read_text() == "new"
     assert names(target.parent) == ["torch-cuda"]
 
@@ -65,7 +65,7 @@ def test_a_link_to_a_variant_is_replaced_and_what_it_led_to_stays(tmp_path: Path
     elsewhere, target = variant(tmp_path / "elsewhere", "old"), tmp_path / "build" / "torch-cuda"
     target.parent.mkdir()
     target.symlink_to(elsewhere)
-    package.place(variant(tmp_path / "stage", "new"), target)
+    package.install_variant(variant(tmp_path / "stage", "new"), target)
     assert not target.is_symlink()
     assert names(target.parent) == ["torch-cuda"]
     assert (elsewhere / "__init__.py").read_text() == "old"
@@ -84,7 +84,7 @@ def test_a_directory_is_exchanged_where_the_kernel_can(
 
     target = variant(tmp_path / "build" / "torch-cuda", "old")
     monkeypatch.setattr(package, "exchange", exchange)
-    package.place(variant(tmp_path / "stage", "new"), target)
+    package.install_variant(variant(tmp_path / "stage", "new"), target)
     assert (target / "__init__.py").read_text() == "new"
     assert names(target.parent) == ["torch-cuda"]
 
@@ -101,7 +101,7 @@ def test_all_is_on_the_disk_before_it_has_its_name(
 
     monkeypatch.setattr(package, "sync_tree", lambda tree: said.append((tree.name, content())))
     monkeypatch.setattr(package, "sync", lambda folder: said.append((folder.name, content())))
-    package.place(variant(tmp_path / "stage", "new"), target)
+    package.install_variant(variant(tmp_path / "stage", "new"), target)
     assert said == [(".torch-cuda.new", "old"), ("build", "new")]
 
 
@@ -120,7 +120,7 @@ def test_a_failure_leaves_one_good_build_and_nothing_else(
         monkeypatch.setattr(package.shutil if step.startswith("copy") else package, step, fail)
     amend = (fail,) if step == "amend" else ()
     with pytest.raises(type(error)) as caught:
-        package.place(variant(tmp_path / "stage", "new"), target, *amend)
+        package.install_variant(variant(tmp_path / "stage", "new"), target, *amend)
     assert caught.value is error
     assert (target / "__init__.py").read_text() == ("new" if step == "sync" else "old")
     assert names(target.parent) == ["torch-cuda"]
@@ -140,7 +140,7 @@ def test_a_failure_between_the_renames_is_undone(
     monkeypatch.setattr(package, "exchange", lambda *_: False)
     monkeypatch.setattr(Path, "rename", fail_once)
     with pytest.raises(OSError, match="a bad disk"):
-        package.place(variant(tmp_path / "stage", "new"), target)
+        package.install_variant(variant(tmp_path / "stage", "new"), target)
     assert (target / "__init__.py").read_text() == "old"
     assert names(target.parent) == ["torch-cuda"]
 
@@ -156,14 +156,14 @@ def test_the_only_directory_is_never_removed(
 
     monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(PermissionError):
-        package.place(variant(tmp_path / "stage", "new"), target)
+        package.install_variant(variant(tmp_path / "stage", "new"), target)
     assert (old / "__init__.py").read_text() == "old"
 
 
 def test_a_crash_between_the_renames_is_recovered_from(tmp_path: Path) -> None:
     target = tmp_path / "build" / "torch-cuda"
     variant(tmp_path / "build" / ".torch-cuda.old", "old")
-    package.recover(target)
+    package.restore_old_variant(target)
     assert (target / "__init__.py").read_text() == "old"
 
 
@@ -181,17 +181,17 @@ def left_behind(project: Path, name: str = "torch-cuda") -> Path:
 def test_what_killed_builds_left_goes(tmp_path: Path) -> None:
     target = left_behind(tmp_path)
     left = [target.with_name(f".torch-cuda.{kind}") for kind in ("new", "old")]
-    assert package.tidy(tmp_path, target.parent, dry_run=True) == (*left,)
+    assert package.remove_leftovers(tmp_path, target.parent, dry_run=True) == (*left,)
     assert names(target.parent) == [".torch-cuda.new", ".torch-cuda.old", "torch-cuda"]
-    assert package.tidy(tmp_path, target.parent) == (*left,)
+    assert package.remove_leftovers(tmp_path, target.parent) == (*left,)
     assert names(target.parent) == ["torch-cuda"]
-    assert package.tidy(tmp_path, target.parent) == ()
+    assert package.remove_leftovers(tmp_path, target.parent) == ()
 
 
 def test_tidying_brings_back_what_a_crash_between_the_renames_took_away(tmp_path: Path) -> None:
     target = left_behind(tmp_path)
     shutil.rmtree(target)
-    package.tidy(tmp_path, target.parent)
+    package.remove_leftovers(tmp_path, target.parent)
     assert names(target.parent) == ["torch-cuda"]
     assert (target / "__init__.py").read_text() == "old"
 
@@ -199,14 +199,14 @@ def test_tidying_brings_back_what_a_crash_between_the_renames_took_away(tmp_path
 def test_a_build_that_runs_keeps_what_it_makes(tmp_path: Path) -> None:
     target = left_behind(tmp_path)
     with Workspace(tmp_path, "torch-cuda").locked():
-        assert package.tidy(tmp_path, target.parent) == ()
+        assert package.remove_leftovers(tmp_path, target.parent) == ()
     assert len(names(target.parent)) == 3
 
 
 def test_folders_that_kbuild_never_built_stay(tmp_path: Path) -> None:
     (tmp_path / "build" / ".notes.old").mkdir(parents=True)
-    assert package.tidy(tmp_path, tmp_path / "build") == ()
-    assert package.tidy(tmp_path, tmp_path / "nowhere") == ()
+    assert package.remove_leftovers(tmp_path, tmp_path / "build") == ()
+    assert package.remove_leftovers(tmp_path, tmp_path / "nowhere") == ()
     assert names(tmp_path / "build") == [".notes.old"]
 
 
@@ -218,7 +218,7 @@ def test_modes_come_from_no_umask(tmp_path: Path) -> None:
         (stage / "layers").mkdir(parents=True)
         for name in ("_ops.py", "layers/__init__.py", "_k.abi3.so"):
             (stage / name).touch()
-        package.finish(plan, stage)
+        package.finalize_stage(plan, stage)
     finally:
         os.umask(before)
     modes = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from projects import BINDING, kernel
 
-from kbuild.pipeline.bindings import binding_findings
+from kbuild.pipeline.source_checks import binding_findings
 from kbuild.project import Project
 
 

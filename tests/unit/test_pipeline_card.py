@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from kbuild.errors import UsageError
-from kbuild.pipeline.card import Publication, fill_card, filled, refresh_card
+from kbuild.pipeline.card import CardDestination, fill_card, make_project_card, refresh_card
 from kbuild.project import open_project
 from kbuild.ui import Ui
 
@@ -145,10 +145,10 @@ def test_a_card_of_somebody_else_stays(site):
 
 
 def test_where_it_will_be_shown(site):
-    told = Publication("me/mine", "next", {"torch-cpu": "it does not load"})
+    told = CardDestination("me/mine", "next", {"torch-cpu": "it does not load"})
     (site.root / "CARD.md").write_text("# T\n<!-- kbuild:usage -->\n<!-- /kbuild:usage -->\n")
     project = open_project(site.root)
-    text = filled(project, site.build, publication=told).text
+    text = make_project_card(project, site.build, publication=told).text
     assert 'get_kernel("me/mine", revision="next")' in text
     assert "> - `torch-cpu`: it does not load\n" in text
     assert fill_card(project, site.build, publication=told).path.read_text() == text

@@ -7,29 +7,27 @@ from pathlib import Path
 import pytest
 from cubin_bench import cubin
 
-from kbuild.build.budget import Budget
-from kbuild.build.report import VariantOutcome, render
-from kbuild.build.units import UnitLog
-from kbuild.languages.compiled import Compiled
-from kbuild.languages.image import Image
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
-from kbuild.pipeline.images import image_rows, with_compilers
-from kbuild.plan import AotKernel, KernelFacts, Requirements, ToolchainSummary, VariantPlan
+from kbuild.build.report import VariantOutcome, render_report
+from kbuild.build.unit_log import UnitLog
+from kbuild.languages.image import KernelImage, UnitImage
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.pipeline.variant import image_rows, with_image_compilers
+from kbuild.plan import AotKernel, KernelInfo, Requirements, ToolchainSummary, VariantPlan
+from kbuild.runtime.budget import Budget
 
 BUDGET = Budget(1, 1000)
 KERNEL = AotKernel("gemm", "triton", ("triton==3.9.0",), ("k.py",), ("sm_90a",), "cuda13", {})
 
 
 def compiled(target: str, size: int, *, cached: bool = False, registers: int | None = None):
-    where = Target.parse(target)
-    unit = Unit("triton", "gemm", "mm", 0, ("mm",), where, (("x", "float16"),))
+    where = ImageTarget.parse(target)
+    unit = KernelUnit("triton", "gemm", "mm", 0, ("mm",), where, (("x", "float16"),))
     compiler = {"triton": "3.9.0", "ptxas": "13.4.59" if "90" in target else "12.9.86"}
-    image = Image(
+    image = KernelImage(
         "triton", where.arch, where.kind, "mm", (), size, 128, registers=registers,
         spills=2 if registers else None, compiler=compiler,
     )  # fmt: skip
-    return Compiled(unit, image, b"x" * size, seconds=0.5, cached=cached)
+    return UnitImage(unit, image, b"x" * size, seconds=0.5, cached=cached)
 
 
 @pytest.fixture
@@ -53,20 +51,20 @@ def test_rows_add_up(images):
 def test_objects_are_looked_into_and_counted_once():
     """Candidates that share an object are as many images, and one piece of code."""
     code = cubin({"kernel_a": (168, 24, 1024), "kernel_b": (40, 0, 2048)})
-    where = Target.parse("sm_90a")
+    where = ImageTarget.parse("sm_90a")
     made = []
     for width in (64, 128):
-        unit = Unit("cute", "gemm", "mm", 0, ("mm",), where, (("x", "float16"),))
-        image = Image(
+        unit = KernelUnit("cute", "gemm", "mm", 0, ("mm",), where, (("x", "float16"),))
+        image = KernelImage(
             "cute", where.arch, "object", "mm", (), 8192, 1, convention="tvm-ffi",
             compiler={"nvidia-cutlass-dsl": "4.8.1"}, constants={"width": width},
         )  # fmt: skip
-        made.append(Compiled(unit, image, code, seconds=0.5))
+        made.append(UnitImage(unit, image, code, seconds=0.5))
     (row,) = image_rows(((KERNEL, tuple(made)),))
     assert (row.images, row.size) == (2, len(code))
     assert (row.registers, row.local, row.spills) == (168, 24, None)
     assert row.shared == 8192 + 2048
-    page = render("k", [VariantOutcome("v", "built", 1.0, images=(row,))], UnitLog(), BUDGET)
+    page = render_report("k", [VariantOutcome("v", "built", 1.0, images=(row,))], UnitLog(), BUDGET)
     assert '<td class="n">168</td>' in page
     assert '<td class="n">24</td>' in page
     assert "10.0 kB" in page
@@ -75,20 +73,20 @@ def test_objects_are_looked_into_and_counted_once():
 def test_versions_of_compilers_are_told(images):
     plan = VariantPlan(
         "torch-stable-abi211-cu130-x86_64-linux", "torch-stable-abi", "cuda",
-        KernelFacts("k", "k", 1, "MIT"), "1", "_k_cuda_1", Requirements("cpu"), aot=(KERNEL,),
+        KernelInfo("k", "k", 1, "MIT"), "1", "_k_cuda_1", Requirements("cpu"), aot=(KERNEL,),
         toolchain=ToolchainSummary("host", (("c++", "12"),), "f"),
     )  # fmt: skip
-    told = with_compilers(plan, images).toolchain
+    told = with_image_compilers(plan, images).toolchain
     assert told.versions == (("c++", "12"), ("ptxas", "12.9.86, 13.4.59"), ("triton", "3.9.0"))
-    assert with_compilers(plan, ()) is plan
+    assert with_image_compilers(plan, ()) is plan
 
 
 def test_the_report_lists_them(images):
     outcome = VariantOutcome("v", "built", 1.0, images=image_rows(images))
-    page = render("k", [outcome], UnitLog(), Budget(1, 1000))
+    page = render_report("k", [outcome], UnitLog(), Budget(1, 1000))
     assert "Device images of kernels in Python DSLs" in page
     assert "<td>compute_80</td>" in page
-    without = render("k", [VariantOutcome("v", "built", 1.0)], UnitLog(), Budget(1, 1000))
+    without = render_report("k", [VariantOutcome("v", "built", 1.0)], UnitLog(), Budget(1, 1000))
     assert "Device images" not in without
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 
 ASK = """
 import sys
@@ -18,7 +18,7 @@ print(*sorted(sys.modules))
 
 
 @pytest.mark.parametrize(
-    "part", ["kbuild.checks", "kbuild.card", "jinja2", "kbuild.toolchains.debian_hip"]
+    "part", ["kbuild.checks", "kbuild.card", "jinja2", "kbuild.toolchains.experimental.debian_hip"]
 )
 def test_a_build_imports_late(part: str) -> None:
     path = os.pathsep.join(filter(None, sys.path))

@@ -6,13 +6,13 @@ from git_bench import commit, git
 from projects import BINDING, kernel
 
 from kbuild.identity import Identity
-from kbuild.matrix.selection import Selection
-from kbuild.pipeline import BuildOptions, Doors, fitted, plan
-from kbuild.pipeline.variant import Site
+from kbuild.pipeline.options import BuildOptions, Services
+from kbuild.pipeline.plans import plan_variants, replan_for_compilers
+from kbuild.pipeline.variant import BuildContext
 from kbuild.plan import Requirements
-from kbuild.run import LocalRunner
-from kbuild.toolchains import Toolchain, ToolchainSource
-from kbuild.toolchains.toolbox import Toolbox
+from kbuild.runtime.processes import LocalRunner
+from kbuild.selection import Selection
+from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
 from kbuild.ui import Ui
 
 CLEAN = Identity("abc1234", "f" * 40)
@@ -37,9 +37,9 @@ class OldCompiler(ToolchainSource):
 
 def test_only_what_another_release_compiles_is_made_again(project) -> None:
     made = project(BINDING, kernel("cuda"), backends=("cuda",))
-    plans = plan(made, Selection(globs=NAMES), LocalRunner(), identity=CLEAN)
-    tools = Toolbox([OldCompiler()])
-    old, new = fitted(made, plans, tools, LocalRunner(), identity=CLEAN)
+    plans = plan_variants(made, Selection(globs=NAMES), LocalRunner(), identity=CLEAN)
+    tools = FallbackToolchains([OldCompiler()])
+    old, new = replan_for_compilers(made, plans, tools, LocalRunner(), identity=CLEAN)
     assert [one.variant for one in (old, new)] == [one.variant for one in plans]
     assert "10.0" in plans[0].archs
     assert "10.0" not in old.archs
@@ -49,8 +49,8 @@ def test_only_what_another_release_compiles_is_made_again(project) -> None:
 def test_archs_that_the_user_asks_for_stay(project) -> None:
     made = project(BINDING, kernel("cuda"), backends=("cuda",))
     given = {"identity": CLEAN, "archs": ("9.0",)}
-    plans = plan(made, Selection(globs=NAMES[:1]), LocalRunner(), **given)
-    (old,) = fitted(made, plans, OldCompiler(), LocalRunner(), **given)
+    plans = plan_variants(made, Selection(globs=NAMES[:1]), LocalRunner(), **given)
+    (old,) = replan_for_compilers(made, plans, OldCompiler(), LocalRunner(), **given)
     assert old.archs == ("9.0",)
 
 
@@ -61,8 +61,13 @@ def test_names_stay_while_files_are_edited_in_development(project) -> None:
 
     def names(*, dev: bool) -> tuple[str, bool]:
         options = BuildOptions(dev=dev)
-        site = Site(made, Toolbox([]), options, Doors(LocalRunner(), Ui(), made.root / "cache"))
-        first, *_ = plan(made, Selection(), LocalRunner(), identity=site.identity)
+        site = BuildContext(
+            made,
+            FallbackToolchains([]),
+            options,
+            Services(LocalRunner(), Ui(), made.root / "cache"),
+        )
+        first, *_ = plan_variants(made, Selection(), LocalRunner(), identity=site.identity)
         return first.ops_name, first.dirty
 
     clean = [names(dev=dev) for dev in (True, False)]
@@ -75,8 +80,11 @@ def test_names_stay_while_files_are_edited_in_development(project) -> None:
 
 def test_an_id_that_was_given_is_the_name_in_development(project) -> None:
     given = Identity("mine_dirty", "f" * 40, dirty=True)
-    doors = Doors(LocalRunner(), Ui(), Path("cache"))
-    site = Site(
-        project(BINDING, kernel("cpu")), Toolbox([]), BuildOptions(identity=given, dev=True), doors
+    doors = Services(LocalRunner(), Ui(), Path("cache"))
+    site = BuildContext(
+        project(BINDING, kernel("cpu")),
+        FallbackToolchains([]),
+        BuildOptions(identity=given, dev=True),
+        doors,
     )
     assert site.identity is given

@@ -6,12 +6,12 @@ import pytest
 from projects import BINDING, kernel
 
 from kbuild.errors import ConfigError
-from kbuild.generate import generate, generate_project
+from kbuild.generate.project import generate, generate_project
 from kbuild.identity import Identity
-from kbuild.matrix.selection import Selection, select
 from kbuild.plan import VariantPlan
-from kbuild.planning import make_plan, make_plans
-from kbuild.run import Done
+from kbuild.planning.variant import make_plan, make_plans
+from kbuild.runtime.processes import ProcessResult
+from kbuild.selection import Selection, select_variants
 from kbuild.sourcetree import SourceTree
 
 CLEAN = Identity("abc1234", "f" * 40)
@@ -20,12 +20,12 @@ CLEAN = Identity("abc1234", "f" * 40)
 class NoGit:
     """A runner for machines without git."""
 
-    def run(self, argv, **_) -> Done:
-        return Done(tuple(argv), 127, "git: not found", 0.0)
+    def run(self, argv, **_) -> ProcessResult:
+        return ProcessResult(tuple(argv), 127, "git: not found", 0.0)
 
 
 def plan(made, name: str, identity: Identity = CLEAN, archs: tuple[str, ...] = ()) -> VariantPlan:
-    (choice,) = select(made, Selection(globs=(name,)))
+    (choice,) = select_variants(made, Selection(globs=(name,)))
     return make_plan(made, choice, SourceTree(made.root), identity, archs=archs)
 
 
@@ -53,7 +53,7 @@ def test_a_plan_of_another_format_is_refused() -> None:
 
 def test_plans_are_the_same_on_every_run(project) -> None:
     made = project(BINDING, kernel("cpu"), kernel("cuda"), backends=("cpu", "cuda"))
-    chosen = select(made, Selection())
+    chosen = select_variants(made, Selection())
     first, second = (make_plans(made, chosen, SourceTree(made.root), NoGit()) for _ in range(2))
     assert [one.digest for one in first] == [one.digest for one in second]
     assert len({one.digest for one in first}) == len(chosen)
@@ -151,7 +151,10 @@ def test_archs_that_no_toolkit_has_are_a_located_problem(project) -> None:
     made = project(BINDING, kernel("cuda", 'cuda-capabilities = ["7.0"]'), backends=("cuda",))
     with pytest.raises(ConfigError) as caught:
         make_plans(
-            made, select(made, Selection(globs=("*cu130*",))), SourceTree(made.root), NoGit()
+            made,
+            select_variants(made, Selection(globs=("*cu130*",))),
+            SourceTree(made.root),
+            NoGit(),
         )
     assert "kernel.cuda.cuda-capabilities" in str(caught.value)
 
@@ -167,7 +170,7 @@ def test_archs_that_no_toolkit_has_are_a_located_problem(project) -> None:
 )
 def test_a_user_can_ask_for_fewer_archs(project, keys, asked, built) -> None:
     made = project(BINDING, kernel("cuda", keys), backends=("cuda",))
-    (choice,) = select(made, Selection(globs=("torch213-*-cu130-x86_64-*",)))
+    (choice,) = select_variants(made, Selection(globs=("torch213-*-cu130-x86_64-*",)))
     found = make_plan(made, choice, SourceTree(made.root), CLEAN, archs=asked)
     assert found.archs == built
 
@@ -175,7 +178,7 @@ def test_a_user_can_ask_for_fewer_archs(project, keys, asked, built) -> None:
 def test_a_kernel_without_the_asked_arch_is_left_out_with_a_note(project) -> None:
     keys = 'cuda-capabilities = ["9.0a"]'
     made = project(BINDING, kernel("cuda"), kernel("cuda", keys, name="hopper"), backends=("cuda",))
-    (choice,) = select(made, Selection(globs=("torch213-*-cu130-x86_64-*",)))
+    (choice,) = select_variants(made, Selection(globs=("torch213-*-cu130-x86_64-*",)))
     found = make_plan(made, choice, SourceTree(made.root), CLEAN, archs=["8.0"])
     assert [one.name for one in found.components] == ["binding", "cuda"]
     assert found.notes == ("kernel.hopper is left out: it has no code for 8.0",)
@@ -186,7 +189,7 @@ CU128 = "torch211-cxx11-cu128-x86_64-linux"
 
 def planned_for(made, name: str, compiler: str, archs: tuple[str, ...] = ()) -> VariantPlan:
     """The plan of a variant whose nvcc is of another release."""
-    chosen, tree = select(made, Selection(globs=(name,))), SourceTree(made.root)
+    chosen, tree = select_variants(made, Selection(globs=(name,))), SourceTree(made.root)
     (found,) = make_plans(
         made, chosen, tree, NoGit(), identity=CLEAN, archs=archs, compilers={name: compiler}
     )

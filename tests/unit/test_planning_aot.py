@@ -9,13 +9,13 @@ import pytest
 from projects import BINDING, kernel
 
 from kbuild.errors import ConfigError, UsageError
-from kbuild.generate import generate
+from kbuild.generate.project import generate
 from kbuild.identity import Identity
-from kbuild.matrix.selection import Selection, select, variants
 from kbuild.plan import VariantPlan
-from kbuild.planning import make_plan
+from kbuild.planning.variant import make_plan
 from kbuild.project import Project
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
+from kbuild.selection import Selection, project_variants, select_variants
 from kbuild.sourcetree import SourceTree
 
 CLEAN = Identity("abc1234", "f" * 40)
@@ -40,7 +40,7 @@ def triton(name: str = "add", backend: str = '"cuda"', extra: str = "") -> str:
 
 
 def plan(made: Project, name: str, archs: tuple[str, ...] = ()) -> VariantPlan:
-    (choice,) = select(made, Selection(globs=(name,)))
+    (choice,) = select_variants(made, Selection(globs=(name,)))
     return make_plan(made, choice, SourceTree(made.root), CLEAN, archs=archs)
 
 
@@ -93,7 +93,7 @@ def test_functions_for_tvm_ffi_need_its_headers_and_a_cxx_compiler(dsl):
 
 
 def test_one_variant_for_each_cuda_release(dsl):
-    names = {str(choice.variant) for choice in variants(dsl(STABLE, triton()))}
+    names = {str(choice.variant) for choice in project_variants(dsl(STABLE, triton()))}
     assert {CU130, CU130.replace("130", "126")} <= names
     assert all(name.startswith("torch-stable-abi211-cu") for name in names)
 
@@ -182,10 +182,10 @@ def test_the_generated_project(dsl):
 
 
 def test_every_candidate_is_kept_for_tuning(dsl):
-    from kbuild.pipeline.plans import keeping_all
+    from kbuild.pipeline.plans import with_all_candidates
 
     made = plan(dsl(STABLE, triton(), triton("other")), CU130)
-    kept = keeping_all(made)
+    kept = with_all_candidates(made)
     assert [kernel.keep_all for kernel in made.aot] == [False, False]
     assert [kernel.keep_all for kernel in kept.aot] == [True, True]
     assert kept.digest != made.digest
@@ -197,18 +197,18 @@ def test_a_torch_wheel_for_the_gpu_is_refused_in_words(dsl, tmp_path, monkeypatc
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "toolchains"))
     from given_wheels import torch_wheel
 
-    from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
+    from kbuild.pipeline.toolchains import open_torch_wheels, validate_wheels_are_used
 
     made = plan(dsl(STABLE, triton()), CU130)
     files = [torch_wheel(tmp_path, f"2.13.0+{name}") for name in ("cu130", "cpu", "cu126")]
-    gpu, cpu, other = given_wheels(files, tmp_path, LocalRunner())
+    gpu, cpu, other = open_torch_wheels(files, tmp_path, LocalRunner())
     with pytest.raises(UsageError) as caught:
-        refuse_unused([gpu], [made])
+        validate_wheels_are_used([gpu], [made])
     assert caught.value.message == (
         f"{gpu.name} is Torch 2.13 for cuda 13.0, but {CU130} has kernels in Python DSLs alone: "
         "their C++ is built against Torch 2.11 for cpu, and runs on Torch for cuda as well"
     )
     assert "give a wheel for cpu" in caught.value.hint
-    refuse_unused([cpu], [made])
+    validate_wheels_are_used([cpu], [made])
     with pytest.raises(UsageError, match="none of the chosen variants is built against"):
-        refuse_unused([other], [made])
+        validate_wheels_are_used([other], [made])

@@ -9,12 +9,12 @@ import pytest
 from projects import BINDING, kernel, write_project
 
 from kbuild.errors import ConfigError
-from kbuild.generate import generate
+from kbuild.generate.project import generate
 from kbuild.identity import Identity
-from kbuild.matrix.selection import Selection, select
-from kbuild.pipeline.sources import SourceJudge
-from kbuild.planning import make_plan
+from kbuild.pipeline.source_checks import SourceChecker
+from kbuild.planning.variant import make_plan
 from kbuild.project import open_project
+from kbuild.selection import Selection, select_variants
 from kbuild.sourcetree import SourceTree
 
 CLEAN = Identity("abc1234", "f" * 40)
@@ -57,7 +57,7 @@ def project(tmp_path: Path):
 
 
 def plan(made, name: str, archs: tuple[str, ...] = ()):
-    (choice,) = select(made, Selection(globs=(name,)))
+    (choice,) = select_variants(made, Selection(globs=(name,)))
     return make_plan(made, choice, SourceTree(made.root), CLEAN, archs=archs)
 
 
@@ -280,7 +280,7 @@ def by_arch(project):
 
 def test_a_use_of_what_archs_leave_out_is_found_in_the_sources(by_arch) -> None:
     opened = by_arch()
-    judge = SourceJudge(opened)
+    judge = SourceChecker(opened)
     assert judge.findings(plan(opened, CUDA)) == ()
     (found,) = judge.findings(plan(opened, CUDA, archs=("9.0",)))
     assert (found.severity, found.where) == ("error", "torch-ext/binding.cpp:2")
@@ -292,16 +292,16 @@ def test_a_use_of_what_archs_leave_out_is_found_in_the_sources(by_arch) -> None:
 
 def test_what_the_backend_decides_is_known(by_arch) -> None:
     opened = by_arch("\n#if defined(CUDA_KERNEL)\nrun_80();\n#endif\n")
-    assert [f.severity for f in SourceJudge(opened).findings(plan(opened, CUDA, ("9.0",)))] == [
+    assert [f.severity for f in SourceChecker(opened).findings(plan(opened, CUDA, ("9.0",)))] == [
         "error"
     ]
     opened = by_arch("\n#if defined(ROCM_KERNEL) || defined(CPU_KERNEL)\nrun_80();\n#endif\n")
-    assert SourceJudge(opened).findings(plan(opened, CUDA, ("9.0",))) == ()
+    assert SourceChecker(opened).findings(plan(opened, CUDA, ("9.0",))) == ()
 
 
 def test_sources_are_judged_again_when_they_change(by_arch) -> None:
     opened = by_arch()
-    judge, chosen = SourceJudge(opened), plan(opened, CUDA, archs=("9.0",))
+    judge, chosen = SourceChecker(opened), plan(opened, CUDA, archs=("9.0",))
     assert len(judge.findings(chosen)) == 1
     (opened.root / "torch-ext/binding.cpp").write_text("void run() {}\n")
     assert judge.findings(chosen) == ()
@@ -312,9 +312,9 @@ def test_sources_are_judged_again_when_they_change(by_arch) -> None:
 
 def test_sources_are_judged_once(by_arch, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = by_arch()
-    judge, asked = SourceJudge(opened), []
+    judge, asked = SourceChecker(opened), []
     monkeypatch.setattr(
-        "kbuild.pipeline.sources.binding_findings", lambda *_: asked.append(1) or ()
+        "kbuild.pipeline.source_checks.binding_findings", lambda *_: asked.append(1) or ()
     )
     for name in (CUDA, CUDA, "torch214-*-cu130-x86_64-linux"):
         judge.findings(plan(opened, name))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.redact import redacted, without_secrets
+from kbuild.runtime.redact import redacted, without_secrets
 
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567"  # noqa: S105
 

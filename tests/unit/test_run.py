@@ -3,8 +3,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kbuild.output import KEPT
-from kbuild.run import NOT_STARTED, LocalRunner, interpreter_name
+from kbuild.runtime.processes import (
+    KEPT_CHARACTERS,
+    NOT_STARTED,
+    LocalRunner,
+    canonical_interpreter,
+)
 
 _LONG = "import sys; [print(f'{n:07} ' + 'x' * 91) for n in range(100_000)]; sys.exit(3)"
 """Prints 10 MB."""
@@ -14,17 +18,17 @@ def test_an_interpreter_has_one_name(tmp_path: Path) -> None:
     real = tmp_path / "python3.11"
     real.write_text("")
     (tmp_path / "python").symlink_to(real)
-    assert interpreter_name(real) == tmp_path / "python"
+    assert canonical_interpreter(real) == tmp_path / "python"
     (tmp_path / "python3").symlink_to("python")
-    names = {interpreter_name(tmp_path / name) for name in ("python", "python3", "python3.11")}
+    names = {canonical_interpreter(tmp_path / name) for name in ("python", "python3", "python3.11")}
     assert names == {tmp_path / "python3"}
 
 
 def test_another_interpreter_beside_it_is_another(tmp_path: Path) -> None:
     for name in ("python3", "python3.9"):
         (tmp_path / name).write_text(name)
-    assert interpreter_name(tmp_path / "python3.9") == tmp_path / "python3.9"
-    assert interpreter_name(tmp_path / "gone") == tmp_path / "gone"
+    assert canonical_interpreter(tmp_path / "python3.9") == tmp_path / "python3.9"
+    assert canonical_interpreter(tmp_path / "gone") == tmp_path / "gone"
 
 
 def test_of_a_long_output_the_log_has_everything_and_memory_the_ends(tmp_path: Path) -> None:
@@ -33,7 +37,7 @@ def test_of_a_long_output_the_log_has_everything_and_memory_the_ends(tmp_path: P
     done = LocalRunner().run((sys.executable, "-c", _LONG), log=log, listen=heard.append)
     assert done.returncode == 3
     assert len(heard) == 100_000
-    assert len(done.output) < 2 * KEPT + 100
+    assert len(done.output) < 2 * KEPT_CHARACTERS + 100
     lines = done.output.splitlines()
     assert lines[0].startswith("0000000")
     assert lines[-1].startswith("0099999")

@@ -14,13 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from kbuild import scratch as module
-from kbuild.scratch import remove_abandoned, scratch, scratch_folder
+from kbuild.runtime import temporary as module
+from kbuild.runtime.temporary import (
+    locked_temporary_folder,
+    remove_abandoned_folders,
+    temporary_folder,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 HOLDER = """
 import subprocess, sys
-from kbuild.scratch import scratch
+from kbuild.runtime.temporary import scratch
 with scratch("run") as held:
     (held.folder / "frozen").mkdir()
     (held.folder / "frozen" / "ccXYZ.s").touch()
@@ -77,7 +81,7 @@ def _lives(pid: int) -> bool:
 
 
 def test_a_folder_is_private_and_gone_afterwards(temporary: Path) -> None:
-    with scratch_folder("run") as folder:
+    with temporary_folder("run") as folder:
         (folder / "below").mkdir()
         assert folder.is_relative_to(temporary)
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -86,7 +90,7 @@ def test_a_folder_is_private_and_gone_afterwards(temporary: Path) -> None:
 
 
 def test_a_folder_elsewhere(temporary: Path, tmp_path: Path) -> None:
-    with scratch_folder("lent", str(tmp_path)) as folder:
+    with temporary_folder("lent", str(tmp_path)) as folder:
         assert folder.is_relative_to(tmp_path)
         assert not folder.is_relative_to(temporary)
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -95,14 +99,14 @@ def test_a_folder_elsewhere(temporary: Path, tmp_path: Path) -> None:
 def test_what_a_killed_run_left_goes_with_the_next(temporary: Path) -> None:
     with killed() as (folder, _):
         assert (folder / "frozen" / "ccXYZ.s").exists()
-        with scratch_folder("probe"):
+        with temporary_folder("probe"):
             assert not folder.exists()
         assert not [*temporary.iterdir()]
 
 
 def test_what_a_living_process_uses_stays(temporary: Path) -> None:
-    with scratch_folder("run") as first, scratch_folder("run") as second:
-        remove_abandoned()
+    with temporary_folder("run") as first, temporary_folder("run") as second:
+        remove_abandoned_folders()
         assert first != second
         assert first.is_dir()
         assert second.is_dir()
@@ -110,17 +114,17 @@ def test_what_a_living_process_uses_stays(temporary: Path) -> None:
 
 def test_a_folder_stays_while_a_child_of_the_killed_run_uses_it(temporary: Path) -> None:
     with killed("child") as (folder, child):
-        remove_abandoned()
+        remove_abandoned_folders()
         assert folder.is_dir()
         _end(child)
         while folder.exists():  # the kernel closes what the child had open
-            remove_abandoned()
+            remove_abandoned_folders()
         assert not [*temporary.iterdir()]
 
 
 def test_what_an_orphan_used_at_the_beginning_is_gone_at_the_end(temporary: Path) -> None:
     with killed("child") as (folder, child):
-        with scratch_folder("run"):
+        with temporary_folder("run"):
             assert folder.is_dir()
             _end(child)
             while _lives(child):
@@ -131,25 +135,25 @@ def test_what_an_orphan_used_at_the_beginning_is_gone_at_the_end(temporary: Path
 def test_a_lock_that_is_removed_before_it_is_locked_is_not_used(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, seen = module._take, []
+    take, seen = module._try_lock, []
 
     def beaten(handle: int) -> bool:
         if not seen:  # another run looks between the creation of the file and its lock
-            remove_abandoned()
+            remove_abandoned_folders()
         seen.append(handle)
         return take(handle)
 
     monkeypatch.setattr(module, "_take", beaten)
-    with scratch_folder("run") as folder:
+    with temporary_folder("run") as folder:
         assert len(seen) == 2
         assert (folder.parent / f"{folder.name}.lock").exists()
 
 
 def test_a_folder_without_its_lock_is_abandoned(temporary: Path) -> None:
-    with scratch_folder("run") as held:
+    with temporary_folder("run") as held:
         left = held.with_name("run-0badcafe")
         left.mkdir()
-        remove_abandoned()
+        remove_abandoned_folders()
         assert not left.exists()
 
 
@@ -157,8 +161,8 @@ def test_nothing_is_put_where_another_folder_is_linked_to(temporary: Path, tmp_p
     trap = tmp_path / "trap"
     (trap / "precious").mkdir(parents=True)
     (temporary / f"kbuild-{os.getuid()}").symlink_to(trap)
-    remove_abandoned()
-    with scratch("run") as held:
+    remove_abandoned_folders()
+    with locked_temporary_folder("run") as held:
         assert held.folder.parent == temporary
         assert held.lock == ()
     assert [path.name for path in trap.iterdir()] == ["precious"]
@@ -168,16 +172,16 @@ def test_a_folder_that_others_can_write_to_is_not_used(temporary: Path) -> None:
     shared = temporary / f"kbuild-{os.getuid()}"
     (shared / "planted").mkdir(parents=True)
     shared.chmod(0o777)
-    with scratch_folder("run") as folder:
+    with temporary_folder("run") as folder:
         assert folder.parent == temporary
     assert (shared / "planted").is_dir()
 
 
 def test_a_link_in_place_of_a_lock_is_not_followed(temporary: Path, tmp_path: Path) -> None:
-    with scratch_folder("run") as held:
+    with temporary_folder("run") as held:
         link = held.with_name("run-0badcafe.lock")
         link.symlink_to(tmp_path / "elsewhere")
-        remove_abandoned()
+        remove_abandoned_folders()
         assert not (tmp_path / "elsewhere").exists()
         link.unlink()
 
@@ -193,7 +197,7 @@ def test_nothing_is_written_to_try_the_folder(
     monkeypatch.setattr(tempfile, "gettempdir", _nowhere)
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with scratch("run") as held:
+    with locked_temporary_folder("run") as held:
         assert held.folder.is_relative_to(tmp_path)
 
 
@@ -203,6 +207,6 @@ def test_looking_for_leftovers_needs_no_folder_for_temporary_files(
     monkeypatch.setattr(tempfile, "gettempdir", _nowhere)
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
-    remove_abandoned()
-    with pytest.raises(FileNotFoundError), scratch("run"):
+    remove_abandoned_folders()
+    with pytest.raises(FileNotFoundError), locked_temporary_folder("run"):
         pass

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.errors import ConfigError
-from kbuild.filestate import unchanged
+from kbuild.runtime.file_state import all_unchanged
 from kbuild.sourcetree import SourceTree
 
 
@@ -15,9 +15,9 @@ def test_what_was_looked_at_decides_whether_it_changed(tmp_path: Path) -> None:
     assert tree.is_file("seen")
     assert not tree.is_file("missing")
     (tmp_path / "unseen").write_text("22")
-    assert unchanged(tmp_path, tree.observed)
+    assert all_unchanged(tmp_path, tree.observed)
     (tmp_path / "missing").write_text("now here")
-    assert not unchanged(tmp_path, tree.observed)
+    assert not all_unchanged(tmp_path, tree.observed)
 
 
 def test_a_new_file_in_a_walked_folder_is_a_change(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_new_file_in_a_walked_folder_is_a_change(tmp_path: Path) -> None:
     tree = SourceTree(tmp_path)
     assert tree.walk("ext") == ()
     os.utime(tmp_path / "ext", ns=(1, 1))
-    assert not unchanged(tmp_path, tree.observed)
+    assert not all_unchanged(tmp_path, tree.observed)
 
 
 def test_a_link_out_of_the_project_is_outside(tmp_path: Path) -> None:

@@ -13,14 +13,19 @@ from pathlib import Path
 import pytest
 
 from kbuild.errors import StorageError
-from kbuild.fileset import FileSet, replace_atomically
-from kbuild.storage import death, explained, naming, shown
+from kbuild.runtime.files import FileSet, replace_atomically
+from kbuild.runtime.os_errors import (
+    errors_about,
+    explain_os_error,
+    printable_path,
+    system_refusal_in,
+)
 
 
 def provoked(act) -> StorageError:
     with pytest.raises(OSError) as raised:  # noqa: PT011 - of whatever number
         act()
-    error = explained(raised.value)
+    error = explain_os_error(raised.value)
     assert isinstance(error, StorageError)
     assert error.hint
     return error
@@ -70,7 +75,7 @@ def test_links_in_a_circle(tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no /dev/full")
 def test_no_space_names_the_file_and_its_file_system():
     def write() -> None:
-        with naming("/dev/full"), Path("/dev/full").open("w") as file:
+        with errors_about("/dev/full"), Path("/dev/full").open("w") as file:
             file.write("x")
 
     error = provoked(write)
@@ -99,11 +104,11 @@ def test_copies_of_folders(tmp_path):
     ],
 )
 def test_what_cannot_be_provoked_everywhere(tmp_path, number, words):
-    error = explained(OSError(number, os.strerror(number), str(tmp_path / "it")))
+    error = explain_os_error(OSError(number, os.strerror(number), str(tmp_path / "it")))
     assert error is not None
     assert str(tmp_path / "it") in error.message
     assert words in error.message
-    nameless = explained(OSError(number, os.strerror(number)))
+    nameless = explain_os_error(OSError(number, os.strerror(number)))
     assert nameless is not None
     assert words in nameless.message
     assert "?" not in nameless.message
@@ -111,7 +116,7 @@ def test_what_cannot_be_provoked_everywhere(tmp_path, number, words):
 
 def test_no_folder_for_temporary_files(monkeypatch):
     words = "No usable temporary directory found in ['/nowhere']"
-    error = explained(FileNotFoundError(errno.ENOENT, words))
+    error = explain_os_error(FileNotFoundError(errno.ENOENT, words))
     assert error is not None
     assert error.message == "there is no folder for temporary files"
     assert "set TMPDIR" in error.hint
@@ -120,7 +125,7 @@ def test_no_folder_for_temporary_files(monkeypatch):
 def test_a_full_file_system_is_found_for_an_error_without_a_name(tmp_path, monkeypatch):
     full = os.statvfs_result((4096, 4096, 10, 0, 0, 10, 10, 10, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: full)
-    error = explained(OSError(errno.ENOSPC, "full"), [tmp_path])
+    error = explain_os_error(OSError(errno.ENOSPC, "full"), [tmp_path])
     assert error is not None
     assert error.message.startswith(f"`{tmp_path}`: no space is left")
 
@@ -134,21 +139,21 @@ def test_a_full_file_system_is_found_for_an_error_without_a_name(tmp_path, monke
     ],
 )
 def test_bugs_and_networks_are_no_refusals(error):
-    assert explained(error) is None
+    assert explain_os_error(error) is None
 
 
 def test_names_and_memory():
     with pytest.raises(UnicodeEncodeError) as raised:
         "a\udcff".encode()
     for error in (raised.value, MemoryError()):
-        known = explained(error)
+        known = explain_os_error(error)
         assert known is not None
         assert known.code == StorageError.code
         assert str(known).isascii()
 
 
 def test_paths_are_shown_in_one_line():
-    assert shown("a\nb\x1b[0m\udcff") == "a\\nb\\x1b[0m\\udcff"
+    assert printable_path("a\nb\x1b[0m\udcff") == "a\\nb\\x1b[0m\\udcff"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +166,7 @@ def test_paths_are_shown_in_one_line():
     ],
 )
 def test_compilers_that_were_refused_something(tmp_path, line, words):
-    found = death(["[1/2] Building", line], tmp_path)
+    found = system_refusal_in(["[1/2] Building", line], tmp_path)
     assert found is not None
     assert words in found[0]
-    assert death(["a.cpp:1: error: expected `;`"], tmp_path) is None
+    assert system_refusal_in(["a.cpp:1: error: expected `;`"], tmp_path) is None

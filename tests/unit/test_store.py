@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.sharing import InUseError
+from kbuild.runtime.readonly_tree import FolderInUseError
 from kbuild.store import Recipe, Store
 
 RECIPE = Recipe("torch", "2.14.1", {"wheel": "abc"})
@@ -136,7 +136,7 @@ def test_use_makes_young(store: Store) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from kbuild.sharing import alone, shared
+from kbuild.runtime.readonly_tree import alone, shared
 with {"shared": shared, "alone": alone}[sys.argv[1]](Path(sys.argv[2])):
     print("held", flush=True)
     sys.stdin.readline()
@@ -161,9 +161,9 @@ def held_elsewhere(store: Store, how: str) -> Iterator[None]:
 def test_nothing_is_pruned_while_another_process_uses_the_store(store: Store) -> None:
     entry = store.ensure(RECIPE, make)
     with held_elsewhere(store, "shared"):
-        with store.in_use(), pytest.raises(InUseError):
+        with store.in_use(), pytest.raises(FolderInUseError):
             store.prune(0)
-        with pytest.raises(InUseError):
+        with pytest.raises(FolderInUseError):
             store.prune(0)
         assert store.prune(0, dry_run=True) == (entry.name,)
         assert store.find(RECIPE) == entry

@@ -10,19 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbuild.surface import (
-    Change,
-    Class,
-    Function,
-    Kind,
-    Parameter,
-    Surface,
-    SurfaceError,
-    compare,
-    package_of,
-    read_surface,
+from kbuild.public_api.compare import ApiChange, compare_apis
+from kbuild.public_api.model import (
+    FunctionParameter,
+    ParameterKind,
+    PublicApi,
+    PublicApiError,
+    PublicClass,
+    PublicFunction,
+    parameters_of,
 )
-from kbuild.surface.signature import parameters_of
+from kbuild.public_api.read import find_package, read_public_api
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -31,25 +29,25 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def package(tmp_path):
     """Writes a package, file by file, and reads it."""
 
-    def read(init: str, **files: str) -> Surface:
+    def read(init: str, **files: str) -> PublicApi:
         folder = tmp_path / "demo"
         for name, text in {"__init__": init, **files}.items():
             file = folder / f"{name.replace('__in__', '/')}.py"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        return read_surface(folder)
+        return read_public_api(folder)
 
     return read
 
 
-def signatures(surface: Surface) -> list[str]:
+def signatures(surface: PublicApi) -> list[str]:
     return [function.signature for function in surface.functions]
 
 
-def functions(source: str) -> Surface:
+def functions(source: str) -> PublicApi:
     """A surface of the functions in a source."""
     found = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    return Surface(functions=tuple(Function(n.name, parameters_of(n.args)) for n in found))
+    return PublicApi(functions=tuple(PublicFunction(n.name, parameters_of(n.args)) for n in found))
 
 
 class TestNames:
@@ -77,7 +75,7 @@ class TestNames:
 
     def test_names_that_are_found_nowhere_are_kept(self, package):
         surface = package('__all__ = ["relu", "gelu"]\ndef relu(x): ...')
-        assert surface.functions[1] == Function("gelu", None)
+        assert surface.functions[1] == PublicFunction("gelu", None)
         assert signatures(surface) == ["relu(x)", "gelu(...)"]
 
     def test_without_all_the_packages_own_names_count(self, package):
@@ -159,7 +157,7 @@ class TestFollowing:
 
     def test_ops_have_no_signature_in_python(self, package):
         surface = package('from ._ops import ops\nrelu = ops.relu\n__all__ = ["relu"]')
-        assert surface.functions == (Function("relu", None),)
+        assert surface.functions == (PublicFunction("relu", None),)
 
 
 class TestSignatures:
@@ -169,7 +167,7 @@ class TestSignatures:
         (function,) = surface.functions
         assert function.signature == text.replace("'", "")
         kinds = [parameter.kind for parameter in function.parameters or ()]
-        assert [*Kind] == list(dict.fromkeys(kinds))
+        assert [*ParameterKind] == list(dict.fromkeys(kinds))
         assert function.summary == "Do it well."
         assert function.doc == "Do it\nwell.\n\nLong."
 
@@ -248,7 +246,7 @@ class TestLayers:
     def test_a_layer_from_elsewhere_is_kept(self, package):
         init = 'from . import layers\n__all__ = ["layers"]'
         surface = package(init, layers='from torch.nn import ReLU\n__all__ = ["ReLU"]')
-        assert surface.layers == (Class("ReLU"),)
+        assert surface.layers == (PublicClass("ReLU"),)
 
     def test_they_count_only_when_public(self, package):
         assert package('__all__ = ["relu"]', layers=self.LAYER).layers == ()
@@ -259,25 +257,25 @@ class TestFolders:
         inner = tmp_path / "torch211-cu130" / "relu"
         inner.mkdir(parents=True)
         (inner / "__init__.py").write_text("def relu(x): ...")
-        assert signatures(read_surface(inner.parent)) == ["relu(x)"]
+        assert signatures(read_public_api(inner.parent)) == ["relu(x)"]
 
     def test_no_package(self, tmp_path):
-        with pytest.raises(SurfaceError, match=r"no `__init__\.py`"):
-            read_surface(tmp_path)
+        with pytest.raises(PublicApiError, match=r"no `__init__\.py`"):
+            read_public_api(tmp_path)
 
     def test_what_does_not_parse_has_a_line(self, package):
-        with pytest.raises(SurfaceError, match=r"__init__\.py:2: does not parse"):
+        with pytest.raises(PublicApiError, match=r"__init__\.py:2: does not parse"):
             package("x = 1\ndef f(:")
 
     @pytest.mark.parametrize("name", ["relu", "relu-noarch", "relu-stable-abi"])
     def test_the_examples(self, name):
-        folder = package_of(EXAMPLES / name, name.replace("-", "_"))
+        folder = find_package(EXAMPLES / name, name.replace("-", "_"))
         assert folder is not None
-        surface = read_surface(folder)
+        surface = read_public_api(folder)
         assert surface.functions[0].signature.startswith("relu(x: torch.Tensor")
         assert surface.layers[0].methods[0].signature == "forward(x: torch.Tensor) -> torch.Tensor"
         assert surface.others == ("layers",)
-        assert not compare(surface, surface)
+        assert not compare_apis(surface, surface)
 
 
 BREAKING = [
@@ -321,35 +319,42 @@ HARMLESS = [
 class TestComparison:
     @pytest.mark.parametrize(("old", "new", "words"), BREAKING)
     def test_what_breaks(self, old, new, words):
-        found = compare(functions(old), functions(new))
+        found = compare_apis(functions(old), functions(new))
         assert words in {change.words for change in found if change.breaking}
 
     @pytest.mark.parametrize(("old", "new", "words"), HARMLESS)
     def test_what_does_not(self, old, new, words):
-        found = compare(functions(old), functions(new))
+        found = compare_apis(functions(old), functions(new))
         assert words in {change.words for change in found}
         assert not [change for change in found if change.breaking]
 
     def test_breaking_changes_come_first(self):
-        found = compare(functions("def a(x): ...\ndef b(x): ..."), functions("def a(x, y=1): ..."))
+        found = compare_apis(
+            functions("def a(x): ...\ndef b(x): ..."), functions("def a(x, y=1): ...")
+        )
         assert [change.name for change in found] == ["b", "a"]
         assert str(found[0]) == "`b` is gone"
         assert str(found[1]) == "`a`: takes a new `y=1`"
         assert found[0].to_json()["breaking"] is True
 
     def test_unknown_signatures_are_not_held_against_anyone(self):
-        known, unknown = functions("def f(x): ..."), Surface(functions=(Function("f", None),))
-        (lost,) = compare(known, unknown)
-        (gained,) = compare(unknown, known)
+        known, unknown = (
+            functions("def f(x): ..."),
+            PublicApi(functions=(PublicFunction("f", None),)),
+        )
+        (lost,) = compare_apis(known, unknown)
+        (gained,) = compare_apis(unknown, known)
         assert not lost.breaking
         assert not gained.breaking
-        assert compare(unknown, unknown) == ()
-        (other,) = compare(unknown, Surface(others=("f",)))
+        assert compare_apis(unknown, unknown) == ()
+        (other,) = compare_apis(unknown, PublicApi(others=("f",)))
         assert not other.breaking
 
     def test_a_class_in_the_place_of_a_function(self):
-        (change,) = compare(functions("def f(x): ..."), Surface(classes=(Class("f"),)))
-        assert change == Change("changed", "f", breaking=True, words="was a function, is a class")
+        (change,) = compare_apis(functions("def f(x): ..."), PublicApi(classes=(PublicClass("f"),)))
+        assert change == ApiChange(
+            "changed", "f", breaking=True, words="was a function, is a class"
+        )
 
     @pytest.mark.parametrize(
         ("old", "new", "name", "breaking"),
@@ -368,13 +373,13 @@ class TestComparison:
     def test_layers(self, package, old, new, name, breaking):
         init = 'from . import layers\n__all__ = ["layers"]'
         before = package(init, layers=f"class A(B):\n    {old}\n")
-        (change,) = compare(before, package(init, layers=f"class A(B):\n    {new}\n"))
+        (change,) = compare_apis(before, package(init, layers=f"class A(B):\n    {new}\n"))
         assert (change.name, change.breaking) == (name, breaking)
 
     def test_what_a_layer_may_leave_out(self, package):
         init = 'from . import layers\n__all__ = ["layers"]'
         before = package(init, layers="class A(B):\n    has_backward = True\n")
-        assert compare(before, package(init, layers="class A(B): ...\n")) == ()
+        assert compare_apis(before, package(init, layers="class A(B): ...\n")) == ()
 
 
 NAMES = "abc"
@@ -384,23 +389,23 @@ NAMES = "abc"
 def signature(draw):
     """A signature that Python takes, with few names, so that two of them have much in common."""
     order = draw(st.permutations(NAMES))[: draw(st.integers(0, len(NAMES)))]
-    plain = [Kind.POSITIONAL_ONLY, Kind.NORMAL, Kind.KEYWORD_ONLY]
+    plain = [ParameterKind.POSITIONAL_ONLY, ParameterKind.NORMAL, ParameterKind.KEYWORD_ONLY]
     kinds = sorted(draw(st.lists(st.sampled_from(plain), min_size=3, max_size=3)), key=plain.index)
     found, optional = [], False
     for name, kind in zip(order, kinds, strict=False):
-        optional = draw(st.booleans()) or (optional and kind != Kind.KEYWORD_ONLY)
-        found.append(Parameter(name, kind, default="0" if optional else None))
+        optional = draw(st.booleans()) or (optional and kind != ParameterKind.KEYWORD_ONLY)
+        found.append(FunctionParameter(name, kind, default="0" if optional else None))
     if draw(st.booleans()):
-        found.append(Parameter("args", Kind.VAR_POSITIONAL))
+        found.append(FunctionParameter("args", ParameterKind.VAR_POSITIONAL))
     if draw(st.booleans()):
-        found.append(Parameter("kwargs", Kind.VAR_KEYWORD))
-    return tuple(sorted(found, key=lambda parameter: [*Kind].index(parameter.kind)))
+        found.append(FunctionParameter("kwargs", ParameterKind.VAR_KEYWORD))
+    return tuple(sorted(found, key=lambda parameter: [*ParameterKind].index(parameter.kind)))
 
 
 def made(parameters):
     """A function with these parameters that returns what each was given."""
     scope: dict = {}
-    exec(f"def {Function('f', parameters).signature}: return locals()", scope)  # noqa: S102
+    exec(f"def {PublicFunction('f', parameters).signature}: return locals()", scope)  # noqa: S102
     return scope["f"]
 
 
@@ -429,8 +434,9 @@ def means_the_same(before, after) -> bool:
 @settings(max_examples=1000, deadline=None)
 @given(signature(), signature())
 def test_a_call_that_worked_still_means_the_same_when_nothing_breaks(old, new):
-    changes = compare(
-        Surface(functions=(Function("f", old),)), Surface(functions=(Function("f", new),))
+    changes = compare_apis(
+        PublicApi(functions=(PublicFunction("f", old),)),
+        PublicApi(functions=(PublicFunction("f", new),)),
     )
     if any(change.breaking for change in changes):
         return
@@ -441,7 +447,7 @@ def test_a_call_that_worked_still_means_the_same_when_nothing_breaks(old, new):
 
 @given(signature())
 def test_signatures_are_written_as_python_reads_them(parameters):
-    written = Function("f", parameters).signature
+    written = PublicFunction("f", parameters).signature
     (node,) = ast.parse(f"def {written}: ...").body
     assert isinstance(node, ast.FunctionDef)
     assert parameters_of(node.args) == parameters

@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from kbuild.errors import ToolchainError
-from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements
-from kbuild.run import Done
-from kbuild.toolchains import Toolchain, ToolchainSource
-from kbuild.toolchains.devices import find_cuda, find_dpcpp
+from kbuild.runtime.processes import ProcessResult
+from kbuild.selection import host_system
+from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
+from kbuild.toolchains.device_compilers import find_cuda, find_dpcpp
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.host import Host
-from kbuild.toolchains.toolbox import Toolbox
+from kbuild.toolchains.host import HostToolchains
 
 NEEDS = Requirements("cuda", toolkit="13.0")
 
@@ -29,27 +28,29 @@ class Source(ToolchainSource):
 
 
 def test_the_first_that_fits_provides() -> None:
-    box = Toolbox([Source("host", "no nvcc"), Source("wheels", None), Source("third", None)])
+    box = FallbackToolchains(
+        [Source("host", "no nvcc"), Source("wheels", None), Source("third", None)]
+    )
     assert box.refuses(NEEDS) is None
     assert box.provision(NEEDS).source == "wheels"
 
 
 def test_every_reason_is_told_once() -> None:
-    box = Toolbox([Source("host", "no nvcc"), Source("wheels", "offline")])
+    box = FallbackToolchains([Source("host", "no nvcc"), Source("wheels", "offline")])
     assert box.refuses(NEEDS) == "host: no nvcc; wheels: offline"
-    same = Toolbox([Source("host", "needs aarch64"), Source("wheels", "needs aarch64")])
+    same = FallbackToolchains([Source("host", "needs aarch64"), Source("wheels", "needs aarch64")])
     assert same.refuses(NEEDS) == "needs aarch64"
     with pytest.raises(ToolchainError, match="no toolchain fits: host: no nvcc"):
         box.provision(NEEDS)
 
 
 def test_reasons_are_of_what_could_have_served() -> None:
-    box = Toolbox([Source("host", "no nvcc"), Source("rocm", "for ROCm only", "rocm")])
+    box = FallbackToolchains([Source("host", "no nvcc"), Source("rocm", "for ROCm only", "rocm")])
     assert box.refuses(NEEDS) == "no nvcc"
 
 
 def test_another_system_is_the_only_reason() -> None:
-    box = Toolbox([Source("host", "no nvcc"), Source("wheels", "offline")])
+    box = FallbackToolchains([Source("host", "no nvcc"), Source("wheels", "offline")])
     elsewhere = Requirements("cuda", toolkit="13.0", system="s390x-linux")
     assert box.refuses(elsewhere) == f"needs s390x-linux; this machine is {host_system()}"
 
@@ -60,8 +61,8 @@ class Compiler:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def run(self, argv, **_) -> Done:
-        return Done(tuple(argv), 0, self.text, 0.0)
+    def run(self, argv, **_) -> ProcessResult:
+        return ProcessResult(tuple(argv), 0, self.text, 0.0)
 
 
 def program(path: Path) -> Path:
@@ -99,7 +100,7 @@ def test_icpx_is_found_on_the_path(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_python_only_variants_need_no_device_compiler(tmp_path: Path) -> None:
-    host = Host(Compiler(""), FactCache(tmp_path), finders={})
+    host = HostToolchains(Compiler(""), FactCache(tmp_path), finders={})
     assert host.refuses(Requirements("cuda")) is None
     compiled = Requirements("cuda", toolkit="13.0", system=str(host_system()))
     assert "needs a compiler for cuda 13.0" in str(host.refuses(compiled))

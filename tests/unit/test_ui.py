@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.errors import BuildError, ConfigError, Problem
-from kbuild.progress import Lines, heard_by, late, working_on
-from kbuild.terminal import animates, folds, shows_color
-from kbuild.ui import Ui
+from kbuild.progress import LogProgress, delayed_progress, report_current_work, report_work_to
+from kbuild.ui import Ui, can_animate, has_fold_groups, uses_color
 
 WRONG = Problem("build.toml", 3, "general.nmae", "unknown key", "did you mean `name`?")
 DOUBT = Problem("build.toml", 0, "", "no `__all__`", severity="warning")
@@ -63,19 +62,19 @@ def make(clock):
     ],
 )
 def test_when_there_is_color(stream, color, environ, expected):
-    assert shows_color(stream(), color, environ) is expected
+    assert uses_color(stream(), color, environ) is expected
 
 
 def test_when_lines_are_redrawn():
-    assert animates(Terminal(), {})
-    assert not animates(io.StringIO(), {})
-    assert not animates(Terminal(), {"CI": "true"})
-    assert not animates(Terminal(), {"TERM": "dumb"})
+    assert can_animate(Terminal(), {})
+    assert not can_animate(io.StringIO(), {})
+    assert not can_animate(Terminal(), {"CI": "true"})
+    assert not can_animate(Terminal(), {"TERM": "dumb"})
 
 
 def test_when_logs_fold():
-    assert folds({"CI": "true", "GITHUB_ACTIONS": "true"})
-    assert not folds({"CI": "true"})
+    assert has_fold_groups({"CI": "true", "GITHUB_ACTIONS": "true"})
+    assert not has_fold_groups({"CI": "true"})
 
 
 def test_talk_and_data_have_their_streams(make):
@@ -173,7 +172,7 @@ def test_table_without_rows(make):
 
 def test_plain_progress_is_seldom(clock):
     said: list[str] = []
-    lines = Lines("build", said.append, clock)
+    lines = LogProgress("build", said.append, clock)
     for done in range(100):
         clock.now += 0.5
         lines.update(done, 100, f"u{done}.cpp")
@@ -183,7 +182,7 @@ def test_plain_progress_is_seldom(clock):
 
 def test_plain_progress_speaks_up_after_ten_seconds(clock):
     said: list[str] = []
-    lines = Lines("build", said.append, clock)
+    lines = LogProgress("build", said.append, clock)
     for _ in range(25):
         clock.now += 1
         lines.update(0, 0, "")
@@ -218,20 +217,20 @@ def test_progress_of_long_work_alone_is_shown(clock):
         yield Bar()
         seen.append("ended")
 
-    with late(bar, 1.0, clock) as progress:
+    with delayed_progress(bar, 1.0, clock) as progress:
         progress.update(1, 0, "a.py")
         clock.now += 1.5
         progress.update(2, 0, "b.py")
     assert seen == ["begun", "b.py", "ended"]
-    with late(bar, 1.0, clock) as progress:
+    with delayed_progress(bar, 1.0, clock) as progress:
         progress.update(1, 0, "short")
     assert len(seen) == 3
 
 
 def test_what_is_worked_on_reaches_whoever_listens():
     heard: list[str] = []
-    working_on("nobody listens")
-    with heard_by(heard.append):
-        working_on("a.py")
-    working_on("nobody listens any more")
+    report_current_work("nobody listens")
+    with report_work_to(heard.append):
+        report_current_work("a.py")
+    report_current_work("nobody listens any more")
     assert heard == ["a.py"]

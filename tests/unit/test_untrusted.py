@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from kbuild.build.state import read_state
-from kbuild.build.units import read_log
-from kbuild.build.workspace import Workspace
+from kbuild.build.unit_log import read_log
+from kbuild.card.benchmarks import read_results
 from kbuild.card.model import CardError
-from kbuild.card.results import read_results
-from kbuild.checks.readers.memory import ANSWERS, SURROUNDINGS, _read
-from kbuild.config.verdict import _path, cached_verdict
+from kbuild.checks.probe_cache import ANSWERS, SURROUNDINGS, _read_answer
+from kbuild.config.result_cache import _path, cached_result
 from kbuild.digest import recorded_files
 from kbuild.errors import (
     ConfigError,
@@ -25,36 +24,42 @@ from kbuild.errors import (
     ToolchainError,
     UsageError,
 )
-from kbuild.fileset import MANIFEST, read_manifest, remove_known, sha256
-from kbuild.hub.huggingface import HuggingFace, account_of
-from kbuild.hub.values import Repo
-from kbuild.includes import Includes
-from kbuild.languages.cache import ImageCache
-from kbuild.languages.description import read_description
-from kbuild.languages.tablefile import read_files
-from kbuild.metadata import MetadataError, parse, read_metadata
-from kbuild.mirror.manifest import ManifestError, parse_manifest
-from kbuild.nix.events import read_event
-from kbuild.nix.failures import evaluation_error
-from kbuild.nix.flake import _answer
-from kbuild.nix.kept import read_kept
+from kbuild.hub.huggingface import HuggingFaceClient, account_of
+from kbuild.hub.repository import Repo
+from kbuild.languages.image_cache import ImageCache
+from kbuild.metadata import MetadataError, parse_metadata, read_metadata
+from kbuild.mirror.layout import ManifestError, parse_manifest
+from kbuild.nix.flake import _parse_answer, evaluation_error, read_event
 from kbuild.nix.program import _settings
+from kbuild.nix.store_copy import read_copy_record
+from kbuild.ops.manifest import read_manifest
+from kbuild.ops.tuned_tables import read_table_files
 from kbuild.package import is_variant
 from kbuild.provenance.builder import _installed_from
-from kbuild.provenance.statement import subjects
-from kbuild.run import Done
+from kbuild.provenance.documents import subjects
+from kbuild.runtime.files import MANIFEST, read_manifest, remove_known, sha256
+from kbuild.runtime.processes import ProcessResult
+from kbuild.runtime.untrusted import (
+    MAX_DOCUMENT_BYTES,
+    parse_json,
+    read_bytes,
+    read_cache_file,
+    read_json,
+    reading,
+)
+from kbuild.runtime.workspace import Workspace
 from kbuild.signing.verify import _signed_digest
+from kbuild.sources.includes import IncludeGraph
 from kbuild.sourcetree import SourceTree
 from kbuild.store import Store
-from kbuild.toolchains.facts import _read as read_facts
+from kbuild.toolchains.facts import _read_facts as read_facts
 from kbuild.toolchains.probe import assignments
 from kbuild.toolchains.wheels.lock import read_lock
 from kbuild.toolchains.wheels.settings import settings_from
-from kbuild.tune.devices import parsed
-from kbuild.tune.imports.files import read_import
-from kbuild.tune.journal import Journal, Outcome
-from kbuild.tune.shapes import read_shapes
-from kbuild.untrusted import MOST_BYTES, parse_json, read_bytes, read_json, reading, remembered
+from kbuild.tune.cases import read_shapes
+from kbuild.tune.devices import parse_answer
+from kbuild.tune.results import Journal, RaceOutcome
+from kbuild.tune.table_import import read_import
 
 DEEP = '{"a":' * 1000 + "1" + "}" * 1000
 DAMAGED = {
@@ -125,7 +130,7 @@ class TestHelpers:
 
     def test_large_files_are_refused_before_they_are_read(self, tmp_path):
         with (tmp_path / "large").open("wb") as file:
-            file.truncate(MOST_BYTES + 1)
+            file.truncate(MAX_DOCUMENT_BYTES + 1)
         with pytest.raises(DamagedFileError, match="more than 32 MiB"):
             read_bytes(tmp_path / "large", "a lock")
 
@@ -141,9 +146,9 @@ class TestHelpers:
 
     def test_remembered(self, tmp_path):
         path = put(tmp_path, "a.json", '{"a": 1}')
-        assert remembered(path, lambda told: told["a"]) == 1
-        assert remembered(path, lambda told: told["b"]) is None
-        assert remembered(tmp_path / "none", lambda told: told) is None
+        assert read_cache_file(path, lambda told: told["a"]) == 1
+        assert read_cache_file(path, lambda told: told["b"]) is None
+        assert read_cache_file(tmp_path / "none", lambda told: told) is None
 
 
 class TestCaches:
@@ -160,7 +165,7 @@ class TestCaches:
     def test_verdict(self, tmp_path, damaged):
         path = _path(tmp_path, tmp_path)
         put(path.parent, path.name, damaged)
-        assert cached_verdict(tmp_path, tmp_path) is None
+        assert cached_result(tmp_path, tmp_path) is None
 
     def test_facts(self, tmp_path, damaged):
         assert read_facts(put(tmp_path, "facts.json", damaged), "kbuild") is None
@@ -168,7 +173,7 @@ class TestCaches:
     def test_copies_of_store_paths(self, tmp_path, damaged):
         space = Workspace(tmp_path, "torch-cpu")
         put(space.root, "nix.json", damaged)
-        assert read_kept(space) is None
+        assert read_copy_record(space) is None
 
     def test_images(self, tmp_path, damaged):
         put(tmp_path, "described/ab/cd", damaged)
@@ -181,11 +186,11 @@ class TestCaches:
 
     def test_answers_of_probes(self, tmp_path, damaged):
         put(tmp_path, f"{ANSWERS}/x", sha256(damaged).encode() + b"\n" + damaged)
-        assert _read(tmp_path, "x") is None
+        assert _read_answer(tmp_path, "x") is None
         body = json.dumps({"around": sha256(damaged)}).encode()
         put(tmp_path, f"{SURROUNDINGS}/{sha256(damaged)}", damaged)
         put(tmp_path, f"{ANSWERS}/y", sha256(body).encode() + b"\n" + body)
-        assert _read(tmp_path, "y") is None
+        assert _read_answer(tmp_path, "y") is None
 
     def test_files_that_kbuild_wrote(self, tmp_path, damaged):
         put(tmp_path, MANIFEST, damaged)
@@ -248,9 +253,13 @@ class TestDocuments:
             ("torch-cpu/metadata.json", lambda p: read_metadata(p.parent), MetadataError),
             ("lock.json", read_lock, ToolchainError),
             ("x.intoto.json", subjects, DamagedFileError),
-            ("tuned/x.json", lambda p: read_files(p.parents[1], ("tuned/x.json",)), ConfigError),
+            (
+                "tuned/x.json",
+                lambda p: read_table_files(p.parents[1], ("tuned/x.json",)),
+                ConfigError,
+            ),
             ("results/x.json", lambda p: read_results(p.parent), CardError),
-            ("v/aot.json", lambda p: read_description(p.parent), UsageError),
+            ("v/aot.json", lambda p: read_manifest(p.parent), UsageError),
             ("kbuild-manifest.json", lambda p: parse_manifest(p.read_bytes(), "x"), ManifestError),
         ],
     )
@@ -330,7 +339,7 @@ class TestDocuments:
         assert recorded_files(tmp_path) == frozenset()
         assert not is_variant(tmp_path)
         with pytest.raises(MetadataError):
-            parse(text)
+            parse_metadata(text)
 
 
 class TestOtherPrograms:
@@ -339,22 +348,28 @@ class TestOtherPrograms:
         assert _settings(text) == {}
         assert _settings(f"{{{text}") == {}
         assert read_event(f"@nix {text}") is None
-        assert _answer(Done((), 0, f'x\n{{"offered"{text}\n{{"offered": {DEEP}}}', 0.0)) is None
+        assert (
+            _parse_answer(ProcessResult((), 0, f'x\n{{"offered"{text}\n{{"offered": {DEEP}}}', 0.0))
+            is None
+        )
 
     @pytest.mark.parametrize("offered", ["[]", "1", '{"a": 1}', '{"a": {}}'])
     def test_offers_of_another_shape(self, offered):
-        assert _answer(Done((), 0, f'{{"offered": {offered}, "refused": {{}}}}', 0.0)) is None
+        assert (
+            _parse_answer(ProcessResult((), 0, f'{{"offered": {offered}, "refused": {{}}}}', 0.0))
+            is None
+        )
 
     @pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
     def test_answers_of_the_tuner(self, text):
-        assert parsed(text) == {}
+        assert parse_answer(text) == {}
 
     @pytest.mark.parametrize(
         "answer", [{"times": 1}, {"times": {"a": 1}}, {"failed": []}, {"default": "0"}]
     )
     def test_outcomes(self, answer):
         with pytest.raises(DamagedFileError):
-            Outcome.from_json(answer)
+            RaceOutcome.from_json(answer)
 
     @pytest.mark.parametrize("value", ["(" * 500, "[" * 5000, "-" * 5000 + "1", "{[]}", "'"])
     def test_settings_of_pip(self, value):
@@ -397,7 +412,7 @@ class TestHub:
                 return [RepoFile(path=path, size=1, oid="a")]
 
         with pytest.raises(HubError):
-            HuggingFace(Api()).tree(Repo("o/k"), "a")
+            HuggingFaceClient(Api()).tree(Repo("o/k"), "a")
 
     def test_a_library_that_stumbles_over_an_answer(self):
         class Api:
@@ -405,7 +420,7 @@ class TestHub:
                 return {}["branches"]
 
         with pytest.raises(HubError, match="failed to ask the Hub"):
-            HuggingFace(Api()).refs(Repo("o/k"))
+            HuggingFaceClient(Api()).refs(Repo("o/k"))
 
 
 class TestNames:
@@ -417,7 +432,7 @@ class TestNames:
     def test_includes(self, tmp_path, name):
         put(tmp_path, "a.cpp", f'#include "{name}.h"\n')
         tree = SourceTree(tmp_path)
-        assert Includes(tree).reachable(["a.cpp"], ("include",)) == ("a.cpp",)
+        assert IncludeGraph(tree).reachable(["a.cpp"], ("include",)) == ("a.cpp",)
         assert not tree.is_dir(name)
 
     @pytest.mark.parametrize(

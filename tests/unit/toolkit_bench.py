@@ -8,14 +8,19 @@ from pathlib import Path
 
 from wheel_bench import make_wheel, pinned
 
-from kbuild.toolchains.wheels.archive import as_recorded
 from kbuild.toolchains.wheels.cuda import (
     HEADER_LIBRARIES,
     HEADER_PROGRAMS,
     LIBRARIES,
     PROGRAMS,
 )
-from kbuild.toolchains.wheels.lock import Lock, LockedRelease, LockedToolkit, header_set
+from kbuild.toolchains.wheels.lock import (
+    LockedRelease,
+    LockedToolkit,
+    ToolchainLock,
+    headers_digest,
+)
+from kbuild.toolchains.wheels.wheel_file import record_digest
 
 PREFIX = "nvidia/cu13"
 CUDA_MEMBERS = {
@@ -67,7 +72,7 @@ FOR_DEVICES = "torch/include/THC/THCAtomics.cuh"
 """What a wheel for the CPU does not have."""
 
 
-def fill(shelf: Path) -> Lock:
+def fill(shelf: Path) -> ToolchainLock:
     """Make the wheels; the lock that pins them."""
     made = {
         project: make_wheel(shelf, project, "13.0.88", CUDA_MEMBERS.get(project, _filler(project)))
@@ -80,7 +85,9 @@ def fill(shelf: Path) -> Lock:
     torch = LockedRelease("2.14.1", (_torch(shelf),), headers_of(TORCH_MEMBERS))
     ffi = LockedRelease("0.1.15.post2", (_tvm_ffi(shelf),), headers_of(TVM_FFI_MEMBERS))
     runtimes = {"12.4": headers(shelf)}
-    return Lock({"13.0": toolkit}, {"2.14": torch}, runtimes=runtimes, tvm_ffi={"0.1": ffi})
+    return ToolchainLock(
+        {"13.0": toolkit}, {"2.14": torch}, runtimes=runtimes, tvm_ffi={"0.1": ffi}
+    )
 
 
 def headers(shelf: Path) -> LockedToolkit:
@@ -97,7 +104,7 @@ def _old_wheel(shelf: Path, project: str) -> Path:
 
 
 def headers_of(members: Mapping[str, bytes]) -> str:
-    return header_set({name: as_recorded(sha256(data)) for name, data in members.items()})
+    return headers_digest({name: record_digest(sha256(data)) for name, data in members.items()})
 
 
 def _filler(project: str) -> dict[str, bytes]:

@@ -4,7 +4,7 @@ These modules run once per translation unit in an interpreter without `site`: th
 nothing, and use `os` instead of `pathlib`.
 """
 
-OVER = 75
+EXIT_OUT_OF_TIME = 75
 """Exit status of a unit that was not started because time is over; `EX_TEMPFAIL` of sysexits.h."""
-CHANGED = 76
+EXIT_INPUTS_CHANGED = 76
 """Exit status of a unit whose inputs changed each time that it was compiled."""

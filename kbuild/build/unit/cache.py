@@ -1,54 +1,118 @@
 """The object cache as one unit sees it: look up, deliver, store.
 
+The lock that lets only one of several variants compile the same object; and the memory that
+units took before.
+
     <cache>/objects/<kk>/<key>/<entry>.d     the files that the object was made from, with hashes
                               <entry>.o     the object
-                              <entry>.err   what the compiler said
+                              <entry>.err   the compiler's messages
 
-The key covers compiler, flags and source, without the places of headers. An entry fits when every
-header, looked for in this build's folders, has the content that it had: so a unit whose headers are
-the same is shared by all Torch releases and variants. An entry is complete when its `.d` is there,
-which is renamed into place last.
+The key covers compiler, flags and source, but not where headers are. An entry fits when every
+header that this build finds has the content that it had. `.d` is renamed into place last.
 """
 
 from __future__ import annotations
 
 import os
 
-from kbuild.build.unit import depfile, hashes
-from kbuild.build.unit.key import CLOCKS, FORMAT, object_key
-from kbuild.build.unit.turn import TORCH, turn_key
-from kbuild.filestate import digest
+from kbuild.build.unit import inputs
+from kbuild.build.unit.command import CLOCK_MACROS, OBJECT_FORMAT, object_key
+from kbuild.runtime.file_state import hash_bytes
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kbuild.build.unit.command import Command
-    from kbuild.build.unit.inputs import Inputs
-    from kbuild.build.unit.settings import Settings
+    from kbuild.build.unit.command import CompileCommand
+    from kbuild.build.unit.inputs import UnitInputs
+    from kbuild.runtime.unit_settings import LauncherSettings
 
-_ENTRIES = 16
+
+TORCH_PREFIX = "/torch/"
+"""Name of Torch's headers in generated projects, given by `-ffile-prefix-map`."""
+_TORCH_INCLUDES = (b"<torch/", b"<ATen/", b"<c10/", b'"torch/', b'"ATen/', b'"c10/')
+_TOOLKIT_INCLUDES = (b"<cu", b"<c10/cuda/", b"<ATen/cuda/", b"<hip", b"<c10/hip/", b"<ATen/hip/")
+
+
+def compile_once_key(key: str, source: bytes, torch: str, compilers: str) -> str:
+    """Name of the turn: the same for units whose objects are likely to be the same.
+
+    Args:
+        key: the object's key, which leaves headers out.
+        source: what the unit's file holds.
+        torch: where Torch's headers are. A source that includes some is compiled once for each
+            Torch: its variants for several toolkits wait for one of them.
+        compilers: their versions. A source that includes a toolkit's headers as well waits for
+            nobody who has another toolkit.
+    """
+    parts = [key]
+    if _includes(source, _TORCH_INCLUDES):
+        parts.append(torch)
+        if _includes(source, _TOOLKIT_INCLUDES):
+            parts.append(compilers)
+    return hash_bytes("\0".join(parts).encode("utf-8", "surrogateescape"))
+
+
+def _includes(source: bytes, marks: tuple[bytes, ...]) -> bool:
+    return any(mark in source for mark in marks)
+
+
+class CompileOnceLock:
+    """A lock in the cache; it dies with its process."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = -1
+
+    def is_first(self) -> bool:
+        """True when nobody makes the object now; the turn is then this unit's until `end`."""
+        import fcntl
+
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def wait(self) -> None:
+        """Wait until the first has ended; the turn is nobody's afterwards."""
+        import fcntl
+
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+        self.end()
+
+    def end(self) -> None:
+        """Let the others look."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+_MAX_ENTRIES = 16
 """Entries of one key; the oldest makes way."""
-_COLUMNS = 4
+_RECORD_COLUMNS = 4
 
 
-class Unit:
+class UnitCache:
     """One command's part of the cache, as its inputs are at one moment."""
 
     def __init__(
         self,
-        settings: Settings,
-        command: Command,
+        settings: LauncherSettings,
+        command: CompileCommand,
         environ: Mapping[str, str],
-        inputs: Inputs,
+        inputs: UnitInputs,
     ) -> None:
         self._command = command
         self._inputs = inputs
-        source = hashes.read(command.absolute(command.source))
-        self.refusal = command.refusal or _clock_in(source)
+        source = inputs.read_file(command.absolute(command.source))
+        self.refusal = command.refusal or _clock_macro_in(source)
         key = object_key(command, environ, inputs.files, settings.compilers)
         self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
-        turn = turn_key(key, source, command.place(TORCH), settings.compilers)
+        turn = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)
         self.turn = f"{settings.cache}/turns/{turn[:2]}/{turn[2:]}"
         """Lock file of those who want the same object."""
         self.headers: list[str] = []
@@ -79,7 +143,7 @@ class Unit:
         data = self._object(entry) if paths is not None else None
         if paths is None or data is None:
             return None
-        said = hashes.read(f"{entry}.err")
+        said = inputs.read_file(f"{entry}.err")
         self._deliver(data, paths)
         os.utime(f"{entry}.d")
         self.record = f"{entry}.d"
@@ -88,7 +152,7 @@ class Unit:
     def expected(self) -> list[str]:
         """What the newest entry was made from: what a compilation is likely to read."""
         try:
-            return [self._command.place(row[3]) for row in _rows(f"{self._entries()[0]}.d")]
+            return [self._command.place(row[3]) for row in _record_rows(f"{self._entries()[0]}.d")]
         except (OSError, ValueError, IndexError):
             return []
 
@@ -114,7 +178,7 @@ class Unit:
     def _fitting(self, entry: str) -> list[str] | None:
         """This build's paths of the entry's files, when all have the content that they had."""
         paths, names = [], []
-        for found, relative, known, name in _rows(f"{entry}.d"):
+        for found, relative, known, name in _record_rows(f"{entry}.d"):
             path = self._command.place(name)
             inputs = self._inputs
             if inputs.files.of(path) != known or inputs.search.find(path) != (found, relative):
@@ -125,26 +189,26 @@ class Unit:
         return paths
 
     def _object(self, entry: str) -> bytes | None:
-        recorded = hashes.read(f"{entry}.d").split(b"\n", 2)[1].decode()
-        data = hashes.read(f"{entry}.o")
-        if digest(data) == recorded:
+        recorded = inputs.read_file(f"{entry}.d").split(b"\n", 2)[1].decode()
+        data = inputs.read_file(f"{entry}.o")
+        if hash_bytes(data) == recorded:
             return data
         os.unlink(f"{entry}.d")
         return None
 
     def _deliver(self, data: bytes, paths: list[str]) -> None:
         command = self._command
-        text = depfile.render(command.target or command.object, paths)
+        text = inputs.render_depfile(command.target or command.object, paths)
         target = command.absolute(command.depfile)
-        hashes.write(target, text.encode("utf-8", "surrogateescape"))
-        hashes.write(command.absolute(command.object), data)
+        inputs.replace_file(target, text.encode("utf-8", "surrogateescape"))
+        inputs.replace_file(command.absolute(command.object), data)
 
     def _unkeepable(self, paths: list[str]) -> str:
         own = tuple(f"{folder}/" for folder in self._command.own_folders)
         for path in paths:
             if any(character in path for character in "\\\t\n"):
                 return f"{path!r} has a character that depfiles cannot hold"
-            clock = _clock_in(hashes.read(path)) if path.startswith(own) else ""
+            clock = _clock_macro_in(inputs.read_file(path)) if path.startswith(own) else ""
             if clock:
                 return clock
         return ""
@@ -159,15 +223,17 @@ class Unit:
                 raise FileNotFoundError(path)
             rows.append(f"{found}\t{relative}\t{known[4]}\t{command.name(path)}")
             self.sizes[command.name(path)] = known[0]
-        data = hashes.read(command.absolute(command.object))
-        text = "\n".join((FORMAT, digest(data), *rows)).encode("utf-8", "surrogateescape")
-        entry = f"{self._folder}/{digest(chr(10).join(rows).encode())}"
+        data = inputs.read_file(command.absolute(command.object))
+        text = "\n".join((OBJECT_FORMAT, hash_bytes(data), *rows)).encode(
+            "utf-8", "surrogateescape"
+        )
+        entry = f"{self._folder}/{hash_bytes(chr(10).join(rows).encode())}"
         os.makedirs(self._folder, exist_ok=True)
-        for old in self._entries()[_ENTRIES - 1 :]:
+        for old in self._entries()[_MAX_ENTRIES - 1 :]:
             os.unlink(f"{old}.d")
-        hashes.write(f"{entry}.o", data)
-        hashes.write(f"{entry}.err", self._named(said))
-        hashes.write(f"{entry}.d", text)
+        inputs.replace_file(f"{entry}.o", data)
+        inputs.replace_file(f"{entry}.err", self._named(said))
+        inputs.replace_file(f"{entry}.d", text)
         self.record = f"{entry}.d"
 
     def _named(self, said: bytes) -> bytes:
@@ -181,25 +247,68 @@ class Unit:
         return said
 
 
-def recorded(record: str) -> list[str]:
+def recorded_files(record: str) -> list[str]:
     """Names of the files that an entry's object was made from.
 
     Raises:
         OSError: the entry is gone.
         ValueError: the file is no record.
     """
-    return [row[3] for row in _rows(record)]
+    return [row[3] for row in _record_rows(record)]
 
 
-def _rows(record: str) -> list[list[str]]:
+def _record_rows(record: str) -> list[list[str]]:
     """Of each file: where it is found, relative to what, its hash and its name."""
-    lines = hashes.read(record).decode("utf-8", "surrogateescape").split("\n")
+    lines = inputs.read_file(record).decode("utf-8", "surrogateescape").split("\n")
     rows = [line.split("\t") for line in lines[2:]]
-    if lines[0] != FORMAT or any(len(row) != _COLUMNS for row in rows):
+    if lines[0] != OBJECT_FORMAT or any(len(row) != _RECORD_COLUMNS for row in rows):
         raise ValueError(f"{record} is no record")
     return rows
 
 
-def _clock_in(text: bytes) -> str:
-    found = next((clock for clock in CLOCKS if clock in text), b"")
+def _clock_macro_in(text: bytes) -> str:
+    found = next((clock for clock in CLOCK_MACROS if clock in text), b"")
     return f"it uses {found.decode()}" if found else ""
+
+
+DEFAULT_MEMORY = {"CXX": 1536, "OBJCXX": 1536, "CUDA": 3072, "HIP": 3072}
+"""MiB of one compiler process that sees all of Torch: 1.3 to 1.4 GiB were measured with g++ 12,
+2.75 GiB with nvcc 13. HIP is taken to be like CUDA."""
+_MARGIN = 1.1
+
+
+class PeakHistory:
+    """Peaks and times of units, one small file per unit."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def recall(self, *keys: str) -> tuple[int, float] | None:
+        """(peak in MiB, seconds) of the last compilation under the first key that is known."""
+        for key in keys:
+            try:
+                peak, seconds = inputs.read_file(self._file(key)).split()
+                return int(peak), float(seconds)
+            except (OSError, ValueError):
+                continue
+        return None
+
+    def record(self, keys: tuple[str, ...], peak: int, seconds: float) -> None:
+        """Remember one compilation."""
+        for key in keys:
+            target = self._file(key)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            inputs.replace_file(target, f"{peak} {seconds:.2f}".encode())
+
+    def _file(self, key: str) -> str:
+        return f"{self._folder}/{key[:2]}/{key[2:]}"
+
+
+def memory_estimate(language: str, last: tuple[int, float] | None) -> int:
+    """MiB to reserve for each of the unit's threads.
+
+    The kernel tells the peak of a compilation's largest process, so threads do not change it.
+    """
+    return max(
+        1, int(last[0] * _MARGIN) if last else DEFAULT_MEMORY.get(language, DEFAULT_MEMORY["CXX"])
+    )

@@ -1,40 +1,199 @@
-"""What one object is made from: identified before its compiler starts, and again after it ended.
+"""What one object is made from.
 
-An input that moved meanwhile leaves open what the compiler read: its object is neither kept nor
-linked. Beside an object lies what it was made from, as that was then:
+Its inputs, identified before its compiler starts and verified after it ended; file hashes that
+are remembered by status; and Make's dependency files.
 
     <object>.inputs    the object's own identity, then one line per input, or per place where a
                        header was looked for and there was none
-
-A header is known before only when an earlier compilation named it. For one that is not, its times
-and those of the folders above must be older than the start.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 
-from kbuild.build.unit import depfile, hashes
-from kbuild.build.unit.key import programs
-from kbuild.filestate import Look, clock, has_moved, identify, is_young, lasting, look
+from kbuild.build.unit.command import compiler_programs
+from kbuild.runtime.file_state import (
+    FileState,
+    file_clock,
+    has_changed_since,
+    hash_bytes,
+    identify,
+    may_have_changed_since,
+    stat_state,
+    storable_state,
+)
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kbuild.build.unit.command import Command
-    from kbuild.build.unit.settings import Settings
+    from kbuild.build.unit.command import CompileCommand
+    from kbuild.runtime.unit_settings import LauncherSettings
 
-SUFFIX = ".inputs"
-_FORMAT = "kbuild-inputs 1"
+
+_HASHES_FORMAT = "kbuild-hashes 2"
+_SETTLED = 2_000_000_000
+"""Nanoseconds after which a file's time tells a later change apart."""
+_HASH_COLUMNS = 6
+"""The status, the hash, the name."""
+
+Stamp = tuple[str, str, str, str]
+"""Size, both times and inode."""
+
+
+def read_file(path: str) -> bytes:
+    """A whole file."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def replace_file(target: str, data: bytes) -> None:
+    """Write beside `target`, then rename: readers see all or nothing."""
+    fresh = f"{target}.{os.getpid()}.new"
+    try:
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        with open(handle, "wb") as file:
+            file.write(data)
+        os.replace(fresh, target)
+    except BaseException:
+        if os.path.exists(fresh):
+            os.unlink(fresh)
+        raise
+
+
+class FileHashes:
+    """Identities of files at one moment, backed by a folder of memory files."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._known: dict[str, FileState] = {}
+        self._remembered: dict[str, dict[str, tuple[Stamp, str]]] = {}
+        self._changed: set[str] = set()
+        self._now = time.time_ns()
+
+    def of(self, path: str) -> str | None:
+        """The file's hash; None when it cannot be read."""
+        identity = self.identity(path)
+        return identity[4] if identity is not None else None
+
+    def identity(self, path: str) -> FileState:
+        """The file's identity when it was first asked for; None when it cannot be read."""
+        if path not in self._known:
+            self._known[path] = self._ask(path)
+        return self._known[path]
+
+    def know(self, later: FileHashes, paths: list[str]) -> None:
+        """Take over what another one says of those paths that were not asked for yet."""
+        for path in paths:
+            if path not in self._known:
+                self._known[path] = later.identity(path)
+
+    def save(self) -> None:
+        """Keep what was learned."""
+        for folder in self._changed:
+            target = self._memory(folder)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            lines = [
+                "\t".join((*stamp, known, name))
+                for name, (stamp, known) in self._remembered[folder].items()
+            ]
+            replace_file(target, "\n".join(lines).encode("utf-8", "surrogateescape"))
+        self._changed.clear()
+
+    def _ask(self, path: str) -> FileState:
+        now = stat_state(path)
+        if now is None:
+            return None
+        folder, _, name = path.rpartition("/")
+        memory = self._recall(folder)
+        found = memory.get(name)
+        if found is not None and found[0] == _stamp(now):
+            return (*now[:4], found[1])
+        identity = identify(path)
+        if identity is not None and max(identity[1:3]) < self._now - _SETTLED:
+            memory[name] = (_stamp(identity), identity[4])
+            self._changed.add(folder)
+        return identity
+
+    def _recall(self, folder: str) -> dict[str, tuple[Stamp, str]]:
+        if folder not in self._remembered:
+            try:
+                text = read_file(self._memory(folder)).decode("utf-8", "surrogateescape")
+            except OSError:
+                text = ""
+            rows = (line.split("\t") for line in text.split("\n"))
+            self._remembered[folder] = {
+                row[5]: ((row[0], row[1], row[2], row[3]), row[4])
+                for row in rows
+                if len(row) == _HASH_COLUMNS
+            }
+        return self._remembered[folder]
+
+    def _memory(self, folder: str) -> str:
+        name = hash_bytes(f"{_HASHES_FORMAT}\0{folder}".encode("utf-8", "surrogateescape"))
+        return f"{self._folder}/{name[:2]}/{name[2:]}"
+
+
+def _stamp(identity: tuple[int, int, int, int, str]) -> Stamp:
+    return (str(identity[0]), str(identity[1]), str(identity[2]), str(identity[3]))
+
+
+def parse_depfile(text: str) -> list[str]:
+    """The paths after the colon, unescaped, in order."""
+    _, _, right = _join_lines(text).partition(": ")
+    paths, path = [], ""
+    characters = iter(right)
+    for character in characters:
+        if character == "\\":
+            following = next(characters, "")
+            path += following if following in {" ", "#", "\\", ":"} else f"\\{following}"
+        elif character == "$":
+            path += character
+            next(characters, "")
+        elif character.isspace():
+            paths.append(path)
+            path = ""
+        else:
+            path += character
+    return [path for path in (*paths, path) if path]
+
+
+def parse_plain_depfile(text: str) -> list[str]:
+    """`parse`, fast for the usual file in which nothing is escaped."""
+    joined = _join_lines(text)
+    if "\\" in joined or "$" in joined:
+        return parse_depfile(text)
+    return joined.partition(": ")[2].split()
+
+
+def render_depfile(target: str, paths: list[str]) -> str:
+    """A dependency file: `target` was made from `paths`."""
+    return " \\\n ".join((f"{_escape_path(target)}:", *map(_escape_path, paths))) + "\n"
+
+
+def _join_lines(text: str) -> str:
+    return text.replace("\\\r\n", " ").replace("\\\n", " ").replace(":\n", ": ")
+
+
+def _escape_path(path: str) -> str:
+    for plain, written in ((" ", "\\ "), ("#", "\\#"), ("$", "$$")):
+        if plain in path:
+            path = path.replace(plain, written)
+    return path
+
+
+INPUTS_SUFFIX = ".inputs"
+_INPUTS_FORMAT = "kbuild-inputs 1"
 _ABSENT = "-"
 _FIRST, _LATER, _ELSEWHERE = "first", "later", "elsewhere"
 """Where a header is: in the first searched folder that has its relative path, in a later one (it
 was found beside its includer), or in none (the compiler's own)."""
 
 
-class Search:
+class HeaderSearch:
     """Where a command's headers are found, at one moment."""
 
     def __init__(self, folders: list[str]) -> None:
@@ -70,19 +229,21 @@ class Search:
         return self._exists[path]
 
 
-class Inputs:
+class UnitInputs:
     """The files of one unit, as they are from now on."""
 
-    def __init__(self, settings: Settings, command: Command, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, settings: LauncherSettings, command: CompileCommand, environ: Mapping[str, str]
+    ) -> None:
         """Nothing of an earlier moment is used: create one before each look-up and each start."""
-        self._since = clock()
+        self._since = file_clock()
         self._memory = f"{settings.cache or settings.run}/hashes"
         self._root = settings.root
         self._command = command
-        self.files = hashes.FileHashes(self._memory)
+        self.files = FileHashes(self._memory)
         """Their identities."""
-        self.search = Search(command.folders)
-        self.programs = programs(command, environ)
+        self.search = HeaderSearch(command.folders)
+        self.programs = compiler_programs(command, environ)
         """The compilers."""
         self._always = [command.absolute(command.source), *self.programs]
         self._expected: dict[str, tuple[str, str]] = {}
@@ -97,10 +258,10 @@ class Inputs:
     def read(self) -> list[str]:
         """What the compiler says that it read."""
         try:
-            text = hashes.read(self._command.absolute(self._command.depfile))
+            text = read_file(self._command.absolute(self._command.depfile))
         except OSError:  # it writes no depfile
             return []
-        paths = depfile.quick(text.decode("utf-8", "surrogateescape"))
+        paths = parse_plain_depfile(text.decode("utf-8", "surrogateescape"))
         return list(dict.fromkeys(map(self._command.absolute, paths)))
 
     def changed(self, paths: Iterable[str]) -> str:
@@ -111,8 +272,8 @@ class Inputs:
         Args:
             paths: what the compiler says that it read; none when it failed.
         """
-        since, now = clock(), hashes.FileHashes(self._memory)
-        search = Search(self._command.folders)
+        since, now = file_clock(), FileHashes(self._memory)
+        search = HeaderSearch(self._command.folders)
         read = list(paths)
         for path in dict.fromkeys((*self._always, *(read or self._expected))):
             if path not in self._expected:
@@ -120,7 +281,7 @@ class Inputs:
             elif search.find(path) != self._expected[path]:
                 is_changed = True
             else:
-                is_changed = has_moved(path, self.files.identity(path), self._since)
+                is_changed = has_changed_since(path, self.files.identity(path), self._since)
             if is_changed:
                 return str(path)
         self._since = since
@@ -131,16 +292,19 @@ class Inputs:
     def record(self, target: str, paths: Iterable[str]) -> None:
         """Write beside the object `target` what it was made from."""
         read = {path: self.files.identity(path) for path in (*self._always, *paths)}
-        rows = [_row(path, lasting(then, self._since)) for path, then in read.items()]
-        rows += [_row(path, None) for path in self.search.absent]
-        text = "\n".join((_FORMAT, _row(target, identify(target)), *rows))
-        hashes.write(f"{target}{SUFFIX}", text.encode("utf-8", "surrogateescape"))
+        rows = [_inputs_row(path, storable_state(then, self._since)) for path, then in read.items()]
+        rows += [_inputs_row(path, None) for path in self.search.absent]
+        text = "\n".join((_INPUTS_FORMAT, _inputs_row(target, identify(target)), *rows))
+        replace_file(f"{target}{INPUTS_SUFFIX}", text.encode("utf-8", "surrogateescape"))
 
-    def _is_new(self, path: str, now: hashes.FileHashes, search: Search) -> bool:
+    def _is_new(self, path: str, now: FileHashes, search: HeaderSearch) -> bool:
         """Whether a header that was not expected may have come after the start."""
         search.find(path)
         hidden = search.hidden.get(path, path)
-        if any(is_young(one, self._since) for one in (now.identity(path), look(hidden))):
+        if any(
+            may_have_changed_since(one, self._since)
+            for one in (now.identity(path), stat_state(hidden))
+        ):
             return True
         return self._is_below_new(path)
 
@@ -158,24 +322,24 @@ class Inputs:
                 return True
             is_link = stat.S_ISLNK(status.st_mode)
             is_named = stat.S_ISDIR(status.st_mode) and status.st_ctime_ns != status.st_mtime_ns
-            moment: Look = (0, status.st_ctime_ns, status.st_ctime_ns, 0, "")
-            is_new = (is_link or is_named) and is_young(moment, self._since)
+            moment: FileState = (0, status.st_ctime_ns, status.st_ctime_ns, 0, "")
+            is_new = (is_link or is_named) and may_have_changed_since(moment, self._since)
             self._folders[path] = is_new or self._is_below_new(os.path.dirname(path))
         return self._folders[path]
 
 
-def recorded(target: str) -> dict[str, Look]:
+def read_recorded_inputs(target: str) -> dict[str, FileState]:
     """What the object `target` was made from, itself first; None for what was not there.
 
     Raises:
         OSError: there is no record.
         ValueError: it cannot be read.
     """
-    text = hashes.read(f"{target}{SUFFIX}").decode("utf-8", "surrogateescape")
+    text = read_file(f"{target}{INPUTS_SUFFIX}").decode("utf-8", "surrogateescape")
     first, *rows = text.split("\n")
-    if first != _FORMAT:
-        raise ValueError(f"{target}{SUFFIX} is no record")
-    found: dict[str, Look] = {}
+    if first != _INPUTS_FORMAT:
+        raise ValueError(f"{target}{INPUTS_SUFFIX} is no record")
+    found: dict[str, FileState] = {}
     for row in rows:
         size, mtime, ctime, inode, content, path = row.split("\t", 5)
         known = (int(size), int(mtime), int(ctime), int(inode), content)
@@ -183,5 +347,5 @@ def recorded(target: str) -> dict[str, Look]:
     return found
 
 
-def _row(path: str, identity: Look) -> str:
+def _inputs_row(path: str, identity: FileState) -> str:
     return "\t".join(map(str, (*(identity or (0, 0, 0, 0, _ABSENT)), path)))

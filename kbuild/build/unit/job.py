@@ -6,41 +6,37 @@ import os
 import sys
 import time
 
-from kbuild.build.unit import CHANGED, OVER, inputs, threads
-from kbuild.build.unit.attempt import Attempts
-from kbuild.build.unit.cache import Unit
-from kbuild.build.unit.command import Command
-from kbuild.build.unit.inputs import Inputs
-from kbuild.build.unit.key import source_key, unit_key
-from kbuild.build.unit.log import append
-from kbuild.build.unit.turn import TORCH, Turn
-from kbuild.build.unit.weights import History
+from kbuild.build.unit import EXIT_INPUTS_CHANGED, EXIT_OUT_OF_TIME, compiler, inputs
+from kbuild.build.unit.cache import TORCH_PREFIX, CompileOnceLock, PeakHistory, UnitCache
+from kbuild.build.unit.command import CompileCommand, source_key, unit_key
+from kbuild.build.unit.compiler import CompileAttempts
+from kbuild.build.unit.inputs import UnitInputs
+from kbuild.runtime.unit_settings import append_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kbuild.build.unit.log import Value
-    from kbuild.build.unit.process import Ended
-    from kbuild.build.unit.settings import Settings
+    from kbuild.build.unit.compiler import CompilerResult
+    from kbuild.runtime.unit_settings import LauncherSettings, LogValue
 
 
 _ATTEMPTS = 2
 """How often a unit is compiled whose inputs change meanwhile."""
 
 
-class Job:
+class UnitCompilation:
     """One unit's way through the launcher."""
 
-    def __init__(self, settings: Settings, language: str, argv: list[str]) -> None:
+    def __init__(self, settings: LauncherSettings, language: str, argv: list[str]) -> None:
         self._settings = settings
-        self._command = Command(argv, language, os.getcwd())
-        self._tokens = threads.Tokens(threads.jobserver(os.environ))
+        self._command = CompileCommand(argv, language, os.getcwd())
+        self._tokens = compiler.JobserverTokens(compiler.jobserver_pipe(os.environ))
         self._is_compilation = bool(self._command.source and self._command.object)
         self._object = self._command.absolute(self._command.object)
         self._expected: list[str] = []
         """What the compiler is going to read, as far as an earlier compilation tells."""
         self._began = time.time()
-        self._unit: Unit | None = None
-        self._record: dict[str, Value] = {}
+        self._unit: UnitCache | None = None
+        self._record: dict[str, LogValue] = {}
 
     def run(self) -> int:
         """The exit status that the build system is to see."""
@@ -55,7 +51,7 @@ class Job:
             if turn is not None:
                 turn.end()
 
-    def _awaited(self, turn: Turn) -> bytes | None:
+    def _awaited(self, turn: CompileOnceLock) -> bytes | None:
         """What another process has made meanwhile; None when this one is to compile."""
         try:
             if turn.is_first():
@@ -66,9 +62,9 @@ class Job:
             return None
         return self._fetched()
 
-    def _turn(self) -> Turn | None:
+    def _turn(self) -> CompileOnceLock | None:
         unit = self._unit
-        return Turn(unit.turn) if unit and not unit.refusal else None
+        return CompileOnceLock(unit.turn) if unit and not unit.refusal else None
 
     def _hit(self, said: bytes) -> int:
         self._inputs.record(self._object, self._unit.paths if self._unit else ())
@@ -94,14 +90,14 @@ class Job:
                 return self._given_up(changed, ended)
         return self._refused()
 
-    def _finished(self, ended: Ended, read: list[str]) -> int:
+    def _finished(self, ended: CompilerResult, read: list[str]) -> int:
         self._say(ended.said)
         if self._is_compilation and ended.status == 0:
             self._inputs.record(self._object, read)
         self._keep(ended, read)
         return ended.status
 
-    def _given_up(self, changed: str, ended: Ended) -> int:
+    def _given_up(self, changed: str, ended: CompilerResult) -> int:
         """Leave nothing that could be taken for the object of these inputs."""
         for path in (self._object, self._command.absolute(self._command.depfile)):
             if os.path.isfile(path):
@@ -109,13 +105,17 @@ class Job:
         name = changed.removeprefix(f"{self._settings.root}/")
         words = f"`{name}` changed each time that {self._name} was compiled"
         self._say(f"kbuild: error: {words}\n".encode("utf-8", "surrogateescape"))
-        self._log("off", ended.start, ended.end, CHANGED)
-        return CHANGED
+        self._log("off", ended.start, ended.end, EXIT_INPUTS_CHANGED)
+        return EXIT_INPUTS_CHANGED
 
     def _likely(self) -> list[str]:
         """What an object of this unit was made from before."""
         try:
-            known = [path for path, was in inputs.recorded(self._object).items() if was is not None]
+            known = [
+                path
+                for path, was in inputs.read_recorded_inputs(self._object).items()
+                if was is not None
+            ]
         except (OSError, ValueError):
             known = []
         return [*known[1:], *(self._unit.expected() if self._unit else ())]
@@ -124,24 +124,24 @@ class Job:
         """Identify what the compiler is about to read; nothing that was known before counts."""
         if not self._is_compilation:
             return
-        self._inputs = Inputs(self._settings, self._command, os.environ)
+        self._inputs = UnitInputs(self._settings, self._command, os.environ)
         self._inputs.expect(self._expected)
         try:
             self._unit = self._looked_up()
         except OSError:  # the source has gone: the compiler will say so
             self._unit = None
 
-    def _looked_up(self) -> Unit | None:
+    def _looked_up(self) -> UnitCache | None:
         """The unit in the object cache; None where another tool caches, or nobody."""
         settings, command = self._settings, self._command
         if not settings.cache or settings.tool or command.refusal:
             return None
-        return Unit(settings, command, os.environ, self._inputs)
+        return UnitCache(settings, command, os.environ, self._inputs)
 
     def _fetched(self) -> bytes | None:
         """Deliver the object from the cache; what is asked now is asked anew."""
         try:
-            self._inputs = Inputs(self._settings, self._command, os.environ)
+            self._inputs = UnitInputs(self._settings, self._command, os.environ)
             self._unit = self._looked_up()
             said = self._unit.fetch() if self._unit and not self._unit.refusal else None
             self._inputs.files.save()
@@ -150,8 +150,8 @@ class Job:
             return None
         return said
 
-    def _compiled(self) -> Ended | None:
-        attempts = Attempts(
+    def _compiled(self) -> CompilerResult | None:
+        attempts = CompileAttempts(
             self._settings, self._command, self._tokens, self._record, self._warn, self._begin
         )
         ended = attempts.perform(self._history.recall(*self._keys))
@@ -159,7 +159,7 @@ class Job:
             self._tell_of_kill(attempts.killed.peak, ended)
         return ended
 
-    def _tell_of_kill(self, first: int, ended: Ended) -> None:
+    def _tell_of_kill(self, first: int, ended: CompilerResult) -> None:
         told = f"the system killed the compiler of {self._name} (peak {first / 1024:.1f} GB); "
         told += "it was retried alone"
         if ended.was_killed:
@@ -167,7 +167,7 @@ class Job:
         self._record["killed"] = told
         self._say(f"kbuild: {told}\n".encode())
 
-    def _keep(self, ended: Ended, read: list[str]) -> None:
+    def _keep(self, ended: CompilerResult, read: list[str]) -> None:
         outcome, why = "off", ""
         if ended.status == 0 and self._settings.cache:
             try:
@@ -178,7 +178,7 @@ class Job:
         self._record |= {"user": ended.user, "system": ended.system, "peak": ended.peak, "why": why}
         self._log(outcome, ended.start, ended.end, ended.status)
 
-    def _stored(self, ended: Ended, read: list[str]) -> tuple[str, str]:
+    def _stored(self, ended: CompilerResult, read: list[str]) -> tuple[str, str]:
         if self._unit is None or self._unit.refusal:
             why = self._unit.refusal if self._unit else self._command.refusal
             return "off", why or self._settings.tool
@@ -191,8 +191,8 @@ class Job:
         return unit_key(self._command), source_key(self._command)
 
     @property
-    def _history(self) -> History:
-        return History(f"{self._settings.cache or self._settings.run}/units")
+    def _history(self) -> PeakHistory:
+        return PeakHistory(f"{self._settings.cache or self._settings.run}/units")
 
     @property
     def _name(self) -> str:
@@ -201,7 +201,7 @@ class Job:
 
     def _refused(self) -> int:
         self._say(b"kbuild: not started, the time budget is over\n")
-        return OVER
+        return EXIT_OUT_OF_TIME
 
     def _say(self, said: bytes) -> None:
         sys.stderr.buffer.write(said)
@@ -209,8 +209,8 @@ class Job:
 
     def _log(self, outcome: str, start: float, end: float, status: int = 0) -> None:
         headers = self._unit.headers if self._unit else []
-        torch = sum(1 for header in headers if header.startswith(TORCH))
-        known: dict[str, Value] = {
+        torch = sum(1 for header in headers if header.startswith(TORCH_PREFIX))
+        known: dict[str, LogValue] = {
             "unit": self._name,
             "variant": self._settings.variant,
             "language": self._command.language,
@@ -224,15 +224,17 @@ class Job:
             "record": self._unit.record if self._unit else "",
         }
         if self._unit and self._unit.sizes:
-            read = (size for name, size in self._unit.sizes.items() if name.startswith(TORCH))
+            read = (
+                size for name, size in self._unit.sizes.items() if name.startswith(TORCH_PREFIX)
+            )
             known["kib"] = sum(read) // 1024
         self._append(known | self._record)
 
     def _warn(self, text: str) -> None:
         self._append({"warning": text})
 
-    def _append(self, record: dict[str, Value]) -> None:
+    def _append(self, record: dict[str, LogValue]) -> None:
         try:
-            append(self._settings.log, record)
+            append_record(self._settings.log, record)
         except OSError as error:
             self._say(f"kbuild: the log of units cannot be written: {error}\n".encode())

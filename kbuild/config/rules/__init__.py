@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from kbuild.config.document import Context, Document
+from kbuild.config.document import Document, RuleContext
 from kbuild.config.issue import Issue
 from kbuild.config.rules import (
     archs,
@@ -23,7 +23,7 @@ from kbuild.config.rules import (
     tables,
 )
 
-Rule = Callable[[Document, Context], Iterable[Issue]]
+Rule = Callable[[Document, RuleContext], Iterable[Issue]]
 
 RULES: tuple[Rule, ...] = (
     *general.RULES,
@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def check(document: Document, context: Context) -> Iterator[Issue]:
+def check(document: Document, context: RuleContext) -> Iterator[Issue]:
     """Every issue that any rule finds."""
     for rule in RULES:
         yield from rule(document, context)

@@ -1,20 +1,21 @@
-"""The `[kernel.*]` sections: names, backends, sources."""
+"""Rules for the `[kernel.*]` sections: names, backends, sources, archs, dependencies."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
-from kbuild.config.document import Context, Document
-from kbuild.config.issue import Issue, KeyPath
-from kbuild.config.suggest import listed, one_of
+from kbuild.config.dependencies import EVERY_BACKEND, libraries, python_packages
+from kbuild.config.document import Document, RuleContext
+from kbuild.config.issue import Issue, KeyPath, listed, one_of
 
 KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")
 """What CMake takes as a target's name."""
 _BINDING = "binding"
 
 
-def names(document: Document, _: Context) -> Iterator[Issue]:
+def section_names(document: Document, _: RuleContext) -> Iterator[Issue]:
     """A kernel's name can be a CMake target's."""
     for name, _section in document.kernels():
         path = ("kernel", name)
@@ -26,14 +27,16 @@ def names(document: Document, _: Context) -> Iterator[Issue]:
             yield Issue(path, message, "choose another name")
 
 
-def backends(document: Document, context: Context) -> Iterator[Issue]:
+def section_backends(document: Document, context: RuleContext) -> Iterator[Issue]:
     """Each kernel's backend can be compiled for, and is one of the project's."""
     for name, _ in document.kernels():
         for path, backend in document.backends_of(name):
-            yield from _judge(path, backend, document, context)
+            yield from _check_backend(path, backend, document, context)
 
 
-def _judge(path: KeyPath, backend: str, document: Document, context: Context) -> Iterator[Issue]:
+def _check_backend(
+    path: KeyPath, backend: str, document: Document, context: RuleContext
+) -> Iterator[Issue]:
     compiled = context.catalog.kernel_sections
     if backend not in context.catalog.backends:
         yield Issue(path, f"`{backend}` is not a backend", one_of(backend, compiled))
@@ -45,7 +48,7 @@ def _judge(path: KeyPath, backend: str, document: Document, context: Context) ->
         yield Issue(path, f"`{backend}` is not listed in general.backends", hint)
 
 
-def uncompiled(document: Document, context: Context) -> Iterator[Issue]:
+def backends_without_kernel(document: Document, context: RuleContext) -> Iterator[Issue]:
     """A backend that others of the project are compiled for has a kernel to compile, too."""
     named = (document.backends_of(name) for name, _ in document.kernels())
     compiled = {backend for group in named for _, backend in group}
@@ -58,11 +61,88 @@ def uncompiled(document: Document, context: Context) -> Iterator[Issue]:
             yield Issue(place, message, hint, "warning")
 
 
-def sources(document: Document, _: Context) -> Iterator[Issue]:
+def sections_have_sources(document: Document, _: RuleContext) -> Iterator[Issue]:
     """A kernel has sources."""
     for name, section in document.kernels():
         if section.get("src") == []:
             yield Issue(("kernel", name, "src"), "lists no sources", "remove the section if unused")
 
 
-RULES = (names, backends, uncompiled, sources)
+KERNEL_RULES = (section_names, section_backends, backends_without_kernel, sections_have_sources)
+
+
+def arch_lists(document: Document, context: RuleContext) -> Iterator[tuple[KeyPath, Any]]:
+    """Paths of the arch lists that a file can have, each with its backend's check."""
+    for key, check in context.catalog.arch_keys.values():
+        yield ("torch-noarch", key), check
+        yield ("torch-noarch", key.replace("-", "_")), check
+    for name, _ in document.kernels():
+        for _, backend in document.backends_of(name):
+            if backend in context.catalog.arch_keys:
+                key, check = context.catalog.arch_keys[backend]
+                yield ("kernel", name, key), check
+
+
+def valid_archs(document: Document, context: RuleContext) -> Iterator[Issue]:
+    """Every arch is written as its backend writes archs, and listed once."""
+    for path, check in arch_lists(document, context):
+        seen = set()
+        for place, arch in document.strings(*path):
+            yield from _check_arch(place, arch, check)
+            if arch in seen:
+                yield Issue(place, f"`{arch}` is listed twice", "keep one of them")
+            seen.add(arch)
+
+
+def _check_arch(place: KeyPath, arch: str, check: Any) -> Iterator[Issue]:
+    try:
+        check(arch)
+    except ValueError as error:
+        what, _, hint = str(error).partition("; ")
+        yield Issue(place, what, hint)
+
+
+def nonempty_arch_lists(document: Document, context: RuleContext) -> Iterator[Issue]:
+    """No list of archs is empty."""
+    for path, _ in arch_lists(document, context):
+        if document.get(*path) == []:
+            yield Issue(path, "lists no archs", "remove the key to take all of them")
+
+
+ARCH_RULES = (valid_archs, nonempty_arch_lists)
+
+
+def known_libraries(document: Document, _: RuleContext) -> Iterator[Issue]:
+    """`kernel.*.depends` names libraries that kbuild can provide, each once."""
+    for name, _section in document.kernels():
+        seen = set()
+        for path, library in document.strings("kernel", name, "depends"):
+            if library not in libraries():
+                message = f"`{library}` is not a known dependency"
+                yield Issue(path, message, one_of(library, libraries()))
+            if library in seen:
+                yield Issue(path, f"`{library}` is listed twice", "keep one of them")
+            seen.add(library)
+
+
+def known_python_packages(document: Document, context: RuleContext) -> Iterator[Issue]:
+    """`python-depends` names packages that the loader can check for."""
+    for scope in (EVERY_BACKEND, *context.catalog.general_sections):
+        table = ("general",) if scope == EVERY_BACKEND else ("general", scope)
+        for path, package in document.strings(*table, "python-depends"):
+            if package not in python_packages().get(scope, {}):
+                yield _unknown_package(path, package, scope)
+
+
+def _unknown_package(path: KeyPath, package: str, scope: str) -> Issue:
+    elsewhere = [name for name, known in python_packages().items() if package in known]
+    if elsewhere:
+        table = "general" if elsewhere[0] == EVERY_BACKEND else f"general.{elsewhere[0]}"
+        return Issue(path, f"`{package}` does not belong here", f"it goes into `[{table}]`")
+    known = python_packages().get(scope, {})
+    where = "" if scope == EVERY_BACKEND else f" for {scope}"
+    message = f"`{package}` is not a known Python dependency{where}"
+    return Issue(path, message, one_of(package, known) or "none are known here")
+
+
+DEPENDENCY_RULES = (known_libraries, known_python_packages)

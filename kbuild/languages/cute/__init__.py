@@ -1,20 +1,174 @@
-"""CuTe DSL: from pins and archs to targets, from a unit to what its worker compiles."""
+"""CuTe DSL: its releases, what they compile for, and what the worker is asked for one unit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import ToolchainError
-from kbuild.languages.base import LANGUAGES, Language, Linked, Resolved
-from kbuild.languages.cute.arguments import request_of
-from kbuild.languages.cute.releases import DISTRIBUTION, OLDEST, release_of, version_of
-from kbuild.languages.image import Image
-from kbuild.languages.linking import cuda_targets, judge_release
-from kbuild.languages.spec.arguments import Bound
-from kbuild.languages.unit import Unit
+from kbuild.errors import BuildError, ToolchainError
+from kbuild.languages.base import (
+    LANGUAGES,
+    Language,
+    LinkInputs,
+    ResolvedTargets,
+    constants_of,
+    cuda_targets,
+    pinned_version,
+    validate_release,
+    with_companions,
+)
+from kbuild.languages.image import KernelImage
+from kbuild.languages.unit import KernelUnit
+from kbuild.ops.binding import BoundLaunch, TensorFacts
+from kbuild.ops.model import ArgumentSource
 from kbuild.version import Version
+
+DIVISOR = 16
+"""What aligned units assume: addresses in bytes, sizes and strides in elements."""
+
+
+def request_of(unit: KernelUnit, bound: BoundLaunch, version: str) -> Mapping[str, Any]:
+    """See `Language.request`.
+
+    Args:
+        unit: what is compiled.
+        bound: its function, with what the op says of its tensors.
+        version: of the DSL.
+
+    Raises:
+        BuildError: an argument cannot be handed to a CuTe function.
+    """
+    return {
+        "kernel": unit.kernel,
+        "function": bound.function,
+        "version": version,
+        "arch": unit.target.arch,
+        "arguments": [_argument(name, source, unit, bound) for name, source in bound.arguments],
+        "constants": constants_of(unit, bound),
+        "options": dict(unit.options),
+    }
+
+
+def _argument(
+    name: str, source: ArgumentSource, unit: KernelUnit, bound: BoundLaunch
+) -> dict[str, Any]:
+    if source.kind == "tuple":
+        items = [
+            _argument(f"{name}.{index}", item, unit, bound)
+            for index, item in enumerate(source.items)
+        ]
+        return {"name": name, "kind": "tuple", "items": items}
+    if source.kind == "tensor":
+        return _tensor(name, source, unit, bound)
+    if source.kind == "int":
+        if name in unit.ones:
+            return {"name": name, "kind": "one"}
+        if name in unit.divisible:
+            what = f"`{bound.function}`: `{name}` cannot be assumed to be divisible"
+            raise BuildError(
+                what, hint="name a dimension or a stride, `x.stride.0`, in `divisible`"
+            )
+        return {"name": name, "kind": "int", "bits": 64 if name in unit.int64 else 32}
+    return {"name": name, "kind": source.kind}
+
+
+def _tensor(
+    name: str, source: ArgumentSource, unit: KernelUnit, bound: BoundLaunch
+) -> dict[str, Any]:
+    if source.name in unit.absent:
+        return {"name": name, "kind": "none"}
+    facts = bound.facts(source.name)
+    dtype = dict(unit.dtypes)[source.name]
+    told = {"name": name, "kind": "tensor", "dtype": dtype, "align": DIVISOR if unit.aligned else 0}
+    if facts.dims is None:
+        if not facts.contiguous:
+            what = f"`{bound.function}`: how many dimensions has `{source.name}`?"
+            hint = "write them in `shapes`; or list it in `contiguous`, to hand it over as one"
+            raise BuildError(what, hint=hint)
+        return {**told, "kind": "flat", "shape": [{"bits": 64, "divisor": 1}], "strides": [1]}
+    shape = [_size(dim, name, axis, unit) for axis, dim in enumerate(facts.dims)]
+    strides = None if facts.contiguous else list(_strides(name, facts, unit))
+    return {**told, "shape": shape, "strides": strides}
+
+
+def _size(dim: str, name: str, axis: int, unit: KernelUnit) -> Any:
+    """A number, or what is known of it; equal names are equal sizes."""
+    if dim.isdecimal():
+        return int(dim)
+    part = f"{name}.shape.{axis}"
+    assumed = {part, dim} & set(unit.ones)
+    if assumed:
+        return {"one": min(assumed)}
+    divisor = DIVISOR if {part, dim} & set(unit.divisible) else 1
+    bits = 64 if {part, dim} & set(unit.int64) else 32
+    return {"size": dim, "bits": bits, "divisor": divisor}
+
+
+def _strides(name: str, facts: TensorFacts, unit: KernelUnit) -> Iterator[Any]:
+    for axis in range(len(facts.dims or ())):
+        part = f"{name}.stride.{axis}"
+        divisor = DIVISOR if part in unit.divisible else 1
+        yield {"one": part} if part in unit.ones else {"bits": 64, "divisor": divisor}
+
+
+DISTRIBUTION = "nvidia-cutlass-dsl"
+OLDEST = Version.parse("4.5")
+"""Releases before it start the driver when they compile."""
+_FILE = Path(__file__).with_name("releases.toml")
+_FORM = r"\d+\.\d+\.\d+"
+
+
+@dataclass(frozen=True)
+class CuteRelease:
+    """One release."""
+
+    version: str
+    facts: Mapping[str, Any]
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """Capabilities: `8.0`, `9.0a`."""
+        return tuple(self.facts["archs"])
+
+    def environment(self, pins: Sequence[str], flavour: str) -> tuple[str, ...]:
+        """Every distribution of the environment, the DSL first.
+
+        Args:
+            pins: of the section; they take the place of the facts' own.
+            flavour: `cuda12` or `cuda13`.
+        """
+        rows = [*self.facts["pins"], *self.facts.get(flavour, ())]
+        companions = (row.format(version=self.version) for row in rows)
+        return with_companions(DISTRIBUTION, pins, companions)
+
+    def runtime(self, root: Path, flavour: str) -> Path:
+        """The static runtime in an environment."""
+        path: str = self.facts["runtime"]
+        return root / path.format(major=flavour.removeprefix("cuda"))
+
+
+def version_of(pins: Sequence[str]) -> str | None:
+    """The exact release that is pinned."""
+    return pinned_version(DISTRIBUTION, pins, _FORM)
+
+
+def release_of(version: str) -> CuteRelease:
+    """The facts that hold for a version: those of the newest release up to it."""
+    wanted, rows = Version.parse(version), _facts()["release"]
+    known = [row for row in rows if Version.parse(row["since"]) <= wanted]
+    return CuteRelease(version, known[-1] if known else rows[0])
+
+
+@cache
+def _facts() -> Mapping[str, Any]:
+    import tomli
+
+    facts: Mapping[str, Any] = tomli.loads(_FILE.read_text("utf-8"))
+    return facts
+
 
 _FIRST_RUNTIME = Version.parse("12.8")
 """The CUDA runtime that has `cudaLibraryLoadData`; that of 12.6 lacks it."""
@@ -44,12 +198,12 @@ class Cute(Language):
 
     def targets(
         self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
-    ) -> Resolved:
+    ) -> ResolvedTargets:
         """See `Language.targets`."""
         if backend != "cuda":
-            return Resolved((), (f"CuTe DSL does not compile for {backend}",))
+            return ResolvedTargets((), (f"CuTe DSL does not compile for {backend}",))
         if toolkit is not None and Version.parse(toolkit) < _FIRST_RUNTIME:
-            return Resolved((), (_old_runtime(toolkit),))
+            return ResolvedTargets((), (_old_runtime(toolkit),))
         able = release_of(version_of(pins) or "").archs
         return cuda_targets(archs, able, DISTRIBUTION)
 
@@ -61,22 +215,22 @@ class Cute(Language):
         """See `Language.variables`."""
         return {_ARCH: request["arch"]} if "arch" in request else {}
 
-    def linked(self, root: Path, pins: Sequence[str], flavour: str) -> Linked:
+    def linked(self, root: Path, pins: Sequence[str], flavour: str) -> LinkInputs:
         """See `Language.linked`."""
         archive = release_of(version_of(pins) or "").runtime(root, flavour)
         if not archive.is_file():
             raise ToolchainError(f"{DISTRIBUTION} brings no static runtime at {archive}")
-        return Linked((archive,), cudart=flavour.removeprefix("cuda"))
+        return LinkInputs((archive,), cudart=flavour.removeprefix("cuda"))
 
     def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
         """See `Language.licences`."""
         return {DISTRIBUTION: f"the static runtime of {DISTRIBUTION} {version_of(pins)}"}
 
-    def judge(self, image: Image, pins: Sequence[str]) -> None:
+    def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
         """See `Language.judge`."""
-        judge_release(image, DISTRIBUTION, version_of(pins))
+        validate_release(image, DISTRIBUTION, version_of(pins))
 
-    def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
+    def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""
         return request_of(unit, bound, version_of(bound.toolchain) or "")
 

@@ -1,4 +1,12 @@
-"""Kernels in CuTe DSL as C: for each target a header, an object, and what headers leave out."""
+"""`kbuild aot cute`: reads arguments as the command line writes them.
+
+And exports a header, an object and a JSON description for each target.
+
+x=float16[M, N%8]@16      a tensor, row by row; N divisible by 8; its address by 16 bytes
+x=float16[M, 64; S, 1]    with strides: any number S, and 1
+n=i32  alpha=f32  flag=bool  shape=(i32, i64)
+block=128  eps=1e-6  causal=true  wide=float32
+"""
 
 from __future__ import annotations
 
@@ -9,35 +17,137 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.errors import UsageError
-from kbuild.fileset import FileSet
 from kbuild.languages.base import Flavour
-from kbuild.languages.compiled import Compiled
-from kbuild.languages.cute import Cute
-from kbuild.languages.cute.releases import release_of, version_of
-from kbuild.languages.cute.signature import described, read_arguments
-from kbuild.languages.inputs import digest
-from kbuild.languages.spec.arguments import Bound
-from kbuild.languages.spec.dtypes import DTYPES
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
+from kbuild.languages.compile_environment import json_digest
+from kbuild.languages.cute import Cute, release_of, version_of
+from kbuild.languages.image import UnitImage
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.dtypes import DTYPES
+from kbuild.runtime.files import FileSet
+
+_TENSOR = re.compile(
+    r"(?P<dtype>\w+)\[(?P<shape>[^];]*)(?:;(?P<strides>[^]]*))?\](?:@(?P<align>\d+))?"
+)
+_SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)?\s*(?:%\s*(?P<divisor>\d+))?")
+_NUMBERS = {"i32": ("int", 32), "i64": ("int", 64), "f32": ("float", 0), "bool": ("bool", 0)}
+_FORMS = "e.g. `x=float16[M, N%8]@16`, `n=i32`, `shape=(i32, i32)`, `block=128`"
+_WORDS = {"true": True, "false": False}
+
+
+def read_arguments(texts: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What the worker is asked: arguments in order, and constants.
+
+    Raises:
+        UsageError: one is not written as it must be.
+    """
+    arguments: list[dict[str, Any]] = []
+    constants: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name.isidentifier() or not value:
+            raise UsageError(f"--arg: `{text}` is no argument", hint=_FORMS)
+        if name in constants or any(one["name"] == name for one in arguments):
+            raise UsageError(f"--arg: `{name}` is given twice")
+        found = _argument(name, value)
+        if found is None:
+            constants[name] = _constant(text, value)
+        else:
+            arguments.append(found)
+    return arguments, constants
+
+
+def _argument(name: str, value: str) -> dict[str, Any] | None:
+    """None when it is a constant."""
+    if value.startswith("(") and value.endswith(")"):
+        parts = [part.strip() for part in value[1:-1].split(",") if part.strip()]
+        items = [_argument(f"{name}.{at}", part) for at, part in enumerate(parts)]
+        if not items or None in items:
+            raise UsageError(f"--arg: `{value}` is no tuple of arguments", hint=_FORMS)
+        return {"name": name, "kind": "tuple", "items": items}
+    if value in _NUMBERS:
+        kind, bits = _NUMBERS[value]
+        return {"name": name, "kind": kind, **({"bits": bits} if bits else {})}
+    match = _TENSOR.fullmatch(value)
+    return None if match is None else _tensor(name, value, match)
+
+
+def _tensor(name: str, text: str, match: re.Match[str]) -> dict[str, Any]:
+    if match["dtype"] not in DTYPES:
+        raise UsageError(f"--arg: `{match['dtype']}` is no dtype", hint=", ".join(DTYPES))
+    shape = _sizes(text, match["shape"], 32)
+    strides = None if match["strides"] is None else _sizes(text, match["strides"], 64)
+    if strides is not None and len(strides) != len(shape):
+        raise UsageError(f"--arg: `{text}` has {len(shape)} dimensions and {len(strides)} strides")
+    return {
+        "name": name,
+        "kind": "tensor",
+        "dtype": match["dtype"],
+        "align": int(match["align"] or 0),
+        "shape": shape,
+        "strides": strides,
+    }
+
+
+def _sizes(text: str, listed: str, bits: int) -> list[Any]:
+    parts = [part.strip() for part in listed.split(",")]
+    if not all(parts):
+        raise UsageError(f"--arg: `{text}` lacks a size", hint=_FORMS)
+    return [int(part) if part.isdecimal() else _size(text, part, bits) for part in parts]
+
+
+def _size(text: str, part: str, bits: int) -> dict[str, Any]:
+    match = _SIZE.fullmatch(part)
+    if match is None or not match["name"]:
+        raise UsageError(f"--arg: `{text}`: `{part}` is no size", hint=_FORMS)
+    return {"size": match["name"], "bits": bits, "divisor": int(match["divisor"] or 1)}
+
+
+def _constant(text: str, value: str) -> Any:
+    if value in _WORDS:
+        return _WORDS[value]
+    if value in DTYPES:
+        return {"dtype": value}
+    if value[0] == value[-1] and value[0] in "'\"" and len(value) > 1:
+        return value[1:-1]
+    for read in (int, float):
+        try:
+            return read(value)
+        except ValueError:
+            continue
+    raise UsageError(f"--arg: `{text}` is neither an argument nor a constant", hint=_FORMS)
+
+
+def describe_arguments(arguments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What a header does not say: dtypes, ranks, static extents, which sizes a call hands over."""
+    found = []
+    for one in arguments:
+        if one["kind"] == "tuple":
+            found += describe_arguments(one["items"])
+        elif one["kind"] == "tensor":
+            found.append({**one, "align": one["align"] or DTYPES[one["dtype"]]})
+        else:
+            found.append(dict(one))
+    return found
+
 
 _CUDA = re.compile(r"cuda:(\d{2,3})(?::32)?")
 """As Triton's tools write targets."""
 _FORMAT = 1
-_NAMED = 8
+_DIGEST_DIGITS = 8
 """Hexadecimal digits that make a prefix unique."""
 
 
 @dataclass(frozen=True)
-class Order:
+class CuteExport:
     """What a command line asks for."""
 
     function: str
     sources: tuple[str, ...]
     """File names in one folder, the one with the function first."""
     arguments: tuple[str, ...]
-    """As `kbuild.languages.cute.signature` reads them."""
-    targets: tuple[Target, ...]
+    """As `kbuild.languages.cute.export` reads them."""
+    targets: tuple[ImageTarget, ...]
     toolchain: tuple[str, ...]
     flavour: Flavour
     out_name: str
@@ -50,7 +160,7 @@ class Order:
         """What errors call it."""
         return self.function
 
-    def requests(self) -> dict[Unit, dict[str, Any]]:
+    def requests(self) -> dict[KernelUnit, dict[str, Any]]:
         """A unit for each target, with what the worker is asked.
 
         Raises:
@@ -68,10 +178,11 @@ class Order:
         }
         return {self._unit(target): self._request(asked, target) for target in self.targets}
 
-    def _request(self, asked: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    def _request(self, asked: Mapping[str, Any], target: ImageTarget) -> dict[str, Any]:
         asked = {**asked, "arch": target.arch}
         symbol = (
-            self.prefix or f"{self.out_name}_{target.arch}_{digest([self.flavour, asked])[:_NAMED]}"
+            self.prefix
+            or f"{self.out_name}_{target.arch}_{json_digest([self.flavour, asked])[:_DIGEST_DIGITS]}"
         )
         return {**asked, "symbol": symbol}
 
@@ -84,11 +195,11 @@ class Order:
             words = "one --function-prefix cannot name the functions of several targets"
             raise UsageError(words, hint="export each target by a command of its own")
 
-    def _unit(self, target: Target) -> Unit:
-        return Unit(self.language, self.name, self.name, 0, (self.function,), target, ())
+    def _unit(self, target: ImageTarget) -> KernelUnit:
+        return KernelUnit(self.language, self.name, self.name, 0, (self.function,), target, ())
 
 
-def able(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[Target, ...]:
+def parse_targets(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[ImageTarget, ...]:
     """The targets, in the order given; `cuda:90` is `sm_90a` where code is made for that.
 
     Raises:
@@ -97,16 +208,16 @@ def able(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[Target, ...]:
     reason = Cute().refuses(toolchain)
     if reason:
         raise UsageError(f"--toolchain {reason}")
-    return tuple(dict.fromkeys(_able(text, toolchain) for text in texts))
+    return tuple(dict.fromkeys(_parse_target(text, toolchain) for text in texts))
 
 
-def _able(text: str, toolchain: Sequence[str]) -> Target:
+def _parse_target(text: str, toolchain: Sequence[str]) -> ImageTarget:
     known = release_of(version_of(toolchain) or "").archs
     if match := _CUDA.fullmatch(text):
         made = [f"sm_{match[1]}a", f"sm_{match[1]}"]
         text = next((arch for arch in made if _capability(arch) in known), made[1])
     try:
-        target = Target.parse(text)
+        target = ImageTarget.parse(text)
     except ValueError:
         raise UsageError(f"`{text}` is not a target", hint="e.g. `sm_80`, `sm_90a`") from None
     if target.kind != "cubin" or str(target.capability) not in known:
@@ -116,23 +227,23 @@ def _able(text: str, toolchain: Sequence[str]) -> Target:
 
 
 def _capability(arch: str) -> str:
-    return str(Target.parse(arch).capability)
+    return str(ImageTarget.parse(arch).capability)
 
 
-class Spelled(Cute):
+class CuteExportLanguage(Cute):
     """CuTe DSL, asked for units in the words of a command line."""
 
-    def __init__(self, requests: Mapping[Unit, Mapping[str, Any]]) -> None:
+    def __init__(self, requests: Mapping[KernelUnit, Mapping[str, Any]]) -> None:
         """Remember what each unit asks."""
         self._requests = requests
 
-    def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
+    def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`; units know nothing of arguments one by one."""
         del bound
         return self._requests[unit]
 
 
-def written(made: Sequence[tuple[Compiled, Mapping[str, Any]]], stem: str) -> FileSet:
+def export_files(made: Sequence[tuple[UnitImage, Mapping[str, Any]]], stem: str) -> FileSet:
     """`<stem>.<arch>.h`, `.o` and `.json` for each.
 
     Args:
@@ -145,11 +256,11 @@ def written(made: Sequence[tuple[Compiled, Mapping[str, Any]]], stem: str) -> Fi
         header, code = rest[: int(length)], rest[int(length) :]
         path = f"{stem}.{one.image.arch}"
         files[f"{path}.h"], files[f"{path}.o"] = header, code
-        files[f"{path}.json"] = json.dumps(_facts(one, request), indent=2) + "\n"
+        files[f"{path}.json"] = json.dumps(_description(one, request), indent=2) + "\n"
     return FileSet(files)
 
 
-def _facts(one: Compiled, request: Mapping[str, Any]) -> dict[str, Any]:
+def _description(one: UnitImage, request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "function": request["function"],
@@ -158,7 +269,7 @@ def _facts(one: Compiled, request: Mapping[str, Any]) -> dict[str, Any]:
         "arch": one.image.arch,
         "arguments": [
             {**fact, "itemsize": DTYPES[fact["dtype"]]} if "dtype" in fact else fact
-            for fact in described(request["arguments"])
+            for fact in describe_arguments(request["arguments"])
         ],
         "constants": dict(request["constants"]),
         "compiler": dict(one.image.compiler),

@@ -5,17 +5,21 @@ What `triton.tools.compile` and `triton.tools.link` do, with the same words on t
 several. Everything here is pure; compiling is the language's.
 """
 
-from kbuild.languages.export.link import Header, link, read_header
-from kbuild.languages.export.signature import Argument, Signature, read_signature
-from kbuild.languages.export.source import write_source
-from kbuild.languages.export.targets import read_target
-from kbuild.languages.export.variant import Variant
+from kbuild.languages.export.c_source import write_source
+from kbuild.languages.export.link import ExportHeader, link, read_header
+from kbuild.languages.export.signature import (
+    ExportArgument,
+    ExportSignature,
+    ExportVariant,
+    read_signature,
+    read_target,
+)
 
 __all__ = [
-    "Argument",
-    "Header",
-    "Signature",
-    "Variant",
+    "ExportArgument",
+    "ExportHeader",
+    "ExportSignature",
+    "ExportVariant",
     "link",
     "read_header",
     "read_signature",

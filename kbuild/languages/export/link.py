@@ -8,26 +8,26 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from kbuild.errors import DamagedFileError, UsageError
-from kbuild.fileset import FileSet
 from kbuild.generate.templates import render
-from kbuild.languages.export.source import ERRORS, MARK, c_type, holds, prototype
-from kbuild.languages.export.variant import Variant, c_name
-from kbuild.languages.target import Target
-from kbuild.untrusted import parse_json, reading, reason_of
+from kbuild.languages.export.c_source import ERRORS, MARK, assumption_condition, c_type, prototype
+from kbuild.languages.export.signature import ExportVariant, c_name
+from kbuild.languages.unit import ImageTarget
+from kbuild.runtime.files import FileSet
+from kbuild.runtime.untrusted import parse_json, reading, reason_of
 
 _KIND = "a header of `kbuild aot triton`"
 
 
 @dataclass(frozen=True)
-class Header:
+class ExportHeader:
     """A header that `kbuild aot triton` wrote."""
 
     path: str
     """As the command line gives it."""
-    variant: Variant
+    variant: ExportVariant
 
 
-def read_header(path: str, text: str) -> Header:
+def read_header(path: str, text: str) -> ExportHeader:
     """What a header says of its image.
 
     Args:
@@ -42,13 +42,15 @@ def read_header(path: str, text: str) -> Header:
         with reading(path, _KIND):
             if line is None:
                 raise ValueError("it has no line `// kbuild-aot:`")
-            return Header(path, Variant.from_json(parse_json(line.removeprefix(MARK), path, _KIND)))
+            return ExportHeader(
+                path, ExportVariant.from_json(parse_json(line.removeprefix(MARK), path, _KIND))
+            )
     except DamagedFileError as error:
         hint = "give the headers that `kbuild aot triton` writes"
         raise UsageError(f"`{path}` cannot be linked: {reason_of(error)}", hint=hint) from error
 
 
-def link(headers: Sequence[Header], stem: str) -> FileSet:
+def link(headers: Sequence[ExportHeader], stem: str) -> FileSet:
     """The two files that join the images; kernels of several names may be among them.
 
     Args:
@@ -59,7 +61,7 @@ def link(headers: Sequence[Header], stem: str) -> FileSet:
         UsageError: they do not belong together.
     """
     variants = [header.variant for header in headers]
-    _judge(headers)
+    _validate_headers(headers)
     groups = [_group(name, variants) for name in dict.fromkeys(one.name for one in variants)]
     name = PurePosixPath(stem).name
     values = {
@@ -74,22 +76,22 @@ def link(headers: Sequence[Header], stem: str) -> FileSet:
     return FileSet({f"{stem}.h": render("export/link.h.j2", **values), f"{stem}.c": source})
 
 
-def _judge(headers: Sequence[Header]) -> None:
+def _validate_headers(headers: Sequence[ExportHeader]) -> None:
     if not headers:
         raise UsageError("there are no headers to link")
     start = headers[0]
-    first: dict[str, Header] = {}
-    seen: dict[tuple[Any, ...], Header] = {}
+    first: dict[str, ExportHeader] = {}
+    seen: dict[tuple[Any, ...], ExportHeader] = {}
     for header in headers:
         one = header.variant
         if one.backend != start.variant.backend:
             message = f"`{start.path}` is for {start.variant.backend}, `{header.path}` is not"
             raise UsageError(message, hint="link them apart: their drivers differ")
         known = first.setdefault(one.name, header)
-        if _types(known.variant) != _types(one):
+        if _c_parameter_types(known.variant) != _c_parameter_types(one):
             raise UsageError(
-                f"`{one.name}` has different arguments: ({_types(known.variant)}) in "
-                f"`{known.path}`, ({_types(one)}) in `{header.path}`",
+                f"`{one.name}` has different arguments: ({_c_parameter_types(known.variant)}) in "
+                f"`{known.path}`, ({_c_parameter_types(one)}) in `{header.path}`",
                 hint="give them different names with --out-name",
             )
         other = seen.setdefault((one.name, one.target, one.algo, one.arguments), header)
@@ -98,12 +100,12 @@ def _judge(headers: Sequence[Header]) -> None:
             raise UsageError(message, hint="leave one of them out")
 
 
-def _types(variant: Variant) -> str:
+def _c_parameter_types(variant: ExportVariant) -> str:
     """What the C function takes; pointers of different types differ, since C cannot tell them."""
     return ", ".join(f"{one.type} {one.name}" for one in variant.arguments)
 
 
-def _group(name: str, variants: Sequence[Variant]) -> dict[str, Any]:
+def _group(name: str, variants: Sequence[ExportVariant]) -> dict[str, Any]:
     own = [variant for variant in variants if variant.name == name]
     first = own[0]
     return {
@@ -116,7 +118,7 @@ def _group(name: str, variants: Sequence[Variant]) -> dict[str, Any]:
     }
 
 
-def _algo(algo: tuple[str, ...], variants: Sequence[Variant]) -> dict[str, Any]:
+def _algo(algo: tuple[str, ...], variants: Sequence[ExportVariant]) -> dict[str, Any]:
     own = [variant for variant in variants if variant.algo == algo]
     targets = sorted({variant.target for variant in own}, key=_order)
     return {
@@ -126,11 +128,13 @@ def _algo(algo: tuple[str, ...], variants: Sequence[Variant]) -> dict[str, Any]:
     }
 
 
-def _by_hints(target: str, variants: Sequence[Variant]) -> Iterator[dict[str, str]]:
+def _by_hints(target: str, variants: Sequence[ExportVariant]) -> Iterator[dict[str, str]]:
     """Those that assume the most first; nothing is tried behind one that assumes nothing."""
     own = [variant for variant in variants if variant.target == target]
     for variant in sorted(own, key=lambda one: -sum(bool(a.hint) for a in one.arguments)):
-        conditions = [holds(argument) for argument in variant.arguments if argument.hint]
+        conditions = [
+            assumption_condition(argument) for argument in variant.arguments if argument.hint
+        ]
         yield {"symbol": variant.symbol, "condition": " && ".join(conditions)}
         if not conditions:
             return
@@ -138,7 +142,7 @@ def _by_hints(target: str, variants: Sequence[Variant]) -> Iterator[dict[str, st
 
 def _order(text: str) -> tuple[Any, ...]:
     """What is tried first: code before PTX, new archs before old, one chip before its family."""
-    target = Target.parse(text)
+    target = ImageTarget.parse(text)
     wanted = target.capability
     if wanted is None:
         return (text,)

@@ -1,16 +1,24 @@
-"""A signature as Triton's own tools take it: `*fp32:16, i32:1, fp32, 1024`."""
+"""What is exported: a signature and targets as Triton's own tools take them.
+
+And the exported variant.
+"""
 
 from __future__ import annotations
 
 import ast
+import hashlib
+import json
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from kbuild.config.suggest import did_you_mean, listed
+from kbuild.config.issue import did_you_mean, listed
 from kbuild.errors import UsageError
-from kbuild.languages.spec.arguments import KernelParameter
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.binding import KernelParameter
+from kbuild.ops.model import Pairs
 
 INTEGERS = tuple(f"{sign}{bits}" for bits in (1, 8, 16, 32, 64) for sign in "iu")
 FLOATS = ("fp16", "bf16", "fp32", "fp64")
@@ -24,12 +32,12 @@ _PIECE = re.compile(
     re.DOTALL,
 )
 
-Value = bool | int | float | str | None
+ExportConstant = bool | int | float | str | None
 """A constant of the kernel."""
 
 
 @dataclass(frozen=True)
-class Argument:
+class ExportArgument:
     """An argument that is handed over at each launch."""
 
     name: str
@@ -50,14 +58,16 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Signature:
+class ExportSignature:
     """What every parameter of a kernel function gets."""
 
-    arguments: tuple[Argument, ...]
-    constants: tuple[tuple[str, Value], ...]
+    arguments: tuple[ExportArgument, ...]
+    constants: tuple[tuple[str, ExportConstant], ...]
 
 
-def read_signature(text: str, function: str, parameters: Sequence[KernelParameter]) -> Signature:
+def read_signature(
+    text: str, function: str, parameters: Sequence[KernelParameter]
+) -> ExportSignature:
     """Read a signature.
 
     Args:
@@ -76,15 +86,15 @@ def read_signature(text: str, function: str, parameters: Sequence[KernelParamete
             f"parameters: {names}",
             hint="one entry for each, constants included, such as `*fp32:16, i32, 1024`",
         )
-    arguments: list[Argument] = []
-    constants: list[tuple[str, Value]] = []
+    arguments: list[ExportArgument] = []
+    constants: list[tuple[str, ExportConstant]] = []
     for position, (entry, parameter) in enumerate(zip(entries, parameters, strict=True), 1):
-        read = _read(entry, parameter, f"argument {position} (`{parameter.name}`)")
-        if isinstance(read, Argument):
+        read = _read_entry(entry, parameter, f"argument {position} (`{parameter.name}`)")
+        if isinstance(read, ExportArgument):
             arguments.append(read)
         else:
             constants.append((parameter.name, read[0]))
-    return Signature(tuple(arguments), tuple(constants))
+    return ExportSignature(tuple(arguments), tuple(constants))
 
 
 def _entries(text: str) -> Iterator[str]:
@@ -101,7 +111,9 @@ def _entries(text: str) -> Iterator[str]:
         yield entry.strip()
 
 
-def _read(entry: str, parameter: KernelParameter, where: str) -> Argument | tuple[Value]:
+def _read_entry(
+    entry: str, parameter: KernelParameter, where: str
+) -> ExportArgument | tuple[ExportConstant]:
     constant = _constant(entry)
     if constant is not None:
         return constant
@@ -119,7 +131,7 @@ def _read(entry: str, parameter: KernelParameter, where: str) -> Argument | tupl
             f"{where} is a constant of the kernel, but the signature gives a type",
             hint="write its value, such as `1024`, `True` or `None`",
         )
-    return Argument(parameter.name, type_, _divisor(type_, hint, where))
+    return ExportArgument(parameter.name, type_, _divisor(type_, hint, where))
 
 
 def _divisor(type_: str, hint: str | None, where: str) -> int:
@@ -136,7 +148,7 @@ def _divisor(type_: str, hint: str | None, where: str) -> int:
     return int(hint)
 
 
-def _constant(entry: str) -> tuple[Value] | None:
+def _constant(entry: str) -> tuple[ExportConstant] | None:
     """The value in a tuple of its own, since None is a value."""
     try:
         value = ast.literal_eval(entry)
@@ -153,3 +165,145 @@ def _hint(entry: str) -> str:
     if entry.startswith(("tensordesc", "nvTmaDesc")):
         return "tensor descriptors are made by ops: describe the kernel in build.toml"
     return "" if entry else "an entry is empty: is there a comma too many?"
+
+
+_CUDA = re.compile(r"cuda:(?P<number>\d{2,3})(?P<feature>[af]?)(?::(?P<warp>\d+))?")
+_HIP = re.compile(r"hip:(?P<arch>gfx\w+)(?::(?P<warp>\d+))?")
+_ONE_CHIP = 90
+"""From here on Triton makes code for one chip alone: `sm_90a`."""
+_WARP = 32
+_TARGET_HINT = "e.g. `cuda:90:32`, `hip:gfx942:64`, `sm_80`, `compute_80` for PTX"
+
+
+def read_target(text: str) -> ImageTarget:
+    """The target that a text means.
+
+    Raises:
+        UsageError: it means none.
+    """
+    if match := _CUDA.fullmatch(text):
+        _validate_warp(text, match["warp"], _WARP)
+        feature = match["feature"] or ("a" if int(match["number"]) >= _ONE_CHIP else "")
+        return _parse_target(f"sm_{match['number']}{feature}", text)
+    if match := _HIP.fullmatch(text):
+        target = _parse_target(match["arch"], text)
+        _validate_warp(text, match["warp"], warp_of(target))
+        return target
+    return _parse_target(text, text)
+
+
+def warp_of(target: ImageTarget) -> int:
+    """Threads of a warp, which AMD calls a wavefront."""
+    return 64 if target.arch.startswith("gfx9") else _WARP
+
+
+def _parse_target(arch: str, text: str) -> ImageTarget:
+    try:
+        return ImageTarget.parse(arch)
+    except ValueError:
+        raise UsageError(f"`{text}` is not a target", hint=_TARGET_HINT) from None
+
+
+def _validate_warp(text: str, given: str | None, real: int) -> None:
+    if given is not None and int(given) != real:
+        raise UsageError(f"`{text}`: warps of that arch have {real} threads, not {given}")
+
+
+HEADER_FORMAT = 1
+_C_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_KEYWORDS = """
+alignas alignof and asm auto bool break case catch char class const constexpr continue default
+delete do double else enum explicit export extern false float for friend goto if inline int long
+mutable namespace new noexcept not nullptr operator or private protected public register restrict
+return short signed sizeof static struct switch template this throw true try typedef typename union
+unsigned using virtual void volatile while xor
+"""
+_RESERVED_NAMES = frozenset((*_KEYWORDS.split(), "stream", "algo", "result", "fits"))
+"""Words of C and C++, and what the generated functions call their own."""
+
+
+@dataclass(frozen=True)
+class ExportVariant:
+    """What one pair of files holds."""
+
+    name: str
+    """What joined functions are called."""
+    target: str
+    """`sm_90a`, `compute_80`, `gfx942`."""
+    arguments: tuple[ExportArgument, ...]
+    constants: tuple[tuple[str, ExportConstant], ...] = ()
+    options: Pairs = ()
+    """`num_warps` and the like."""
+    grid: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for word in (self.name, *(argument.name for argument in self.arguments)):
+            if not _C_NAME.fullmatch(word):
+                raise UsageError(f"`{word}` is no name in C", hint="give another with --out-name")
+        ImageTarget.parse(self.target)
+
+    @property
+    def backend(self) -> str:
+        """`cuda` or `hip`."""
+        return "hip" if ImageTarget.parse(self.target).kind == "hsaco" else "cuda"
+
+    @property
+    def digest(self) -> str:
+        """8 hexadecimal digits of everything but the arch."""
+        facts = {key: value for key, value in self.to_json().items() if key != "target"}
+        text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def symbol(self) -> str:
+        """The launch function; the arch is part of it."""
+        return f"{self.name}_{self.target}_{self.digest}"
+
+    @property
+    def algo(self) -> tuple[str, ...]:
+        """Everything that an author chooses between: constants and options, as `BLOCK=1024`."""
+        pairs = (*self.constants, *self.options)
+        return tuple(f"{name}={json.dumps(value)}" for name, value in pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        """The variant as a JSON object."""
+        return {"format": HEADER_FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ExportVariant:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: it is no variant.
+        """
+        try:
+            if data["format"] != HEADER_FORMAT:
+                raise ValueError(f"format {data['format']}, and this kbuild reads {HEADER_FORMAT}")
+            return cls(
+                name=str(data["name"]),
+                target=str(data["target"]),
+                arguments=tuple(ExportArgument(**one) for one in data["arguments"]),
+                constants=_pairs(data["constants"]),
+                options=_pairs(data["options"]),
+                grid=tuple(str(axis) for axis in data["grid"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a variant: {error}") from error
+
+
+def variant_of(
+    name: str, target: ImageTarget, signature: ExportSignature, options: Pairs, grid: Sequence[str]
+) -> ExportVariant:
+    """The variant that a command line asks for."""
+    return ExportVariant(
+        name, str(target), signature.arguments, signature.constants, options, tuple(grid)
+    )
+
+
+def c_name(argument: ExportArgument) -> str:
+    """What the argument is called in C."""
+    return f"{argument.name}_" if argument.name in _RESERVED_NAMES else argument.name
+
+
+def _pairs(data: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple((str(name), value) for name, value in data)

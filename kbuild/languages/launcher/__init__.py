@@ -5,8 +5,8 @@ assembler puts into the extension. The source needs Torch's stable ABI and nothi
 functions of TVM-FFI: `hosts.py` says what differs.
 """
 
-from kbuild.languages.launcher.files import launcher
-from kbuild.languages.launcher.objects import linked_file
-from kbuild.languages.launcher.values import LaunchedLaunch, LaunchedOp
+from kbuild.languages.launcher.files import launcher_files
+from kbuild.languages.launcher.images import link_libraries_file
+from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp
 
-__all__ = ["LaunchedLaunch", "LaunchedOp", "launcher", "linked_file"]
+__all__ = ["CompiledLaunch", "CompiledOp", "launcher_files", "link_libraries_file"]

@@ -7,27 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbuild.errors import BuildError
-from kbuild.fileset import FileSet, sha256
 from kbuild.generate import templates
-from kbuild.languages.compiled import Compiled
-from kbuild.languages.expression import arithmetic_header
+from kbuild.languages.image import UnitImage
 from kbuild.languages.launcher.calls import call_struct
-from kbuild.languages.launcher.hosts import Host
-from kbuild.languages.launcher.images import Images
-from kbuild.languages.launcher.launches import LaunchCode
-from kbuild.languages.launcher.objects import object_files
-from kbuild.languages.launcher.rows import measured_on, rows_of
-from kbuild.languages.launcher.tables import LaunchTable
-from kbuild.languages.launcher.text import identifier
-from kbuild.languages.launcher.torch_host import TorchHost
-from kbuild.languages.launcher.tvm_ffi_host import TvmFfiHost
-from kbuild.languages.launcher.values import LaunchedOp
-from kbuild.languages.launcher.variants import Variants
-from kbuild.languages.tables import Table
-from kbuild.languages.target import CPU, Target
+from kbuild.languages.launcher.cxx_text import c_identifier
+from kbuild.languages.launcher.framework_adapters import (
+    FrameworkAdapter,
+    TorchAdapter,
+    TvmFfiAdapter,
+)
+from kbuild.languages.launcher.images import ImageTables, object_files
+from kbuild.languages.launcher.launch_variants import CompiledOp, LaunchVariants
+from kbuild.languages.launcher.launches import LaunchCode, LaunchTable, measured_on, rows_of
+from kbuild.languages.unit import CPU_TARGET, ImageTarget
+from kbuild.ops.expression import arithmetic_header
+from kbuild.ops.tuned_tables import TunedTable
+from kbuild.runtime.files import FileSet, sha256
 
 FOLDER = "aot"
-HOSTS: Mapping[str, Host] = {host.name: host for host in (TorchHost(), TvmFfiHost())}
+ADAPTERS: Mapping[str, FrameworkAdapter] = {
+    host.name: host for host in (TorchAdapter(), TvmFfiAdapter())
+}
 _MOST_SLOTS = 128
 """Arguments of a launch; a byte says which of them a parameter is, see `images.h`."""
 _WORD = 64
@@ -36,10 +36,10 @@ _FEWER = "fix some of them, or make fewer dimensions of its tensors"
 _WIDE_BITS = "unsigned __int128"
 
 
-def launcher(
+def launcher_files(
     kernel: str,
-    ops: Sequence[LaunchedOp],
-    tables: Sequence[Table] = (),
+    ops: Sequence[CompiledOp],
+    tables: Sequence[TunedTable] = (),
     *,
     module: bool,
     control: bool = False,
@@ -65,15 +65,15 @@ def launcher(
             cannot offer it.
         BuildError: a launch has more arguments than there is room for.
     """
-    host = HOSTS[framework]
+    host = ADAPTERS[framework]
     for op in ops:
         host.judge(op.spec)
         if not any(launch.compiled for launch in op.launches):
             raise ValueError(f"`{op.spec.name}` has no images")
-    parts = [_Part(op, index, at, tables) for at, (op, index) in enumerate(_launches(ops))]
+    parts = [_KernelLaunch(op, index, at, tables) for at, (op, index) in enumerate(_launches(ops))]
     for part in parts:
         part.judge()
-    images = Images(bits="uint64_t" if _fits_a_word(parts) else _WIDE_BITS)
+    images = ImageTables(bits="uint64_t" if _fits_a_word(parts) else _WIDE_BITS)
     arrays = "".join(part.table(control=control).arrays(images) for part in parts)
     blob, objects = bytes(images.blob), images.objects
     if blob and objects:
@@ -86,8 +86,8 @@ def launcher(
         arrays=arrays,
         launches=[part.table(control=control).entry() for part in parts],
         functions=[part.code(control=control).function() for part in parts],
-        **_hosted(host, ops, module=module, control=control),
-        **_loaded(kernel, images),
+        **_framework_values(host, ops, module=module, control=control),
+        **_image_values(kernel, images),
         **_runtime(host, _driver(images.archs), objects),
         fill=_fill(ops, _driver(images.archs)),
         bits=images.bits,
@@ -98,13 +98,13 @@ def launcher(
     return files.merge(object_files(FOLDER, kernel, objects))
 
 
-def _fits_a_word(parts: Sequence[_Part]) -> bool:
+def _fits_a_word(parts: Sequence[_KernelLaunch]) -> bool:
     """Whether 64 bits are enough to say something of each argument of a launch."""
     return all(len(part.variants.slots) <= _WORD for part in parts)
 
 
-def _hosted(
-    host: Host, ops: Sequence[LaunchedOp], *, module: bool, control: bool
+def _framework_values(
+    host: FrameworkAdapter, ops: Sequence[CompiledOp], *, module: bool, control: bool
 ) -> dict[str, object]:
     """What depends on who calls the ops."""
     specs = [op.spec for op in ops]
@@ -117,13 +117,13 @@ def _hosted(
     }
 
 
-def _loaded(kernel: str, images: Images) -> dict[str, object]:
+def _image_values(kernel: str, images: ImageTables) -> dict[str, object]:
     """Where the code of the images is."""
     code = bytes(images.blob) or b"".join(one.code for one in images.objects)
     return {
-        "symbol": f"kbuild_aot_{identifier(kernel)}",
+        "symbol": f"kbuild_aot_{c_identifier(kernel)}",
         "blob": not images.objects,
-        "on_cpu": CPU in images.archs,
+        "on_cpu": CPU_TARGET in images.archs,
         "digest": sha256(code),
     }
 
@@ -137,14 +137,14 @@ _CONVENTIONS = {"c": "object_c", "tvm-ffi": "object_tvm_ffi"}
 """Of objects -> what calls them."""
 
 
-def _driver(targets: Sequence[Target]) -> str:
+def _driver(targets: Sequence[ImageTarget]) -> str:
     """Whose devices the images are for."""
-    if CPU in targets:
+    if CPU_TARGET in targets:
         return "cpu"
     return "hip" if any(target.arch.startswith("gfx") for target in targets) else "cuda"
 
 
-def _runtime(host: Host, driver: str, objects: Sequence[Compiled]) -> dict[str, str]:
+def _runtime(host: FrameworkAdapter, driver: str, objects: Sequence[UnitImage]) -> dict[str, str]:
     """The parts that are the same in every launcher for one driver."""
     common = {name: templates.read(f"launcher/{name}.h") for name in _COMMON}
     names = _OF_OBJECTS if objects else _OF_DRIVER
@@ -157,14 +157,14 @@ def _runtime(host: Host, driver: str, objects: Sequence[Compiled]) -> dict[str, 
     return {**headers, "object": _conventions(host, objects), "run": run}
 
 
-def _fill(ops: Sequence[LaunchedOp], driver: str) -> str:
+def _fill(ops: Sequence[CompiledOp], driver: str) -> str:
     """What gives tensors a value before the launches, where an op does that."""
     if not any(op.spec.fills for op in ops):
         return ""
     return "".join(templates.read(f"launcher/{name}.h") for name in (f"{driver}_fill", "fill"))
 
 
-def _conventions(host: Host, objects: Sequence[Compiled]) -> str:
+def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
     """What calls objects, and what they call back."""
     kinds = sorted({one.image.convention for one in objects})
     launch = templates.read("launcher/object_launch.h")
@@ -174,30 +174,30 @@ def _conventions(host: Host, objects: Sequence[Compiled]) -> str:
     return back + calls + (templates.read("launcher/object_library.h") if has_library else "")
 
 
-def _launches(ops: Sequence[LaunchedOp]) -> Iterator[tuple[LaunchedOp, int]]:
+def _launches(ops: Sequence[CompiledOp]) -> Iterator[tuple[CompiledOp, int]]:
     return itertools.chain.from_iterable(
         ((op, index) for index in range(len(op.launches))) for op in ops
     )
 
 
 @dataclass(frozen=True)
-class _Part:
+class _KernelLaunch:
     """One launch among all of the kernel."""
 
-    op: LaunchedOp
+    op: CompiledOp
     index: int
     """Among the op's."""
     at: int
     """Among the kernel's."""
-    tables: Sequence[Table]
+    tables: Sequence[TunedTable]
 
     @property
     def name(self) -> str:
         return f"{self.op.spec.name}_{self.index}"
 
     @property
-    def variants(self) -> Variants:
-        return Variants(self.op.spec, self.op.launches[self.index])
+    def variants(self) -> LaunchVariants:
+        return LaunchVariants(self.op.spec, self.op.launches[self.index])
 
     def judge(self) -> None:
         """Refuse what the generated code has no room for."""

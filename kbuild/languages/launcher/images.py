@@ -1,4 +1,10 @@
-"""The images of a kernel as tables: archs, binaries, parameter lists."""
+"""The images of a kernel as C++ tables (architectures.
+
+Binaries, parameter lists), and the C++ that calls linked objects.
+
+An object is a relocatable file whose C function launches the device code within it; the calling
+and loading conventions are described below.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +12,171 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kbuild.languages.compiled import Compiled
-from kbuild.languages.image import Image, Parameter
-from kbuild.languages.launcher.objects import object_calls
-from kbuild.languages.launcher.text import array, literal
-from kbuild.languages.spec import Bound
-from kbuild.languages.target import Target
+from kbuild.languages.base import LinkInputs
+from kbuild.languages.image import ImageParameter, KernelImage, UnitImage
+from kbuild.languages.launcher.cxx_text import cxx_array, cxx_string
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.binding import BoundLaunch
+from kbuild.runtime.files import FileSet
+
+_C_INTEGERS = {"i64": "int64_t", "u64": "uint64_t", "i32": "int32_t", "u32": "uint32_t"} | {
+    f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}_t" for sign in "iu" for bits in (8, 16)
+}
+_HIDDEN = 'extern "C" __attribute__((visibility("hidden")))'
+_TVM_FFI = "__tvm_ffi_"
+_LAUNCH = "cudaLaunchKernelExC=kbuild_aot_launch"
+"""What CuTe DSL's runtime launches with, and what the launcher puts in its place."""
+_C_FLOATS = {"fp32": ("float", "f32"), "fp64": ("double", "f64")}
+
+
+def object_call_code(objects: Sequence[UnitImage]) -> str:
+    """The C++ that calls the objects: one function each, and the table `objects` of them."""
+    images = [one.image for one in objects]
+    made = {"c": _c_call, "tvm-ffi": _tvm_ffi_call}
+    calls = "\n".join(made[image.convention](at, image) for at, image in enumerate(images))
+    words = sorted({f"{name} {version}" for i in images for name, version in i.compiler.items()})
+    return (
+        "}  // namespace\n\n"
+        + "".join(map(_declaration, images))
+        + "\nnamespace {\n\n"
+        + "struct Object {\n"
+        + "  const char* (*call)(const Value* const*, const Device&, void*);\n"
+        + "  const char* (*load)(const Device&);\n};\n\n"
+        + f"{calls}\n"
+        + "".join(_loader(at, image) for at, image in enumerate(images))
+        + cxx_array("Object", "objects", (_object(at, image) for at, image in enumerate(images)))
+        + f"constexpr int kObjects = {len(images)};\n\n"
+        + f'const char* const compiled_by = "{", ".join(words)}";\n'
+    )
+
+
+def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> FileSet:
+    """`<kernel>/<entry>.o` for each, and `<kernel>.cmake`, which lists them."""
+    files = {f"{folder}/{kernel}/{one.image.entry}.o": one.code for one in objects}
+    names = "".join(f"\n    {kernel}/{one.image.entry}.o" for one in objects)
+    text = f"# Written by kbuild: the objects of the launcher {kernel}.cpp.\nset(objects{names})\n"
+    if any(one.image.convention == "tvm-ffi" for one in objects):
+        text += f"set(launches --redefine-sym={_LAUNCH})\n"
+    replaced = [one.image for one in objects if one.image.loading == "library"]
+    if replaced:
+        own = (f"{name}_own = {name};\n" for image in replaced for name in _hooks(image))
+        files[f"{folder}/{kernel}.ld"] = "".join(own).encode()
+        text += f"set(aliases {kernel}.ld)\n"
+    return FileSet({**files, f"{folder}/{kernel}.cmake": text})
+
+
+def link_libraries_file(kernel: str, linked: LinkInputs, hip: int | None = None) -> FileSet:
+    """`aot/<kernel>.libraries.cmake`: what the objects are linked with, on this machine.
+
+    Args:
+        kernel: the launcher's name.
+        linked: what the language says.
+        hip: the major release of the HIP runtime, where that is needed.
+    """
+    archives = "".join(f"\n    [==[{path}]==]" for path in linked.archives)
+    text = (
+        f"# Written by kbuild: what the objects of {kernel}.cpp are linked with.\n"
+        f'set(archives{archives})\nset(cudart "{linked.cudart}")\n'
+        + (f'set(amdhip64 "{hip}")\n' if hip is not None else "")
+    )
+    return FileSet({f"aot/{kernel}.libraries.cmake": text})
+
+
+def _declaration(image: KernelImage) -> str:
+    if image.convention == "tvm-ffi":
+        # Hidden: extensions for TVM-FFI offer what is called `__tvm_ffi_*`.
+        return (
+            f'extern "C" __attribute__((visibility("hidden"))) int {image.entry}('
+            "void*, const kbuild::FfiAny*, int32_t, kbuild::FfiAny*);\n"
+        )
+    types = ", ".join((*(_c_type(one) for one in image.parameters), "void*"))
+    error = f'extern "C" const char* {image.entry}_error(void);\n'
+    return f'extern "C" int {image.entry}({types});\n{error}'
+
+
+def _hooks(image: KernelImage) -> tuple[str, str]:
+    """The functions of a library of CuTe DSL's that its runtime calls."""
+    prefix = f"__cute_internal_{image.entry.removeprefix(_TVM_FFI)}"
+    return f"{prefix}_cuda_init", f"{prefix}_cuda_load_to_device"
+
+
+def _loader(at: int, image: KernelImage) -> str:
+    """The function `load_<n>`, for objects that can be told to."""
+    if image.loading == "function":
+        return (
+            f'}}  // namespace\nextern "C" int {image.entry}_load(void);\nnamespace {{\n'
+            f"const char* load_{at}(const Device&) {{\n"
+            f"  return {image.entry}_load() == 0 ? nullptr : error_of({image.entry}_error());\n"
+            "}\n\n"
+        )
+    if image.loading != "library":
+        return ""
+    init, load = _hooks(image)
+    return (
+        f"ObjectLibrary library_{at};\n}}  // namespace\n"
+        f'extern "C" int {init}_own(void**);\nextern "C" int {load}_own(void**, int32_t);\n'
+        f"{_HIDDEN} int {init}(void** library) {{\n"
+        f"  return library_{at}.give(library, &{init}_own);\n}}\n"
+        f"{_HIDDEN} int {load}(void**, int32_t) {{ return 0; }}\nnamespace {{\n"
+        f"const char* load_{at}(const Device& device) {{\n"
+        f"  return library_{at}.load(device, &{init}_own, &{load}_own);\n}}\n\n"
+    )
+
+
+def _object(at: int, image: KernelImage) -> str:
+    return f"{{&call_{at}, {f'&load_{at}' if image.loading else 'nullptr'}}}"
+
+
+def _tvm_ffi_call(at: int, image: KernelImage) -> str:
+    count = len(image.parameters)
+    lines = [f"  args.{_packed(one, index)};" for index, one in enumerate(image.parameters)]
+    body = "\n".join(lines)
+    return (
+        f"const char* call_{at}(const Value* const* values, const Device& device, "
+        "void* stream) {\n"
+        f"  FfiArguments<{max(1, count)}> args(device.index);\n{body}\n"
+        f"  return args.call(&{image.entry}, {count}, stream);\n}}\n"
+    )
+
+
+def _packed(parameter: ImageParameter, index: int) -> str:
+    value = f"values[{index}]"
+    if parameter.kind in ("tensor", "flat"):
+        is_flat = "true" if parameter.kind == "flat" else "false"
+        return f"add(*static_cast<const Tensor*>({value}->p), {is_flat})"
+    if parameter.kind == "float":
+        return f"add({value}->f64)"
+    return f"add({value}->i{', true' if parameter.type in ('i1', 'u1') else ''})"
+
+
+def _c_call(at: int, image: KernelImage) -> str:
+    given = [_c_value(one, f"values[{index}]") for index, one in enumerate(image.parameters)]
+    arguments = ", ".join((*given, "stream"))
+    return (
+        f"const char* call_{at}(const Value* const* values, const Device&, void* stream) {{\n"
+        "  (void)values;\n"
+        f"  if ({image.entry}({arguments}) == 0) return nullptr;\n"
+        f"  return error_of({image.entry}_error());\n}}\n"
+    )
+
+
+def _c_type(parameter: ImageParameter) -> str:
+    if parameter.kind == "pointer":
+        return "void*"
+    if parameter.kind == "float" and parameter.type in _C_FLOATS:
+        return _C_FLOATS[parameter.type][0]
+    if parameter.kind == "int":
+        return _C_INTEGERS.get(parameter.type, "bool")
+    raise ValueError(f"`{parameter.name}`: a C function takes no {parameter.type}")
+
+
+def _c_value(parameter: ImageParameter, value: str) -> str:
+    if parameter.kind == "pointer":
+        return f"{value}->p"
+    if parameter.kind == "float":
+        return f"{value}->{_C_FLOATS[parameter.type][1]}"
+    return f"{_c_type(parameter)}({value}->i)"
+
 
 _Item = TypeVar("_Item")
 ALIGNMENT = 16
@@ -37,7 +202,7 @@ class Slot:
         return self.form != "t"
 
 
-def slot_of(parameter: Parameter) -> Slot:
+def slot_of(parameter: ImageParameter) -> Slot:
     """The value that a parameter takes."""
     if parameter.kind in ("pointer", "tensor_map"):
         return Slot(parameter.name, "p")
@@ -48,7 +213,7 @@ def slot_of(parameter: Parameter) -> Slot:
     return Slot(parameter.name, "i")
 
 
-def assumed_slots(image: Image) -> Iterator[Slot]:
+def assumed_slots(image: KernelImage) -> Iterator[Slot]:
     """The values that an image assumes something of, besides those that it takes."""
     yield from (Slot(name, "i") for name in sorted(image.ones))
     if image.kind == "object":
@@ -58,16 +223,16 @@ def assumed_slots(image: Image) -> Iterator[Slot]:
 
 
 @dataclass
-class Images:
+class ImageTables:
     """Everything that images share, collected while the launches are read."""
 
     bits: str = "uint64_t"
     """The C++ type with a bit for each argument of a launch."""
     blob: bytearray = field(default_factory=bytearray)
-    archs: list[Target] = field(default_factory=list)
+    archs: list[ImageTarget] = field(default_factory=list)
     codes: list[tuple[int, int, int, str]] = field(default_factory=list)
     """Offset, size, shared memory, entry."""
-    objects: list[Compiled] = field(default_factory=list)
+    objects: list[UnitImage] = field(default_factory=list)
     """Those that are linked instead of loaded."""
     layouts: list[tuple[int, ...]] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
@@ -77,7 +242,9 @@ class Images:
     """Of one image."""
     _places: dict[bytes, int] = field(default_factory=dict)
 
-    def add(self, compiled: Compiled, slots: Sequence[Slot], bound: Bound, *, fast: bool) -> int:
+    def add(
+        self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch, *, fast: bool
+    ) -> int:
         """The index of an image.
 
         Args:
@@ -100,7 +267,7 @@ class Images:
         )
         return _index(self.images, "{" + ", ".join(fields) + "}")
 
-    def _maps(self, compiled: Compiled, slots: Sequence[Slot], bound: Bound) -> int:
+    def _maps(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch) -> int:
         """The place of the first of an image's tensor maps."""
         own = []
         for one in compiled.image.tensor_maps:
@@ -116,7 +283,7 @@ class Images:
         self.maps += own
         return len(self.maps) - len(own)
 
-    def _code(self, compiled: Compiled) -> int:
+    def _code(self, compiled: UnitImage) -> int:
         """Its place among `codes`, or among `objects`."""
         image = compiled.image
         if image.kind == "object":
@@ -127,7 +294,7 @@ class Images:
         offset, size = self._place(compiled)
         return _index(self.codes, (offset, size, image.shared, image.entry))
 
-    def _place(self, compiled: Compiled) -> tuple[int, int]:
+    def _place(self, compiled: UnitImage) -> tuple[int, int]:
         end = b"\0" if compiled.image.kind == "ptx" and compiled.code[-1:] != b"\0" else b""
         code = compiled.code + end
         if code not in self._places:
@@ -139,29 +306,29 @@ class Images:
     def tables(self) -> str:
         """The C++ of everything but the code."""
         lists = [
-            array("uint8_t", f"layout_{at}", [", ".join(map(str, layout)) or "0"])
+            cxx_array("uint8_t", f"layout_{at}", [", ".join(map(str, layout)) or "0"])
             for at, layout in enumerate(self.layouts)
         ]
         layouts = [f"{{layout_{at}, {len(layout)}}}" for at, layout in enumerate(self.layouts)]
-        codes = [f"{{{o}, {s}, {m}, {literal(entry)}}}" for o, s, m, entry in self.codes]
+        codes = [f"{{{o}, {s}, {m}, {cxx_string(entry)}}}" for o, s, m, entry in self.codes]
         return "".join(
             (
-                array("Arch", "archs", map(_arch, self.archs)),
-                f"const char* const kArchWords = {literal(archs_in_words(self.archs))};\n\n",
-                array("Code", "codes", codes),
+                cxx_array("Arch", "archs", map(_arch, self.archs)),
+                f"const char* const kArchWords = {cxx_string(describe_archs(self.archs))};\n\n",
+                cxx_array("Code", "codes", codes),
                 f"constexpr int kCodes = {len(codes)};\n\n",
                 *lists,
-                array("Layout", "layouts", layouts),
+                cxx_array("Layout", "layouts", layouts),
                 f"constexpr int kMostParameters = {max(1, *map(len, self.layouts))};\n\n",
                 f"constexpr int kMostMaps = {self.most_maps};\n\n",
-                array("TensorMap", "tensor_maps", self.maps),
-                array("Image", "all_images", self.images),
-                object_calls(self.objects) if self.objects else "",
+                cxx_array("TensorMap", "tensor_maps", self.maps),
+                cxx_array("Image", "all_images", self.images),
+                object_call_code(self.objects) if self.objects else "",
             )
         )
 
 
-def archs_in_words(archs: Sequence[Target]) -> str:
+def describe_archs(archs: Sequence[ImageTarget]) -> str:
     """`sm_80, sm_90a and PTX for sm_80 and later`."""
     code = sorted((t for t in archs if t.kind != "ptx"), key=_order)
     ptx = sorted((t for t in archs if t.kind == "ptx"), key=_order)
@@ -172,22 +339,22 @@ def archs_in_words(archs: Sequence[Target]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _order(target: Target) -> tuple[int, str]:
+def _order(target: ImageTarget) -> tuple[int, str]:
     capability = target.capability
     return (0 if capability is None else int(capability.number.rstrip("af")), target.arch)
 
 
-def _arch(target: Target) -> str:
+def _arch(target: ImageTarget) -> str:
     digits = target.arch.removeprefix("sm_") if target.capability else "0"
     number = digits.rstrip("af")
     feature = f"'{digits[-1]}'" if digits[-1] in "af" else "0"
-    return f"{{{literal(target.arch)}, {_KINDS[target.kind]}, {number}, {feature}}}"
+    return f"{{{cxx_string(target.arch)}, {_KINDS[target.kind]}, {number}, {feature}}}"
 
 
-def _layout(image: Image, slots: Sequence[Slot]) -> tuple[int, ...]:
+def _layout(image: KernelImage, slots: Sequence[Slot]) -> tuple[int, ...]:
     maps = [one.parameter for one in image.tensor_maps]
 
-    def place(parameter: Parameter) -> int:
+    def place(parameter: ImageParameter) -> int:
         if parameter.kind == "tensor_map":
             return _MAPS + maps.index(parameter.name)
         return _SCRATCH.get(parameter.kind) or slots.index(slot_of(parameter))

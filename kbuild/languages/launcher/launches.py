@@ -1,17 +1,21 @@
-"""The C++ of one launch: from a checked call to a candidate, an image, and the driver."""
+"""The C++ of one launch.
+
+Its constant tables, its rows of the tuned tables, and the function that selects a candidate and
+an image and starts it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType
 
-from kbuild.languages.expression import Expression
-from kbuild.languages.launcher.images import Slot
-from kbuild.languages.launcher.text import Names, literal
-from kbuild.languages.launcher.variants import Variants
-from kbuild.languages.spec import Source
-from kbuild.languages.spec.values import numbers_of
+from kbuild.languages.launcher.cxx_text import CxxNames, cxx_array, cxx_int64, cxx_string
+from kbuild.languages.launcher.images import ImageTables, Slot
+from kbuild.languages.launcher.launch_variants import LaunchVariants, find_candidate
+from kbuild.ops.expression import Expression
+from kbuild.ops.model import ArgumentSource, DtypeName, Value, numbers_of
+from kbuild.ops.tuned_tables import TunedRow, TunedTable
 
 _RANGES = {
     "i1": ("0", "1"),
@@ -29,7 +33,7 @@ _HALVES = {"f16": "half_of", "bf16": "bfloat_of"}
 class LaunchCode:
     """Writes the function of one launch."""
 
-    variants: Variants
+    variants: LaunchVariants
     name: str
     """`add_0`."""
     index: int
@@ -80,18 +84,18 @@ class LaunchCode:
         numbers = [n for n in first if all(isinstance(t.get(n), kinds) for t in tables)]
         return [*numbers, *(f"has({n})" for n in first if any(t.get(n) is None for t in tables))]
 
-    def _names(self) -> Names:
+    def _names(self) -> CxxNames:
         constants = {name: f"numbers[{at}]" for at, name in enumerate(self._numeric())}
         for constant in self.variants.launched.launch.constants:
             if isinstance(constant.value, (bool, int)):
                 constants[constant.name] = f"INT64_C({int(constant.value)})"
         for at, constant in enumerate(self.variants.decided):
             constants[constant.name] = f"fate.constants[{at}]"
-        return Names(self.variants.op, "call.", constants)
+        return CxxNames(self.variants.op, "call.", constants)
 
     def _evaluated(self, expression: Expression, target: str, label: str = "") -> Iterator[str]:
         if expression.constant is None:
-            yield f"checked.what = {literal(f'{self._what}: {label}`{expression}`')};"
+            yield f"checked.what = {cxx_string(f'{self._what}: {label}`{expression}`')};"
         yield f"{target} = {self._names().cxx(expression)};"
 
     def _body(self) -> Iterator[str]:
@@ -214,7 +218,7 @@ class LaunchCode:
         tensors = (f"&call.t_{s.name}" if s.kind == "descriptor" else "nullptr" for s in sources)
         yield f"const Tensor* const described[] = {{{', '.join(tensors)}}};"
 
-    def _value(self, at: int, slot: Slot, source: Source) -> Iterator[str]:
+    def _value(self, at: int, slot: Slot, source: ArgumentSource) -> Iterator[str]:
         target = f"values[{at}]"
         if slot.form == "t":
             yield f"{target}.p = static_cast<Tensor*>(&call.t_{source.name});"
@@ -235,7 +239,7 @@ class LaunchCode:
         narrow = sorted(types & _RANGES.keys(), key=lambda kind: (int(kind[1:]), kind))
         if narrow:
             low, high = _RANGES[narrow[0]]
-            name, kind = literal(slot.argument), literal(narrow[0])
+            name, kind = cxx_string(slot.argument), cxx_string(narrow[0])
             yield (
                 f"if (KBUILD_UNLIKELY({target}.i < {low} || {target}.i > {high})) "
                 f"too_large(launch, {name}, {target}.i, {kind});"
@@ -250,3 +254,130 @@ def _float(target: str, form: str, given: str) -> Iterator[str]:
         yield f"{target}.f32 = float({given});"
     else:
         yield f"{target}.f64 = {given};"
+
+
+def measured_on(tables: Sequence[TunedTable]) -> str:
+    """The GPU models of all tables."""
+    rows = [f"{{{cxx_string(table.device)}, {cxx_string(table.arch)}}}" for table in tables]
+    return cxx_array("MeasuredOn", "measured_on", rows)
+
+
+def rows_of(
+    variants: LaunchVariants, launch: int, tables: Sequence[TunedTable]
+) -> list[tuple[int, ...]]:
+    """Table, dtypes, candidate and then the key of every row; -1 for candidates without images."""
+    op = variants.op
+    found = []
+    for index, table in enumerate(tables):
+        for row in table.of(op.kernel, op.name, launch):
+            at = find_candidate(variants.launched.launch.candidates, row.constants, row.options)
+            place = variants.candidates.index(at) if at in variants.candidates else -1
+            if len(row.key) == len(op.key):
+                found += [(index, dtypes, place, *row.key) for dtypes in _dtype_sets(variants, row)]
+    return found
+
+
+def row_arrays(name: str, rows: Sequence[tuple[int, ...]]) -> str:
+    """`NAME_rows` and `NAME_keys`."""
+    heads = [f"{{{table}, {dtypes}, {candidate}}}" for table, dtypes, candidate, *_ in rows]
+    keys = [", ".join(map(cxx_int64, row[3:])) for row in rows if row[3:]]
+    return cxx_array("Row", f"{name}_rows", heads) + cxx_array("Int", f"{name}_keys", keys)
+
+
+def _dtype_sets(variants: LaunchVariants, row: TunedRow) -> Iterator[int]:
+    """The kinds of calls by dtypes that a row speaks of."""
+    wanted = dict(row.dtypes)
+    for index, dtypes in enumerate(variants.op.dtype_sets()):
+        if all(dtypes.get(tensor) == dtype for tensor, dtype in wanted.items()):
+            yield index
+
+
+@dataclass(frozen=True)
+class LaunchTable:
+    """Constant data of one launch."""
+
+    variants: LaunchVariants
+    name: str
+    rows: Sequence[tuple[int, ...]]
+    control: bool
+
+    def arrays(self, images: ImageTables) -> str:
+        """Everything that the launch's entry points to."""
+        indices: list[int] = []
+        spans = []
+        for variant in self.variants.all:
+            slots, bound = self.variants.slots, self.variants.launched.bound
+            own = [
+                images.add(one, slots, bound, fast=bool(one.image.divisible or one.image.ones))
+                for one in variant.compiled
+            ]
+            spans.append(f"{{{len(indices)}, {len(own)}}}")
+            indices += own
+        constants = [", ".join(map(str, v.constants)) for v in self.variants.all if v.constants]
+        name = self.name
+        parts = [
+            cxx_array(
+                "int16_t", f"{name}_indices", map(str, self.variants.candidates), per_line=16
+            ),
+            cxx_array("uint32_t", f"{name}_spans", map(str, self.variants.spans()), per_line=16),
+            cxx_array("Variant", f"{name}_variants", spans, per_line=8),
+            cxx_array("uint32_t", f"{name}_images", map(str, indices), per_line=16),
+            cxx_array("Int", f"{name}_constants", constants),
+            cxx_array(
+                "char* const",
+                f"{name}_constant_names",
+                (cxx_string(constant.name) for constant in self.variants.decided),
+            ),
+            *self._words(),
+            f"Quick {name}_quick[{max(1, len(self.variants.all))}];\n",
+        ]
+        if self.rows:
+            parts += [row_arrays(name, self.rows), f"Remembered {name}_remembered[kRemembered];\n"]
+        if self.control:
+            parts.append(f"std::atomic<int> {name}_forced{{-1}};\n")
+        return "".join(parts)
+
+    def _words(self) -> Iterator[str]:
+        """For each constant that a call decides by its place: what stands there."""
+        rows = []
+        for at, constant in enumerate(self.variants.decided):
+            rows.append(f"{self.name}_words_{at}" if constant.values else "nullptr")
+            if constant.values:
+                words = (cxx_string(_constant_text(value)) for value in constant.values)
+                yield cxx_array("char* const", rows[-1], words)
+        yield cxx_array("char* const* const", f"{self.name}_words", rows)
+
+    def entry(self) -> str:
+        """The launch itself, for the array `launches`."""
+        name, variants = self.name, self.variants
+        launch = variants.launched.launch
+        conditions = [f"`{one.when}`" for one in launch.candidates if one.when is not None]
+        rows = (f"{name}_rows", f"{name}_keys", f"{name}_remembered") if self.rows else None
+        fields = (
+            cxx_string(variants.op.name),
+            cxx_string(variants.launched.bound.function),
+            str(len(variants.candidates)),
+            f"{name}_indices",
+            str(len(launch.candidates)),
+            f"{name}_spans",
+            f"{name}_variants",
+            str(len(variants.all)),
+            f"{name}_images",
+            f"{name}_quick",
+            f"{name}_constants",
+            str(len(variants.decided)),
+            f"{name}_constant_names",
+            f"{name}_words",
+            cxx_string(", ".join(conditions)),
+            rows[0] if rows else "nullptr",
+            str(len(self.rows)),
+            rows[1] if rows else "nullptr",
+            str(len(variants.op.key)),
+            rows[2] if rows else "nullptr",
+            f"&{name}_forced" if self.control else "nullptr",
+        )
+        return "{" + ", ".join(fields) + "}"
+
+
+def _constant_text(value: Value) -> str:
+    return value.name if isinstance(value, DtypeName) else repr(value)

@@ -1,10 +1,55 @@
-"""Kernels in NineToothed: what `ninetoothed.build` is given becomes candidates of a Triton kernel.
+"""NineToothed: its code generator writes a Triton function for each entry of `configs`.
 
-The worker runs the code generator for each entry of `configs`, and joins what it writes to one
-Triton function with constants. `complete` puts what follows from that into the op: grid, arguments,
-candidates, assumptions; everything behind it is Triton's path.
+The worker merges these functions into one with constants. `complete` adds what follows from
+that to the op (grid, arguments, candidates, assumptions); everything after it is Triton's path.
 """
 
-from kbuild.languages.ninetoothed.language import NineToothed
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from kbuild.languages.base import LANGUAGES, KernelFunction
+from kbuild.languages.ninetoothed.complete import complete_op
+from kbuild.languages.ninetoothed.configs import NineToothedKernel
+from kbuild.languages.triton import Triton
+from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.version import Version
+
+OLDEST = Version.parse("0.26")
+"""The first release whose code generator is asked as the worker asks it."""
+_PIN = re.compile(r"ninetoothed==(?P<version>\d+\.\d+(?:\.\d+)*)")
+_COMPANIONS = ("sympy==1.14.0", "mpmath==1.3.0")
+"""What its generator imports besides Triton, unless `toolchain` pins another release of it."""
+
+
+@LANGUAGES.add
+class NineToothed(Triton):
+    """Kernels with `premake` and `configs`, as `ninetoothed.build` takes them."""
+
+    name = "ninetoothed"
+    worker = "ninetoothed.compiler"
+
+    def refuses(self, pins: Sequence[str]) -> str | None:
+        """See `Language.refuses`."""
+        versions = [match["version"] for match in map(_PIN.fullmatch, pins) if match]
+        if not versions:
+            return 'pins no exact NineToothed; write `"ninetoothed==0.26.0"` into `toolchain`'
+        if Version.parse(versions[0]) < OLDEST:
+            return f"pins NineToothed {versions[0]}; kernels are made with {OLDEST} and later"
+        return super().refuses(pins)
+
+    def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
+        """See `Language.requirements`."""
+        pinned = {pin.partition("==")[0] for pin in pins}
+        return (*pins, *(one for one in _COMPANIONS if one.partition("==")[0] not in pinned))
+
+    def complete(
+        self, op: OpSpec, functions: Mapping[str, KernelFunction], place: IssueCollector
+    ) -> OpSpec | None:
+        """See `Language.complete`."""
+        kernels = {name: NineToothedKernel.from_json(one.facts) for name, one in functions.items()}
+        return complete_op(op, kernels, place)
+
 
 __all__ = ["NineToothed"]

@@ -1,26 +1,298 @@
-"""A launch of a NineToothed kernel with everything that the kernel itself says."""
+"""Completes a launch of a NineToothed kernel.
+
+What each parameter is bound to, the fixed sizes, the grid, and whether positions need 64 bits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kbuild.config.suggest import one_of
-from kbuild.languages.expression import Expression, parse, parse_condition
-from kbuild.languages.ninetoothed.candidates import read_configs
-from kbuild.languages.ninetoothed.facts import Facts, Part
-from kbuild.languages.ninetoothed.mapping import read_sources
-from kbuild.languages.ninetoothed.proposals import proposals_of
-from kbuild.languages.ninetoothed.sizes import fixed_of, grid_of, wide_of
-from kbuild.languages.spec.keep import with_candidates
-from kbuild.languages.spec.place import Place
-from kbuild.languages.spec.values import Launch, OpSpec, Proposal, Source
+from kbuild.config.issue import listed, one_of
+from kbuild.languages.ninetoothed.configs import (
+    GeneratedParameter,
+    NineToothedKernel,
+    candidates_from_configs,
+    tuning_proposals,
+)
+from kbuild.languages.worker.ninetoothed.merge import INT32_LIMIT
+from kbuild.ops.binding import default_source
+from kbuild.ops.candidates import with_candidates
+from kbuild.ops.expression import (
+    Expression,
+    ExpressionError,
+    any_of,
+    first_of,
+    parse,
+    parse_condition,
+)
+from kbuild.ops.model import ArgumentSource, Constant, IssueCollector, Launch, OpSpec, TuneProposal
+
+_NUMBERS: dict[str | None, str] = {
+    None: "",
+    **dict.fromkeys(("float16", "bfloat16", "float32", "float64"), "float"),
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"), "int"),
+    "bool": "bool",
+}
+"""Dtypes of a number -> what the op's argument has to be; all others are not passed on."""
+
+
+def bind_parameters(
+    op: OpSpec, launch: Launch, facts: NineToothedKernel, place: IssueCollector
+) -> dict[str, ArgumentSource] | None:
+    """Parameter of the application -> where its value comes from; None after an error.
+
+    Args:
+        op: the op.
+        launch: its `args` name the application's parameters.
+        facts: the kernel.
+        place: the launch's, for errors.
+    """
+    errors = place.errors
+    written = dict(launch.args)
+    wanted = [name for name, tensor in facts.tensors.items() if not tensor.constant]
+    for name in written.keys() - set(wanted):
+        what = "is fixed by the premake function" if name in facts.tensors else "is no parameter"
+        hint = one_of(name, wanted)
+        place.at("args", name).error(f"`{name}` {what} of `{facts.name}`", hint)
+    found = {name: written.get(name) or default_source(op, launch, name) for name in wanted}
+    missing = [name for name, source in found.items() if source is None]
+    if missing:
+        hint = f'write `args = {{ {missing[0]} = "..." }}`: {listed(_tensors(op))} or a number'
+        place.at("args").error(f"nothing says what `{facts.name}` gets for {listed(missing)}", hint)
+    sources = {name: source for name, source in found.items() if source is not None}
+    for name, source in sources.items():
+        where = place.at("args", name) if name in written else place.at("args")
+        _judge_kind(op, facts, name, source, where)
+    _judge_shapes(op, facts, sources, place)
+    _judge_writing(op, facts, sources, place)
+    return sources if place.errors == errors else None
+
+
+def _tensors(op: OpSpec) -> tuple[str, ...]:
+    return (*op.inputs, *op.results, *op.temporaries)
+
+
+def _judge_kind(
+    op: OpSpec, facts: NineToothedKernel, name: str, source: ArgumentSource, place: IssueCollector
+) -> None:
+    rank = facts.tensors[name].rank
+    if (source.kind == "tensor") != bool(rank):
+        wanted = f"a tensor with {rank} dimensions" if rank else "a number"
+        place.error(f"`{name}` of `{facts.name}` is {wanted}, not `{source}`")
+    elif not rank:
+        for dtype in dict.fromkeys(config.dtypes[name] for config in facts.configs):
+            _judge_number(name, dtype, source, place)
+    elif source.name in op.may_be_none:
+        place.error(f"`{source.name}` may be None, which NineToothed kernels do not know")
+
+
+def _judge_number(
+    name: str, dtype: str | None, source: ArgumentSource, place: IssueCollector
+) -> None:
+    kind = _NUMBERS.get(dtype)
+    if kind is None:
+        hint = f"numbers are {listed(filter(None, _NUMBERS))}"
+        place.error(f"`{name}` is a `{dtype}` number, which an op cannot pass", hint)
+    elif kind and kind != source.kind:
+        place.error(f"`{name}` is a `{dtype}`, but `{source}` is {_article(source.kind)}")
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind == "int" else f"a {kind}"
+
+
+def _judge_shapes(
+    op: OpSpec,
+    facts: NineToothedKernel,
+    sources: Mapping[str, ArgumentSource],
+    place: IssueCollector,
+) -> None:
+    """The section's shapes against the kernel's own, in place of the op."""
+    shapes = IssueCollector(op.path, place.issues).at("shapes")
+    for name, source in sources.items():
+        rule = op.shape(source.name) if source.kind == "tensor" else None
+        rank = facts.tensors[name].rank
+        if rule is None or not rank:
+            continue
+        where = shapes.at(source.name)
+        if rule.rank is None:
+            hint = f"write out the {rank} of them"
+            where.error(f"`{source.name}` may have any number of dimensions", hint)
+        elif rule.rank != rank:
+            what = f"`{name}` of `{facts.name}` has {rank}"
+            where.error(f"says {rule.rank} for the number of dimensions; {what}")
+
+
+def _judge_writing(
+    op: OpSpec,
+    facts: NineToothedKernel,
+    sources: Mapping[str, ArgumentSource],
+    place: IssueCollector,
+) -> None:
+    schema = IssueCollector(op.path, place.issues).at("schema")
+    allocated = (*op.results, *op.temporaries)
+    written = {sources[name].name for name in facts.written if name in sources}
+    for tensor in sorted(written - {*allocated, *op.schema.mutated}):
+        hint = f"mark it, `Tensor(a!) {tensor}`, or give the result to it in `args`"
+        schema.error(f"`{facts.name}` writes to `{tensor}`, which the schema does not say", hint)
+    if len(op.launches) == 1:
+        for tensor in op.results:
+            if tensor not in written:
+                schema.error(f"`{facts.name}` writes nothing to the result `{tensor}`")
+
+
+_WORD = re.compile(
+    r"(?P<query>size|stride)\((?P<tensor>\w+), (?P<axis>\d+)\)|(?P<name>[A-Za-z_]\w*)"
+)
+
+
+def wide_constant(facts: NineToothedKernel, sources: Mapping[str, ArgumentSource]) -> Constant:
+    """Whether any element is further from its tensor's first than 32 bits can say."""
+    reasons = [
+        parse_condition(text)
+        for name, tensor in facts.tensors.items()
+        if tensor.rank
+        for text in _far(sources[name].name, [config.shapes[name] for config in facts.configs])
+    ]
+    return Constant(facts.wide, None, any_of(reasons), (False, True))
+
+
+def _far(tensor: str, shapes: Sequence[Sequence[int | None]]) -> Iterator[str]:
+    axes = range(len(shapes[0]))
+    steps = (f"(size({tensor}, {axis}) - 1) * stride({tensor}, {axis})" for axis in axes)
+    yield f"{' + '.join(steps)} >= {INT32_LIMIT}"
+    if any(None in shape or math.prod(filter(None, shape)) >= INT32_LIMIT for shape in shapes):
+        # An expanded tensor has more elements than memory; flattened, they are counted.
+        yield f"numel({tensor}) >= {INT32_LIMIT}"
+    if len(axes) > 1:  # an empty one may have more of everything else than 32 bits say
+        for axis in axes:
+            if any(shape[axis] is None for shape in shapes):
+                yield f"size({tensor}, {axis}) >= {INT32_LIMIT}"
+
+
+def fixed_sizes(
+    op: OpSpec,
+    launch: Launch,
+    facts: NineToothedKernel,
+    sources: Mapping[str, ArgumentSource],
+    place: IssueCollector,
+) -> tuple[Constant, ...] | None:
+    """The sizes that the code is made for, and the values of each; None after an error.
+
+    They are a number in `shapes`, the `choices` of a constant of the section, or those that the
+    dimension has in the cases that the op is tuned for.
+
+    Args:
+        op: its shapes name the dimensions.
+        launch: as the section has it.
+        facts: the kernel.
+        sources: what the application's parameters are.
+        place: of the launch, for errors.
+    """
+    errors, found, used = place.errors, list[Constant](), set[str]()
+    for part in facts.parts:
+        if part.kind not in ("fixed", "power"):
+            continue
+        size = _size(op, sources[part.tensor].name, part.axis)
+        exact = parse(size)
+        wanted = parse(f"next_pow2({size})") if part.kind == "power" else exact
+        said = [one for one in launch.constants if one.expression in (wanted, exact)]
+        used |= {one.name for one in said}
+        if wanted.constant is not None:
+            found.append(Constant(part.name, wanted.constant))
+        elif values := tuple(dict.fromkeys(_values(op, said, exact, wanted))):
+            found.append(Constant(part.name, expression=wanted, choices=values))
+        else:
+            message = f"`{facts.name}` is compiled for certain values of `{wanted}`"
+            hint = f'{_word(size, part)} = {{ value = "{wanted}", choices = [...] }}'
+            hint = f"write `constants = {{ {hint} }}`"
+            place.at("constants").error(message, hint)
+    for one in launch.constants:
+        if one.name not in used:
+            given = one.expression if one.expression is not None else one.value
+            message = f"no size that `{facts.name}` is compiled for is `{given}`"
+            place.at("constants", one.name).error(message, "remove it")
+    return tuple(found) if place.errors == errors else None
+
+
+def _size(op: OpSpec, tensor: str, axis: int) -> str:
+    """How the section calls a dimension, or how it is asked for."""
+    rule = op.shape(tensor)
+    dim = rule.dims[axis] if rule is not None and rule.dims else None
+    return str(dim) if dim is not None else f"size({tensor}, {axis})"
+
+
+def _values(
+    op: OpSpec, said: Sequence[Constant], exact: Expression, wanted: Expression
+) -> Iterator[int]:
+    """The values of `wanted` that the section says, or that follow from those of the size."""
+    for one in sorted(said, key=lambda one: one.expression != wanted):
+        sizes = [int(choice) for choice in one.choices]
+        yield from sizes if one.expression == wanted else _powers(sizes)
+        return
+    cases = (dict(case).get(str(exact)) for case in op.tune.cases)
+    sizes = [case for case in cases if isinstance(case, int)]
+    yield from sizes if wanted == exact else _powers(sizes)
+
+
+def _powers(sizes: Sequence[int]) -> Iterator[int]:
+    return (1 << max(size - 1, 0).bit_length() for size in sizes)
+
+
+def _word(size: str, part: GeneratedParameter) -> str:
+    """A name for a constant; only one that is the dimension may have its name."""
+    name = size if size.isidentifier() else f"size_{part.axis}"
+    return f"{name}_power" if part.kind == "power" else name
+
+
+def grid_expression(
+    facts: NineToothedKernel, sources: Mapping[str, ArgumentSource], place: IssueCollector
+) -> Expression | None:
+    """The number of blocks: of each config, chosen by its constants where it differs."""
+    texts: dict[str, list[str]] = {}
+    for config in facts.configs:
+        text = _WORD.sub(lambda match: _asked(match, sources), config.grid)
+        numbers = [(n, v) for n, v in config.constants if isinstance(v, int)]
+        condition = " and ".join(f"{name} == {int(value)}" for name, value in numbers)
+        texts.setdefault(text, []).append(condition or "True")
+    if len(texts) > 1 and sum(len(set(one)) for one in texts.values()) > len(
+        set().union(*texts.values())
+    ):
+        hint = "have a whole number among the arguments of `premake` that differ"
+        place.error(f"nothing that is a number says which grid of `{facts.name}` is meant", hint)
+    try:
+        return _chosen(texts)
+    except ExpressionError as error:
+        place.error(f"the grid of `{facts.name}` is `{facts.configs[0].grid}`: {error.message}")
+        return None
+
+
+def _chosen(texts: Mapping[str, list[str]]) -> Expression:
+    *others, last = texts
+    options = [
+        (any_of([parse_condition(one) for one in dict.fromkeys(texts[text])]), parse(text))
+        for text in others
+    ]
+    return first_of(options, parse(last)) if options else parse(last)
+
+
+def _asked(match: re.Match[str], sources: Mapping[str, ArgumentSource]) -> str:
+    if match["query"]:
+        return f"{match['query']}({sources[match['tensor']].name}, {match['axis']})"
+    source = sources.get(match["name"])
+    return f"({source})" if source is not None else match["name"]
+
 
 _LONG = ("int64", "uint32")
 """Dtypes of numbers that 32 bits do not hold."""
 
 
-def complete(op: OpSpec, kernels: Mapping[str, Facts], place: Place) -> OpSpec | None:
+def complete_op(
+    op: OpSpec, kernels: Mapping[str, NineToothedKernel], place: IssueCollector
+) -> OpSpec | None:
     """The op as a Triton kernel would have to describe it; None after an error.
 
     Grid, arguments, constants, candidates and assumptions follow from the kernel. What the section
@@ -34,8 +306,10 @@ def complete(op: OpSpec, kernels: Mapping[str, Facts], place: Place) -> OpSpec |
     errors = place.errors
     if op.fallback != "none":
         hint = "remove it: a call without an image is refused in words"
-        Place(op.path, place.issues).at("fallback").error("NineToothed kernels have none", hint)
-    found = [_completed(op, launch, kernels, place) for launch in op.launches]
+        IssueCollector(op.path, place.issues).at("fallback").error(
+            "NineToothed kernels have none", hint
+        )
+    found = [_complete_launch(op, launch, kernels, place) for launch in op.launches]
     made = [one for one in found if one is not None]
     if place.errors > errors:
         return None
@@ -50,39 +324,43 @@ def complete(op: OpSpec, kernels: Mapping[str, Facts], place: Place) -> OpSpec |
 
 
 @dataclass(frozen=True)
-class _Completed:
+class _CompletedLaunch:
     """A launch, what every call of the op must meet for it, and sizes to tune it with."""
 
     launch: Launch
     require: tuple[Expression, ...]
-    proposals: tuple[Proposal, ...]
+    proposals: tuple[TuneProposal, ...]
 
 
-def _completed(
-    op: OpSpec, launch: Launch, kernels: Mapping[str, Facts], place: Place
-) -> _Completed | None:
-    where = Place(launch.path, place.issues)
+def _complete_launch(
+    op: OpSpec, launch: Launch, kernels: Mapping[str, NineToothedKernel], place: IssueCollector
+) -> _CompletedLaunch | None:
+    where = IssueCollector(launch.path, place.issues)
     facts = _kernel(op, launch, kernels, where.at("function"))
-    sources = read_sources(op, launch, facts, where) if facts is not None else None
+    sources = bind_parameters(op, launch, facts, where) if facts is not None else None
     if facts is None or sources is None:
         return None
     _judge_names(op, facts, where)
-    configs = read_configs(op, facts, sources, Place(op.path, place.issues))
+    configs = candidates_from_configs(op, facts, sources, IssueCollector(op.path, place.issues))
     own = configs.candidates
     if launch.when is not None:  # calls without this launch need nothing of it
         own = tuple(map(configs.with_requirements, own))
     tuned = with_candidates(op, launch, own, where)
-    grid = grid_of(facts, sources, where)
-    fixed = fixed_of(op, launch, facts, sources, where)
+    grid = grid_expression(facts, sources, where)
+    fixed = fixed_sizes(op, launch, facts, sources, where)
     if tuned is None or grid is None or fixed is None:
         return None
     ranks = () if launch.when is not None else (*_ranks(op, facts, sources), *configs.require)
-    constants = (*fixed, wide_of(facts, sources))
-    settled = replace(_settled(tuned, facts, sources), grid=(grid,), constants=constants)
-    return _Completed(settled, tuple(ranks), proposals_of(op, facts, sources, fixed))
+    constants = (*fixed, wide_constant(facts, sources))
+    settled = replace(
+        _with_kernel_arguments(tuned, facts, sources), grid=(grid,), constants=constants
+    )
+    return _CompletedLaunch(settled, tuple(ranks), tuning_proposals(op, facts, sources, fixed))
 
 
-def _kernel(op: OpSpec, launch: Launch, kernels: Mapping[str, Facts], place: Place) -> Facts | None:
+def _kernel(
+    op: OpSpec, launch: Launch, kernels: Mapping[str, NineToothedKernel], place: IssueCollector
+) -> NineToothedKernel | None:
     name = next((name for name in launch.functions if name in kernels), None)
     if name is not None:
         return kernels[name]
@@ -91,7 +369,9 @@ def _kernel(op: OpSpec, launch: Launch, kernels: Mapping[str, Facts], place: Pla
     return None
 
 
-def _settled(launch: Launch, facts: Facts, sources: Mapping[str, Source]) -> Launch:
+def _with_kernel_arguments(
+    launch: Launch, facts: NineToothedKernel, sources: Mapping[str, ArgumentSource]
+) -> Launch:
     """The launch with everything that does not depend on the section."""
     numbers = [part for part in facts.parts if part.kind in ("size", "stride")]
     scalars = [part.name for part in facts.parts if _is_long(facts, part)]
@@ -107,7 +387,7 @@ def _settled(launch: Launch, facts: Facts, sources: Mapping[str, Source]) -> Lau
     )
 
 
-def _judge_names(op: OpSpec, facts: Facts, place: Place) -> None:
+def _judge_names(op: OpSpec, facts: NineToothedKernel, place: IssueCollector) -> None:
     """A name means one thing in expressions."""
     taken = {size.name for size in op.sizes} | {name for name, _ in op.let}
     taken |= {argument.name for argument in op.schema.arguments} | {*op.results, *op.temporaries}
@@ -118,21 +398,23 @@ def _judge_names(op: OpSpec, facts: Facts, place: Place) -> None:
         place.error(f"`{name}` is a parameter of the premake function as well", hint)
 
 
-def _is_inner(facts: Facts, part: Part) -> bool:
+def _is_inner(facts: NineToothedKernel, part: GeneratedParameter) -> bool:
     return part.kind == "stride" and part.axis == facts.tensors[part.tensor].rank - 1
 
 
-def _is_long(facts: Facts, part: Part) -> bool:
+def _is_long(facts: NineToothedKernel, part: GeneratedParameter) -> bool:
     return part.kind == "scalar" and any(
         config.dtypes.get(part.tensor) in _LONG for config in facts.configs
     )
 
 
-def _args(facts: Facts, sources: Mapping[str, Source]) -> Iterator[tuple[str, Source]]:
+def _args(
+    facts: NineToothedKernel, sources: Mapping[str, ArgumentSource]
+) -> Iterator[tuple[str, ArgumentSource]]:
     for part in facts.parts:
         if part.kind in ("size", "stride"):
             asked = parse(f"{part.kind}({sources[part.tensor].name}, {part.axis})")
-            yield part.name, Source("int", expression=asked)
+            yield part.name, ArgumentSource("int", expression=asked)
         elif part.kind in ("pointer", "scalar"):
             source = sources[part.tensor]
             dtypes = {config.dtypes.get(part.tensor) for config in facts.configs}
@@ -140,7 +422,9 @@ def _args(facts: Facts, sources: Mapping[str, Source]) -> Iterator[tuple[str, So
             yield part.name, replace(source, double=True) if is_double else source
 
 
-def _ranks(op: OpSpec, facts: Facts, sources: Mapping[str, Source]) -> Iterator[Expression]:
+def _ranks(
+    op: OpSpec, facts: NineToothedKernel, sources: Mapping[str, ArgumentSource]
+) -> Iterator[Expression]:
     """`dim(x) == 2` for the arguments whose dimensions the section does not name."""
     for name, source in sources.items():
         if source.kind == "tensor" and op.shape(source.name) is None:

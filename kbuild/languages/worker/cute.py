@@ -21,13 +21,17 @@ import tvm_ffi  # type: ignore[import-not-found]  # noqa: E402, F401 - it copes 
 from cutlass import cute  # noqa: E402
 from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-not-found]  # noqa: E402
 
-from kbuild.languages.worker import standin  # noqa: E402
-from kbuild.languages.worker.cute_arguments import Arguments  # noqa: E402
-from kbuild.languages.worker.cute_functions import Function, functions  # noqa: E402
-from kbuild.languages.worker.cute_host import dynamic_shared, make_portable  # noqa: E402
-from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
+from kbuild.languages.worker import torch_stub  # noqa: E402
+from kbuild.languages.worker.cute_compilation import (
+    CuteArguments,  # noqa: E402
+    CuteFunction,  # noqa: E402
+    dynamic_shared,  # noqa: E402
+    functions,  # noqa: E402
+    make_portable,  # noqa: E402
+)
+from kbuild.languages.worker.object_compiler import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
-from kbuild.languages.worker.sources import Sources  # noqa: E402
+from kbuild.languages.worker.sources import SourceModules  # noqa: E402
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _SAID = re.compile(r"\s*error: (.+)")
@@ -46,15 +50,15 @@ class Compiler(ObjectCompiler):
 
     def __init__(self) -> None:
         super().__init__()
-        standin.stand_in()
+        torch_stub.install_stubs()
 
     def made(
-        self, function: Function, request: Mapping[str, Any], sources: Sources
+        self, function: CuteFunction, request: Mapping[str, Any], sources: SourceModules
     ) -> Mapping[str, Any]:
         """See `ObjectCompiler.made`."""
-        arguments = Arguments(function, request)
+        arguments = CuteArguments(function, request)
         emit = request.get("emit", "tvm-ffi")
-        with _before_compiling(lambda text: self.named(request, text)) as told:
+        with _intercept_compile(lambda text: self.named(request, text)) as told:
             compiled = _compiled(arguments, emit, sources)
         shared, loading = 0, ""
         if compiled is not None:
@@ -101,29 +105,29 @@ _EMIT = {"tvm-ffi": _tvm_ffi, "c": _c}
 _ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
 
 
-class _MadeError(Exception):
+class _AlreadyCompiledError(Exception):
     """The kernel is there already."""
 
 
 @dataclass
-class _Told:
+class _KernelSymbol:
     """What is known of a kernel once its text is."""
 
     symbol: str = ""
 
 
 @contextmanager
-def _before_compiling(name: Callable[[str], tuple[str, bool]]) -> Iterator[_Told]:
+def _intercept_compile(name: Callable[[str], tuple[str, bool]]) -> Iterator[_KernelSymbol]:
     """Meanwhile the DSL asks `name`, of a kernel's text, for its symbol and whether to go on.
 
     The text is the module that tracing gives; locations in it have no influence on the code.
     """
-    told, compile_ = _Told(), CutlassBaseDSL.compile_and_cache
+    told, compile_ = _KernelSymbol(), CutlassBaseDSL.compile_and_cache
 
     def asking(dsl: Any, module: Any, *args: Any, **options: Any) -> Any:
         told.symbol, is_wanted = name(module.operation.get_asm(enable_debug_info=False))
         if not is_wanted:
-            raise _MadeError
+            raise _AlreadyCompiledError
         return compile_(dsl, module, *args, **options)
 
     CutlassBaseDSL.compile_and_cache = asking
@@ -133,7 +137,7 @@ def _before_compiling(name: Callable[[str], tuple[str, bool]]) -> Iterator[_Told
         CutlassBaseDSL.compile_and_cache = compile_
 
 
-def _compiled(arguments: Arguments, emit: str, sources: Sources) -> Any:
+def _compiled(arguments: CuteArguments, emit: str, sources: SourceModules) -> Any:
     """None when it was made before."""
     options = {"options": "--enable-tvm-ffi"} if emit == "tvm-ffi" else {}
     try:
@@ -141,12 +145,12 @@ def _compiled(arguments: Arguments, emit: str, sources: Sources) -> Any:
     except RefusalError:
         raise
     except Exception as error:
-        if any(isinstance(one, _MadeError) for one in _chain(error)):
+        if any(isinstance(one, _AlreadyCompiledError) for one in _chain(error)):
             return None
-        raise _explained(error, sources) from error
+        raise _explain_error(error, sources) from error
 
 
-def _explained(error: BaseException, sources: Sources) -> RefusalError:
+def _explain_error(error: BaseException, sources: SourceModules) -> RefusalError:
     """The innermost line of the author's; the DSL wraps what went wrong several times."""
     chain = list(_chain(error))
     refusals = [sources.refusal(one) for one in chain]

@@ -120,13 +120,13 @@ current = TargetDevice()
 """The device of the request that is answered."""
 
 
-def use(device: TargetDevice) -> None:
+def set_current(device: TargetDevice) -> None:
     """Make it the one that answers."""
     global current  # noqa: PLW0603 - one request is answered at a time
     current = device
 
 
-class UnknownAnswer:
+class UnknownValue:
     """What is not known when a kernel is compiled: it can be handed on, and decides nothing."""
 
     def __init__(self, path: str, why: str = "") -> None:
@@ -138,16 +138,16 @@ class UnknownAnswer:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return UnknownAnswer(f"{self._path}.{name}", self._why)
+        return UnknownValue(f"{self._path}.{name}", self._why)
 
     def __getitem__(self, key: object) -> Any:
-        return UnknownAnswer(f"{self._path}[...]", self._why)
+        return UnknownValue(f"{self._path}[...]", self._why)
 
     def __setitem__(self, key: object, value: object) -> None:
         pass
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002, D102
-        return UnknownAnswer(f"{self._path}()", self._why)
+        return UnknownValue(f"{self._path}()", self._why)
 
     def __enter__(self) -> Any:
         return self
@@ -157,7 +157,7 @@ class UnknownAnswer:
 
     def _computed(self, *others: Any) -> Any:
         del others
-        return UnknownAnswer(self._path, self._why)
+        return UnknownValue(self._path, self._why)
 
     __neg__ = __pos__ = __abs__ = __invert__ = __round__ = _computed
 
@@ -175,15 +175,15 @@ class UnknownAnswer:
     def __class__(self) -> Any:
         """Refused where the author asks which it is; whoever only looks around is told."""
         caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way to a caller
-        return self._decide() if caller in current.files.values() else UnknownAnswer
+        return self._decide() if caller in current.files.values() else UnknownValue
 
 
 for _name in _OPERATORS:
     for _prefix in ("__", "__r"):
-        setattr(UnknownAnswer, f"{_prefix}{_name}__", UnknownAnswer._computed)  # noqa: SLF001 - this module's own
+        setattr(UnknownValue, f"{_prefix}{_name}__", UnknownValue._computed)  # noqa: SLF001 - this module's own
 
 
-def one_of(question: str, values: Sequence[str]) -> Any:
+def common_answer(question: str, values: Sequence[str]) -> Any:
     """One of the answers that devices of the arch give.
 
     Where these differ, the first counts while a source is imported; `Sources` imports it again for
@@ -193,7 +193,7 @@ def one_of(question: str, values: Sequence[str]) -> Any:
         RefusalError: they differ, and the source is not being imported.
     """
     if not values:
-        return UnknownAnswer(question, "has no answer for every device of the arch")
+        return UnknownValue(question, "has no answer for every device of the arch")
     if len(values) > 1:
         among = f"the devices that run code for {current.arch}"
         if not current.importing:
@@ -206,13 +206,13 @@ def _doubt(question: str, values: Sequence[str], among: str, hint: str) -> None:
     current.doubts.setdefault(question, Doubt(tuple(values), among, hint, *current.line()))
 
 
-def varies(question: str) -> UnknownAnswer:
+def device_dependent(question: str) -> UnknownValue:
     """What differs from device to device of an arch."""
     words = f"differs among the devices that run code for {current.arch}"
-    return UnknownAnswer(question, words)
+    return UnknownValue(question, words)
 
 
-class Properties:
+class TorchDeviceProperties:
     """`torch.cuda.get_device_properties()`: what holds for every device of an arch."""
 
     def __init__(self, known: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -223,17 +223,17 @@ class Properties:
             return self._known[name]
         if name.startswith("_") or name not in self._names:
             raise AttributeError(name)
-        return varies(f"get_device_properties().{name}")
+        return device_dependent(f"get_device_properties().{name}")
 
     def __repr__(self) -> str:
         return f"<properties of {current.arch}>"
 
 
-class DeviceProperties(dict[str, Any]):
+class TritonDeviceProperties(dict[str, Any]):
     """`driver.active.utils.get_device_properties()`, alike."""
 
     def __init__(self, known: Mapping[str, Any], names: Sequence[str]) -> None:
-        whole = {name: varies(f"get_device_properties()[{name!r}]") for name in names}
+        whole = {name: device_dependent(f"get_device_properties()[{name!r}]") for name in names}
         super().__init__({**whole, **known})
 
 
@@ -250,40 +250,49 @@ _OF_TRITON = (
 )  # fmt: skip
 
 
-def properties(question: str = "torch.cuda.get_device_properties()") -> Properties:
+def torch_device_properties(
+    question: str = "torch.cuda.get_device_properties()",
+) -> TorchDeviceProperties:
     """As Torch gives them."""
     device = current.gpu(question)
     facts, (major, minor) = device.facts, device.capability()
-    known = {"major": major, "minor": minor, "warp_size": facts["warp"], **facts["properties"]}
+    known = {
+        "major": major,
+        "minor": minor,
+        "warp_size": facts["warp"],
+        **facts["torch_device_properties"],
+    }
     if "shared" in facts:
         known["shared_memory_per_block_optin"] = facts["shared"]
     if device.backend == "hip":
         known |= {"gcnArchName": device.arch, "shared_memory_per_block": facts["shared"]}
         del known["shared_memory_per_block_optin"]
     own = [name for name in _OF_TORCH if name != "gcnArchName" or device.backend == "hip"]
-    return Properties({"name": name(question), **known}, own)
+    return TorchDeviceProperties({"name": name(question), **known}, own)
 
 
-def table(question: str = "driver.active.utils.get_device_properties()") -> DeviceProperties:
+def triton_device_properties(
+    question: str = "driver.active.utils.get_device_properties()",
+) -> TritonDeviceProperties:
     """As Triton gives them."""
     device = current.gpu(question)
     facts = device.facts
     known = {"max_shared_mem": facts["shared"], "warpSize": facts["warp"]}
-    registers = facts["properties"].get("regs_per_multiprocessor")
+    registers = facts["torch_device_properties"].get("regs_per_multiprocessor")
     if registers is not None:
         known["max_num_regs"] = registers
     if device.backend == "hip":
         known["arch"] = device.arch
     other = {"arch", "cu_count"} if device.backend == "cuda" else set()
-    return DeviceProperties(known, [name for name in _OF_TRITON if name not in other])
+    return TritonDeviceProperties(known, [name for name in _OF_TRITON if name not in other])
 
 
 def name(question: str) -> Any:
     """What devices of the arch are called."""
-    return one_of(f"{question}.name", current.gpu(question).facts["names"])
+    return common_answer(f"{question}.name", current.gpu(question).facts["names"])
 
 
-def index(question: str) -> int:
+def device_index(question: str) -> int:
     """The number of the device: there is one."""
     current.gpu(question)
     return 0
@@ -314,9 +323,9 @@ def torch_releases(standin: str) -> list[str]:
     return releases[at:] + releases[:at]
 
 
-def release(backend: str) -> Any:
+def runtime_release(backend: str) -> Any:
     """`torch.version.cuda` or `.hip`: None where the device is another's."""
     device = current.ask(f"torch.version.{backend}")
     if device.backend != backend:
         return None
-    return one_of(f"torch.version.{backend}", device.facts["releases"])
+    return common_answer(f"torch.version.{backend}", device.facts["releases"])

@@ -13,7 +13,7 @@ import select
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-_IDLE = 60.0
+_IDLE_SECONDS = 60.0
 """Seconds without a request after which a worker gives its memory back."""
 
 
@@ -36,7 +36,7 @@ class RefusalError(Exception):
         }
 
 
-class Answering(Protocol):
+class WorkerCompiler(Protocol):
     """A language's compiler."""
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -49,7 +49,7 @@ class Answering(Protocol):
 
 
 @runtime_checkable
-class Asking(Protocol):
+class DeduplicatingCompiler(Protocol):
     """A compiler that asks before it makes something."""
 
     def ask_with(self, ask: Callable[[str], bool]) -> None:
@@ -57,11 +57,11 @@ class Asking(Protocol):
         ...
 
 
-def serve(compiler: Answering, requests: int, answers: int) -> None:
+def serve(compiler: WorkerCompiler, requests: int, answers: int) -> None:
     """Answer requests until there are no more."""
     with os.fdopen(requests, "rb", buffering=0) as lines, os.fdopen(answers, "wb", 0) as out:
         current = 0
-        heard = _heard(lines)
+        heard = _read_requests(lines)
 
         def say(what: Mapping[str, Any]) -> None:
             out.write(json.dumps({"id": current, **what}).encode() + b"\n")
@@ -70,17 +70,17 @@ def serve(compiler: Answering, requests: int, answers: int) -> None:
             say({"kernel": kernel})
             return bool(next(heard, {}).get("make", True))
 
-        if isinstance(compiler, Asking):
+        if isinstance(compiler, DeduplicatingCompiler):
             compiler.ask_with(ask)
         for request in heard:
             current = request["id"]
             say(_answer(compiler, request))
 
 
-def _heard(lines: Any) -> Iterator[Mapping[str, Any]]:
+def _read_requests(lines: Any) -> Iterator[Mapping[str, Any]]:
     """What kbuild says, until it says nothing more."""
     rest = b""
-    while select.select([lines], [], [], _IDLE)[0]:
+    while select.select([lines], [], [], _IDLE_SECONDS)[0]:
         block = lines.read(1 << 16)
         if not block:
             return
@@ -88,7 +88,7 @@ def _heard(lines: Any) -> Iterator[Mapping[str, Any]]:
         yield from map(json.loads, whole)
 
 
-def _answer(compiler: Answering, request: Mapping[str, Any]) -> Mapping[str, Any]:
+def _answer(compiler: WorkerCompiler, request: Mapping[str, Any]) -> Mapping[str, Any]:
     perform = {"describe": compiler.describe, "compile": compiler.compile}[request["ask"]]
     try:
         return {"answer": perform(request)}

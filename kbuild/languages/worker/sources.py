@@ -16,15 +16,15 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
-from kbuild.languages.worker.device import TargetDevice, UnknownAnswer, use
+from kbuild.languages.worker.device import TargetDevice, UnknownValue, set_current
 from kbuild.languages.worker.protocol import RefusalError
 
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
-_SHORT = 2
+_TOP_LEVEL_PARTS = 2
 """Parts of a name such as `src.ops`, which is in no package of its own."""
 
 
-class Sources(Loader, MetaPathFinder):
+class SourceModules(Loader, MetaPathFinder):
     """One state of a project's sources, below a folder."""
 
     def __init__(self, folder: str, files: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ class Sources(Loader, MetaPathFinder):
     def enter(self) -> None:
         """Make these the sources that are imported; `leave` comes before another's `enter`."""
         self.device.files = self._files
-        use(self.device)
+        set_current(self.device)
         os.chdir(self._folder)  # the names of files in images are relative
         linecache.clearcache()
         sys.meta_path.insert(0, self)
@@ -68,7 +68,7 @@ class Sources(Loader, MetaPathFinder):
     def leave(self) -> None:
         """Take the modules out of sight."""
         sys.meta_path.remove(self)
-        use(TargetDevice())
+        set_current(TargetDevice())
         for name in [name for name in sys.modules if self.owns(name)]:
             self._loaded[name] = sys.modules.pop(name)
 
@@ -114,7 +114,7 @@ class Sources(Loader, MetaPathFinder):
             first = doubt.answers[self.device.model.get(question, 0)]
             mine = self._facts(first)
             for at, answer in enumerate(doubt.answers):
-                other = Sources(self._folder, self._names)
+                other = SourceModules(self._folder, self._names)
                 other.device = TargetDevice(self.device.facts)
                 other.device.model = {question: at}
                 self.leave()
@@ -182,7 +182,7 @@ class Sources(Loader, MetaPathFinder):
         if not self.owns(name):
             return None
         if name in self._others:
-            return ModuleSpec(name, _Same(self._others[name]))
+            return ModuleSpec(name, _AliasLoader(self._others[name]))
         file = self._files.get(name)
         is_package = file is None or file.endswith("__init__.py")
         spec = ModuleSpec(name, self, origin=file, is_package=is_package)
@@ -206,7 +206,7 @@ class Sources(Loader, MetaPathFinder):
         return f"what `{name}` is needed for cannot be compiled; pin it in `toolchain` if it is"
 
 
-class _Same(Loader):
+class _AliasLoader(Loader):
     """A module by another of its names."""
 
     def __init__(self, name: str) -> None:
@@ -235,7 +235,7 @@ def _within(name: str, packages: Container[str]) -> str:
     parts = name.split(".")
     depths = range(1, len(parts) + 1)
     outermost = next((at for at in depths if ".".join(parts[:at]) in packages), 0)
-    above = outermost - 1 if outermost else int(parts[0] == "src" and len(parts) > _SHORT)
+    above = outermost - 1 if outermost else int(parts[0] == "src" and len(parts) > _TOP_LEVEL_PARTS)
     top = parts[max(above, 0)]
     is_taken = above > 0 and (top in sys.stdlib_module_names or _is_installed(top))
     return name if is_taken else ".".join(parts[max(above, 0) :])
@@ -259,7 +259,7 @@ def _is_installed(name: str) -> bool:
     """Whether the environment has a module of that name."""
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__spec__", None) is not None:
-        return not isinstance(known.__spec__ and known.__spec__.loader, Sources)
+        return not isinstance(known.__spec__ and known.__spec__.loader, SourceModules)
     return importlib.util.find_spec(name) is not None
 
 
@@ -271,7 +271,7 @@ def _described(value: Any, answer: str, depth: int = 0) -> str:
     """A plain value as text, another by what it is called and where it begins."""
     if type(value) is str and value == answer:
         return "the answer"
-    if value is None or type(value) in {bool, int, float, str, bytes, UnknownAnswer}:
+    if value is None or type(value) in {bool, int, float, str, bytes, UnknownValue}:
         return repr(value)
     if type(value) in {list, tuple, set, frozenset, dict} and depth < _DEEP:
         items = [*value.items()] if type(value) is dict else [*value]
@@ -299,26 +299,26 @@ def _configs(value: Any) -> Sequence[Any]:
     return [one for one in configs or () if hasattr(one, "__dict__")]
 
 
-class Shelf:
+class SourceCache:
     """All sources that a worker has seen; one at a time is in sight."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], list[Sources]] = {}
-        self._current: Sources | None = None
+        self._known: dict[tuple[str, ...], list[SourceModules]] = {}
+        self._current: SourceModules | None = None
 
-    def fresh(self, request: Mapping[str, Any]) -> Sources:
+    def fresh(self, request: Mapping[str, Any]) -> SourceModules:
         """The same, imported anew: nothing that an earlier request did to them is left."""
         self._put_away()
         self._known.pop((request["root"], *request["sources"]), None)
         return self.get(request)
 
-    def get(self, request: Mapping[str, Any]) -> Sources:
+    def get(self, request: Mapping[str, Any]) -> SourceModules:
         """The sources that a request speaks of, imported for its device where that matters."""
         key = (request["root"], *request["sources"])
         states, facts = self._known.setdefault(key, []), request.get("device")
         wanted = next((one for one in states if one.told_of(facts)), None)
         if wanted is None:
-            wanted = Sources(key[0], key[1:])
+            wanted = SourceModules(key[0], key[1:])
             wanted.told_of(facts)
             states.append(wanted)
         if wanted is not self._current:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kbuild.languages.worker import device as devices
-from kbuild.languages.worker import standin
+from kbuild.languages.worker import torch_stub
 
 
-class _NoTorch:
+class _BlockTorch:
     """While TVM-FFI is imported: it copes without Torch, but not with what stands for it."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
@@ -24,24 +24,32 @@ class _NoTorch:
 
 
 if importlib.util.find_spec("torch") is None:
-    _none = _NoTorch()
+    _none = _BlockTorch()
     sys.meta_path.insert(0, _none)
     import tvm_ffi  # type: ignore[import-not-found]  # noqa: F401
 
     sys.meta_path.remove(_none)
-    sys.meta_path.append(standin.Standins(("torch", "torch_c_dlpack_ext")))
+    sys.meta_path.append(torch_stub.StubFinder(("torch", "torch_c_dlpack_ext")))
 
 import tilelang  # type: ignore[import-not-found]  # noqa: E402
 
-from kbuild.languages.worker.access import of_source  # noqa: E402
-from kbuild.languages.worker.linking import ObjectCompiler  # noqa: E402
+from kbuild.languages.worker.compiler_output import memory_access_of_cxx  # noqa: E402
+from kbuild.languages.worker.object_compiler import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
-from kbuild.languages.worker.sources import Sources  # noqa: E402
-from kbuild.languages.worker.tilelang_emit import CPU, Emitted, emitted, target_of  # noqa: E402
-from kbuild.languages.worker.tilelang_functions import Function, functions  # noqa: E402
-from kbuild.languages.worker.tilelang_object import compiled  # noqa: E402
-from kbuild.languages.worker.tilelang_parameters import Parameters  # noqa: E402
-from kbuild.languages.worker.tilelang_source import completed  # noqa: E402
+from kbuild.languages.worker.sources import SourceModules  # noqa: E402
+from kbuild.languages.worker.tilelang_codegen import (
+    CPU,  # noqa: E402
+    EmittedSource,  # noqa: E402
+    compile_object,  # noqa: E402
+    emit_source,  # noqa: E402
+    target_of,  # noqa: E402
+)
+from kbuild.languages.worker.tilelang_functions import (
+    TileLangFunction,  # noqa: E402
+    functions,  # noqa: E402
+)
+from kbuild.languages.worker.tilelang_parameters import EntryParameters  # noqa: E402
+from kbuild.languages.worker.tilelang_source import complete_source  # noqa: E402
 
 T = TypeVar("T")
 _NAMELESS = "kbuild_nameless"
@@ -55,7 +63,7 @@ _HINTS = {
 """Part of what the DSL says -> what to do."""
 
 
-class _Gpu:
+class _TvmDevice:
     """`tvm.cuda(0)`, of which `tilelang.carver` asks what a device is like."""
 
     def __init__(self, backend: str, index: int = 0) -> None:
@@ -79,11 +87,11 @@ class _Gpu:
         }
         if known.get(name) is not None:
             return known[name]
-        return devices.varies(f"tvm.{self._backend}().{name}")
+        return devices.device_dependent(f"tvm.{self._backend}().{name}")
 
 
-tilelang.tvm.runtime.cuda = tilelang.tvm.cuda = lambda index=0: _Gpu("cuda", index)
-tilelang.tvm.runtime.rocm = tilelang.tvm.rocm = lambda index=0: _Gpu("hip", index)
+tilelang.tvm.runtime.cuda = tilelang.tvm.cuda = lambda index=0: _TvmDevice("cuda", index)
+tilelang.tvm.runtime.rocm = tilelang.tvm.rocm = lambda index=0: _TvmDevice("hip", index)
 
 
 def _auto_target() -> Any:
@@ -98,13 +106,15 @@ def _auto_target() -> Any:
 importlib.import_module("tilelang.backend.target").__dict__["auto_detect_target"] = _auto_target
 for _arch in ("cuda", "cdna"):  # they want to know how large the cache is, and so nobody else need
     _module = importlib.import_module(f"tilelang.carver.arch.{_arch}")
-    _module.__dict__["_get_l2_cache_size_bytes"] = lambda *_: devices.varies("l2_cache_size_bytes")
+    _module.__dict__["_get_l2_cache_size_bytes"] = lambda *_: devices.device_dependent(
+        "l2_cache_size_bytes"
+    )
 
 
 _IMPORTED = "the source uses a kernel that it has compiled while it is imported"
 
 
-class _NotHere:
+class _NotCompiled:
     """What compiling comes to while a source is imported: nothing is compiled for that."""
 
     def __call__(self, *_: Any, **__: Any) -> Any:
@@ -117,12 +127,12 @@ class _NotHere:
 
 
 def _compile(*_: Any, **__: Any) -> Any:
-    return _NotHere()
+    return _NotCompiled()
 
 
 def _compile_all(self_or_functions: Any, configs: Any = None, *_: Any, **__: Any) -> Any:
     several = self_or_functions if configs is None else configs
-    return [_NotHere() for _ in several]
+    return [_NotCompiled() for _ in several]
 
 
 def _no_workspace(*_: Any, **__: Any) -> Any:
@@ -155,24 +165,24 @@ class Compiler(ObjectCompiler):
     what = "TileLang function"
     functions = functions
 
-    def sources(self, request: Mapping[str, Any]) -> Sources:
+    def sources(self, request: Mapping[str, Any]) -> SourceModules:
         """Imported anew: macros rename what they are given, for good."""
         return self._shelf.fresh(request)
 
-    def _functions(self, sources: Sources) -> Mapping[str, Any]:
+    def _functions(self, sources: SourceModules) -> Mapping[str, Any]:
         return _hinted(lambda: super(Compiler, self)._functions(sources))
 
     def made(
-        self, function: Function, request: Mapping[str, Any], sources: Sources
+        self, function: TileLangFunction, request: Mapping[str, Any], sources: SourceModules
     ) -> Mapping[str, Any]:
         """See `ObjectCompiler.made`."""
         made = _emitted(function, request, sources)
-        parameters = Parameters(function, made, request)
-        text = completed(made.text, _NAMELESS, made.kernels, parameters.entry())
+        parameters = EntryParameters(function, made, request)
+        text = complete_source(made.text, _NAMELESS, made.kernels, parameters.entry())
         symbol, is_wanted = self.named(request, f"{text}\n{made.flags}")
         if is_wanted:
-            source = completed(made.text, symbol, made.kernels, parameters.entry())
-            compiled(source, made, request, Path(request["output"]))
+            source = complete_source(made.text, symbol, made.kernels, parameters.entry())
+            compile_object(source, made, request, Path(request["output"]))
         return {
             "convention": "c",
             "loading": "" if request["arch"] == CPU else "function",
@@ -182,14 +192,16 @@ class Compiler(ObjectCompiler):
             "threads": made.threads,
             "pdl": any(kernel.pdl for kernel in made.kernels),
             "divisible": parameters.aligned(),
-            **of_source(made.text, [one["name"] for one in parameters.image()]),
+            **memory_access_of_cxx(made.text, [one["name"] for one in parameters.image()]),
         }
 
 
-def _emitted(function: Function, request: Mapping[str, Any], sources: Sources) -> Emitted:
+def _emitted(
+    function: TileLangFunction, request: Mapping[str, Any], sources: SourceModules
+) -> EmittedSource:
     """The source; where it fails, with a word on what nothing fixes."""
     try:
-        return _hinted(lambda: _explained(sources, lambda: emitted(function, request)))
+        return _hinted(lambda: _explained(sources, lambda: emit_source(function, request)))
     except RefusalError as refusal:
         free = sorted(function.open - request["constants"].keys())
         if free and not refusal.hint:
@@ -211,7 +223,7 @@ def _hinted(make: Callable[[], T]) -> T:
         raise
 
 
-def _explained(sources: Sources, make: Callable[[], T]) -> T:
+def _explained(sources: SourceModules, make: Callable[[], T]) -> T:
     """What `make` gives; the author's own line where it fails."""
     try:
         return make()

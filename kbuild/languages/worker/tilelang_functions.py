@@ -1,15 +1,15 @@
-"""What a source in TileLang says of its functions.
+"""The functions of a TileLang source, and the candidates and the key of `@tilelang.autotune`.
 
-Four forms are known. An *eager* function has `@tilelang.jit` and tensors as parameters. A *lazy*
-one has it too, and returns a `T.prim_func`; so does a *factory*, without any decorator. A
-`T.prim_func` may also stand by itself.
+Four forms are known. An *eager* function has `@tilelang.jit` and tensors as parameters. A
+*lazy* one has it too, and returns a `T.prim_func`; so does a *factory*, without any decorator.
+A `T.prim_func` may also stand by itself.
 """
 
 from __future__ import annotations
 
 import inspect
 from ast import FunctionDef
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -25,19 +25,129 @@ from kbuild.languages.worker.tilelang_syntax import (
     sizes,
     tree_of,
 )
-from kbuild.languages.worker.tilelang_tuner import candidates_of, key_of
+from kbuild.languages.worker.triton_functions import UnknownArgument, UnknownArgumentError
+
+_PASSES = "pass_configs"
+_DTYPE = "dtype"
+
+
+def candidates_of(
+    name: str, tuner: Any, parameters: Sequence[str]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The candidates as JSON, and a sentence for whatever was not taken over.
+
+    Args:
+        name: of the function.
+        tuner: what the decorator made; None without one.
+        parameters: of the function, in order.
+    """
+    configs = getattr(tuner, "configs", None)
+    if configs is None:
+        return [], []
+    notes: list[str] = []
+    if callable(configs):
+        configs, why = _call_with_unknowns(configs, parameters)
+        if why:
+            return [], [f"the `configs` of `{name}` {why}: none is taken over"]
+    if isinstance(configs, (Mapping, str)) or not hasattr(configs, "__iter__"):
+        words = f"the `configs` of `{name}` are no list of dictionaries: none is taken over"
+        return [], [words]
+    found: list[dict[str, Any]] = []
+    for config in configs:
+        constants, said = _constants(name, config)
+        notes += [note for note in said if note not in notes]
+        candidate = {"constants": constants, "options": {}}
+        if constants is not None and candidate not in found:
+            found.append(candidate)
+    return found, notes
+
+
+def key_of(tuner: Any, arguments: Sequence[str], tensors: Mapping[str, Sequence[str]]) -> list[str]:
+    """What it tunes anew for: numbers by name, dimensions as `x.shape.0`.
+
+    Args:
+        tuner: see `candidates_of`.
+        arguments: of a call, without results and fractions.
+        tensors: those that have dimensions, with the names of these.
+    """
+    if tuner is None:
+        return []
+    left_out = set(getattr(tuner, "do_not_specialize", None) or ())
+    return list(_key(left_out, arguments, tensors))
+
+
+def _key(
+    left_out: set[str], arguments: Sequence[str], tensors: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    seen: set[str] = set()
+    for name in arguments:
+        if name in left_out:
+            continue
+        if name not in tensors:
+            yield name
+        for axis, dimension in enumerate(tensors.get(name, ())):
+            if dimension in left_out or dimension in seen:
+                continue
+            seen |= {dimension} - {""}
+            yield f"{name}.shape.{axis}"
+
+
+def _call_with_unknowns(make: Callable[..., Any], parameters: Sequence[str]) -> tuple[Any, str]:
+    """What a function gives for a call that nobody knows; or why it cannot say."""
+    positional, named = [], {}
+    free = iter(parameters)
+    for one in inspect.signature(make).parameters.values():
+        if one.default is not one.empty or one.kind in {one.VAR_POSITIONAL, one.VAR_KEYWORD}:
+            continue
+        if one.kind is one.KEYWORD_ONLY:
+            named[one.name] = UnknownArgument(one.name)
+        else:
+            positional.append(UnknownArgument(next(free, one.name)))
+    try:
+        found = make(*positional, **named)
+        return (list(found) if hasattr(found, "__next__") else found), ""
+    except UnknownArgumentError as unknown:
+        return None, f"ask for `{unknown}`, which only a call knows"
+    except Exception as error:  # noqa: BLE001 - the author's code
+        return None, f"say {type(error).__name__}: {error}"
+
+
+def _constants(name: str, config: Any) -> tuple[dict[str, Any] | None, list[str]]:
+    if not isinstance(config, Mapping):
+        return None, [f"`{name}` has a candidate that is no dictionary: left out"]
+    if config.get(_PASSES):
+        words = f"`{name}` has candidates with `{_PASSES}` of their own: left out"
+        return None, [f"{words}; a function with `@tilelang.jit({_PASSES}=...)` holds them"]
+    found = {}
+    for key, value in config.items():
+        if key == _PASSES:
+            continue
+        plain = _json_value(value)
+        if plain is None and value is not None:
+            return None, [f"`{name}` has a candidate with {key} = {value!r}: left out"]
+        found[key] = plain
+    return found, []
+
+
+def _json_value(value: Any) -> Any:
+    """The value as JSON: a dtype by its name; None for what has no place there."""
+    if type(value) in {bool, int, float, str}:
+        return value
+    is_type = type(value).__name__.lower() == _DTYPE or type(value).__name__ == "DataType"
+    return str(value) if is_type else None
+
 
 _LISTS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-class Function:
+class TileLangFunction:
     """A function that makes a kernel, or the kernel itself."""
 
     def __init__(self, name: str, value: Any) -> None:
         self.name = name
         self.tuner = value if hasattr(value, "jit_impl") else None
         self.jit = getattr(value, "jit_impl", value)
-        self.plain = _plain(self.jit)
+        self.plain = _undecorated(self.jit)
         self.is_program = _is_program(value)
         self.tree = tree_of(self.plain, name)
         self.inner = self.tree if self.is_program else inner_of(self.tree, self.plain)
@@ -158,12 +268,12 @@ class Function:
             )
 
 
-def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, Function]:
+def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, TileLangFunction]:
     """The functions that a module has a name for, by that name."""
     return {
-        name: Function(name, value)
+        name: TileLangFunction(name, value)
         for name, value in vars(module).items()
-        if _makes_kernels(value) and owns(getattr(_plain(value), "__module__", ""))
+        if _makes_kernels(value) and owns(getattr(_undecorated(value), "__module__", ""))
     }
 
 
@@ -178,7 +288,7 @@ def _is_program(value: Any) -> bool:
     return type(value).__name__ == "PrimFunc" and hasattr(value, "orig_func")
 
 
-def _plain(value: Any) -> Any:
+def _undecorated(value: Any) -> Any:
     """The author's function inside decorators."""
     value = getattr(value, "jit_impl", value)
     if isinstance(value, FunctionType):

@@ -10,9 +10,9 @@ from typing import Any
 import tilelang  # type: ignore[import-not-found]
 
 from kbuild.languages.worker.protocol import RefusalError
-from kbuild.languages.worker.tilelang_emit import Emitted, runtime_of
-from kbuild.languages.worker.tilelang_functions import Function
-from kbuild.languages.worker.tilelang_source import Check, Entry
+from kbuild.languages.worker.tilelang_codegen import EmittedSource, runtime_of
+from kbuild.languages.worker.tilelang_functions import TileLangFunction
+from kbuild.languages.worker.tilelang_source import DimensionCheck, EntryFunction
 
 _CALL = re.compile(r"\bint(?:32_t)? call\((?P<list>[^)]*)\)\s*\{")
 _STREAMS = ("cudaStream_t", "hipStream_t")
@@ -22,7 +22,7 @@ _FLOATS = {"float64": ("fp64", "double")}
 
 
 @dataclass(frozen=True)
-class Value:
+class EntryArgument:
     """Something that the launcher hands over."""
 
     name: str
@@ -33,15 +33,17 @@ class Value:
     cxx: str
 
 
-class Parameters:
+class EntryParameters:
     """The C function of one object."""
 
-    def __init__(self, function: Function, made: Emitted, request: Mapping[str, Any]) -> None:
+    def __init__(
+        self, function: TileLangFunction, made: EmittedSource, request: Mapping[str, Any]
+    ) -> None:
         self._function, self._request = function, request
         self._runtime = runtime_of(request["arch"])
         self._given = {one["name"]: one for one in request["arguments"]}
-        self._values: list[Value] = []
-        self._checks: list[Check] = []
+        self._values: list[EntryArgument] = []
+        self._checks: list[DimensionCheck] = []
         self._first: dict[str, tuple[str, str]] = {}
         self._arguments = list(self._filled(made))
 
@@ -55,12 +57,12 @@ class Parameters:
             return []
         return sorted(one.name for one in self._values if one.kind == "pointer")
 
-    def entry(self) -> Entry:
+    def entry(self) -> EntryFunction:
         """The function in C++."""
         types = tuple(one.cxx for one in self._values)
-        return Entry(types, tuple(self._arguments), tuple(self._checks), self._runtime)
+        return EntryFunction(types, tuple(self._arguments), tuple(self._checks), self._runtime)
 
-    def _filled(self, made: Emitted) -> Iterator[str]:
+    def _filled(self, made: EmittedSource) -> Iterator[str]:
         tensors, scalars = self._sorted(made.program)
         found = {}
         for name, (parameter, buffer) in tensors.items():
@@ -102,7 +104,7 @@ class Parameters:
                 tensors[own] = (name, buffer)
         return tensors, scalars
 
-    def _add(self, value: Value) -> str:
+    def _add(self, value: EntryArgument) -> str:
         self._values.append(value)
         return f"a{len(self._values) - 1}"
 
@@ -117,7 +119,7 @@ class Parameters:
                 f"{wanted} in build.toml",
                 hint='hand it over: `constants = { dtype = { dtype = "..." } }`',
             )
-        return self._add(Value(name, "pointer", f"*{_short(dtype)}", "void*"))
+        return self._add(EntryArgument(name, "pointer", f"*{_short(dtype)}", "void*"))
 
     def _scalar(self, name: str, variable: Any) -> str:
         dtype, given = str(variable.dtype), self._given.get(name)
@@ -130,13 +132,13 @@ class Parameters:
             raise RefusalError(f"`{name}` of `{self._function.name}` is a number, not a tensor")
         if "float" in dtype:
             kind, cxx = _FLOATS.get(dtype, ("fp32", "float"))
-            return self._add(Value(name, "float", kind, cxx))
+            return self._add(EntryArgument(name, "float", kind, cxx))
         if dtype == "bool":
-            return self._add(Value(name, "int", "u1", "bool"))
+            return self._add(EntryArgument(name, "int", "u1", "bool"))
         if dtype not in _INTEGERS:
             raise RefusalError(f"`{name}` of `{self._function.name}` is a number of {dtype}")
         kind = f"{'u' if dtype.startswith('u') else 'i'}{dtype.lstrip('uint')}"
-        return self._add(Value(name, "int", kind, _INTEGERS[dtype]))
+        return self._add(EntryArgument(name, "int", kind, _INTEGERS[dtype]))
 
     def _shape(self, name: str, buffer: Any) -> None:
         told = self._given[name]
@@ -175,10 +177,10 @@ class Parameters:
             kind, cxx = ("i64", "int64_t") if str(size.dtype) == "int64" else ("i32", "int32_t")
             known = self._first.get(size.name)
             if known is None:
-                self._first[size.name] = (self._add(Value(name, "int", kind, cxx)), said)
+                self._first[size.name] = (self._add(EntryArgument(name, "int", kind, cxx)), said)
             elif not said or said != known[1]:
-                mine = self._add(Value(name, "int", kind, cxx))
-                self._checks.append(Check(mine, known[0], words))
+                mine = self._add(EntryArgument(name, "int", kind, cxx))
+                self._checks.append(DimensionCheck(mine, known[0], words))
         elif not hasattr(size, "value"):
             raise RefusalError(
                 f"`{words}` of `{self._function.name}` is {size}: a dimension has to be a number "
@@ -186,8 +188,8 @@ class Parameters:
                 hint="name the dimension with another `T.dynamic`",
             )
         elif said != str(int(size)):
-            mine = self._add(Value(name, "int", "i64", "int64_t"))
-            self._checks.append(Check(mine, str(int(size)), words))
+            mine = self._add(EntryArgument(name, "int", "i64", "int64_t"))
+            self._checks.append(DimensionCheck(mine, str(int(size)), words))
 
 
 def _is_compact(buffer: Any) -> bool:

@@ -42,7 +42,7 @@ _GLOBAL_IN_HEADERS = ("debug_print_msg", "debug_print_buffer_value")
 
 
 @dataclass(frozen=True)
-class Kernel:
+class DeviceKernel:
     """A device function."""
 
     name: str
@@ -51,7 +51,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Check:
+class DimensionCheck:
     """A dimension that the code takes for granted."""
 
     argument: str
@@ -63,19 +63,21 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Entry:
+class EntryFunction:
     """The C function that the launcher calls."""
 
     parameters: tuple[str, ...]
     """C++ types."""
     arguments: tuple[str, ...]
     """What `call` gets, in its order."""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[DimensionCheck, ...] = ()
     runtime: str = "cuda"
     """`cuda` or `hip`, as its functions are named; empty on the CPU."""
 
 
-def completed(text: str, symbol: str, kernels: Sequence[Kernel], entry: Entry) -> str:
+def complete_source(
+    text: str, symbol: str, kernels: Sequence[DeviceKernel], entry: EntryFunction
+) -> str:
     """The whole source of an object.
 
     Args:
@@ -225,7 +227,7 @@ static inline dim3 kbuild_grid(int64_t x, int64_t y = 1, int64_t z = 1) {
 """
 
 
-def _entry(symbol: str, entry: Entry, kernels: Sequence[Kernel]) -> str:
+def _entry(symbol: str, entry: EntryFunction, kernels: Sequence[DeviceKernel]) -> str:
     given = [f"{kind} a{at}" for at, kind in enumerate(entry.parameters)]
     lines = [
         "\n#include <atomic>\n#include <cstdint>\n#include <cstdio>\n",
@@ -243,7 +245,7 @@ def _entry(symbol: str, entry: Entry, kernels: Sequence[Kernel]) -> str:
     return "".join(lines) + f"  return {symbol}_call({', '.join(arguments)});\n}}\n"
 
 
-def _check(check: Check) -> str:
+def _check(check: DimensionCheck) -> str:
     words = f'"{check.words} is %lld, and the kernel is compiled for %lld"'
     values = f"(long long)({check.argument}), (long long)({check.wanted})"
     return (
@@ -252,7 +254,7 @@ def _check(check: Check) -> str:
     )
 
 
-def _ready(symbol: str, kernels: Sequence[Kernel], runtime: str) -> str:
+def _ready(symbol: str, kernels: Sequence[DeviceKernel], runtime: str) -> str:
     """Once for each device; twice at the same time does no harm.
 
     `<symbol>_load` does the same, and has the driver load the kernels into the current device.

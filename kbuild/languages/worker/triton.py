@@ -1,26 +1,319 @@
-"""Triton's compiler, asked without a GPU."""
+"""Triton's compiler, run without a GPU.
+
+One specialization of a function per request, and Triton's errors at the author's line.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import os
+import re
 import shutil
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import triton  # type: ignore[import-not-found]
-from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
+from kbuild.languages.worker import compiler_output, torch_stub
 from kbuild.languages.worker import device as devices
-from kbuild.languages.worker import standin
-from kbuild.languages.worker.explain import explained
-from kbuild.languages.worker.functions import Kernel, kernels
+from kbuild.languages.worker.compiler_output import memory_access_of_ttir
 from kbuild.languages.worker.protocol import RefusalError
-from kbuild.languages.worker.sources import Shelf, Sources
-from kbuild.languages.worker.specialised import Specialised
+from kbuild.languages.worker.sources import SourceCache, SourceModules
+from kbuild.languages.worker.triton_functions import (
+    OPTIONS,
+    KnownArguments,
+    TritonKernel,
+    UnknownArgumentError,
+    UnknownTensor,
+    find_kernels,
+    is_jit_function,
+)
+
+_DIVISIBILITY = [["tt.divisibility", 16]]
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_SPILLS = re.compile(r"(\d+) bytes spill stores")
+_AMD_REGISTERS = re.compile(r"\.vgpr_count:\s+(\d+)")
+_AMD_SPILLS = re.compile(r"\.vgpr_spill_count:\s+(\d+)")
+_CONSTANT = "constexpr"
+
+
+class Specialization:
+    """A function with everything that is known of its calls."""
+
+    def __init__(self, kernel: TritonKernel, request: Mapping[str, Any]) -> None:
+        self._kernel, self._jit, self._request = kernel, kernel.jit, request
+        self._target = request["target"]
+        self._options = dict(request["options"])
+        if "ptx_version" in self._target:
+            self._options["ptx_version"] = self._target["ptx_version"]
+        self._types: Mapping[str, Any] = request["types"]
+        fixed = _names(self._jit.params, "do_not_specialize")
+        unaligned = fixed | _names(self._jit.params, "do_not_specialize_on_alignment")
+        self._ones = [name for name in request["ones"] if _argument(name) not in fixed]
+        self._divisible = [
+            name
+            for name in request["divisible"]
+            if _argument(name) not in unaligned and name not in self._ones
+        ]
+        self._constants = self._completed(request["constants"])
+
+    def is_pruned(self) -> bool:
+        """Whether the kernel's own `early_config_prune` drops the candidate for these constants."""
+        if not self._request.get("tuned"):
+            return False
+        known = self._known(self._constants)
+        kept, own = self._kernel.pruned(known), dict(self._request["options"])
+        every = self._kernel.all_candidates()
+        meant = [
+            one
+            for one in every
+            if one["options"] == own
+            and all(self._constants.get(n) == v for n, v in one["constants"].items())
+        ]
+        return bool(meant) and all(one in every for one in kept) and meant[0] not in kept
+
+    def compiled(self) -> Any:
+        """Run Triton's compiler."""
+        names = self._jit.arg_names
+        leaves = self._leaves()
+        values = {self._path(name): _value(value) for name, value in self._constants.items()}
+        values |= {self._path(name): 1 for name in self._ones}
+        values |= {self._path(name): None for name, type_ in leaves.items() if type_ == "none"}
+        signature = {name: self._signature(name, self._types.get(name)) for name in names}
+        attributes = {self._path(name): _DIVISIBILITY for name in self._divisible}
+        source = ASTSource(self._jit, signature, values, attributes)
+        target = GPUTarget(self._target["backend"], self._target["arch"], self._target["warp"])
+        return triton.compile(source, target=target, options=self._options)
+
+    def image(self, compiled: Any, said: str) -> tuple[bytes, dict[str, Any]]:
+        """The code, and what a launcher must know of it.
+
+        Args:
+            compiled: what `compiled` returned.
+            said: what Triton printed meanwhile.
+        """
+        facts = compiled.metadata._asdict()
+        code = compiled.asm[self._target["kind"]]
+        maps = facts.get("tensordesc_meta") or []
+        found = compiler_output.device_parameters(
+            self._passed(), bool(maps), self._actual(compiled)
+        )
+        described = [one["name"] for one in found if one["kind"] == "tensor_map"]
+        return code if isinstance(code, bytes) else code.encode(), {
+            "kind": self._target["kind"],
+            "entry": facts["name"],
+            "parameters": found,
+            "shared": facts["shared"],
+            "threads": facts["num_warps"] * self._target["warp"],
+            "cluster": [facts.get("num_ctas") or 1, 1, 1],
+            "scratch": facts.get("global_scratch_size") or 0,
+            "scratch_align": facts.get("global_scratch_align") or 1,
+            "profile_scratch": facts.get("profile_scratch_size") or 0,
+            "tensor_maps": [
+                compiler_output.tensor_map(*one) for one in zip(described, maps, strict=False)
+            ],
+            "pdl": bool(facts.get("launch_pdl")),
+            "cooperative": bool(facts.get("launch_cooperative_grid")),
+            **self._resources(compiled, said),
+            **memory_access_of_ttir(compiled.asm["ttir"]),
+            "constants": {name: _plain(value) for name, value in self._constants.items()},
+            "divisible": self._divisible,
+            "ones": self._ones,
+            "types": {name: type_ for name, type_ in self._leaves().items() if type_ != "none"},
+        }
+
+    def _leaves(self) -> dict[str, str]:
+        """Every argument with its type, tuples taken apart: `shape.0`."""
+        found: dict[str, str] = {}
+        for name in self._jit.arg_names:
+            type_ = self._types.get(name)
+            if isinstance(type_, list):
+                found.update({f"{name}.{index}": item for index, item in enumerate(type_)})
+            elif type_ is not None:
+                found[name] = type_
+        return found
+
+    def _passed(self) -> list[tuple[str, str]]:
+        """Arguments that the compiled function still has, in order."""
+        dropped = {"none", _CONSTANT}
+        leaves = self._leaves().items()
+        return [(n, type_) for n, type_ in leaves if type_ not in dropped and n not in self._ones]
+
+    def _signature(self, name: str, type_: Any) -> Any:
+        if isinstance(type_, list):
+            items = enumerate(type_)
+            return tuple(self._signature(f"{name}.{index}", item) for index, item in items)
+        return _CONSTANT if type_ in {None, "none"} or name in self._ones else type_
+
+    def _path(self, name: str) -> tuple[int, ...]:
+        argument, *items = name.split(".")
+        return (self._jit.arg_names.index(argument), *map(int, items))
+
+    def _actual(self, compiled: Any) -> list[int]:
+        if self._target["backend"] == "hip":
+            return compiler_output.parameter_sizes_of_amdgcn(compiled.asm["amdgcn"])
+        return compiler_output.parameter_sizes_of_ptx(compiled.asm["ptx"])
+
+    def _resources(self, compiled: Any, said: str) -> dict[str, int | None]:
+        if self._target["backend"] == "hip":
+            text, patterns = compiled.asm["amdgcn"], (_AMD_REGISTERS, _AMD_SPILLS)
+        else:
+            text, patterns = said, (_REGISTERS, _SPILLS)
+        if self._target["kind"] == "ptx":  # the driver decides
+            text = ""
+        numbers = [match and int(match[1]) for match in (one.search(text) for one in patterns)]
+        return {"registers": numbers[0], "spills": numbers[1]}
+
+    def _completed(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """With heuristics and defaults for what nobody said.
+
+        A constant that is called as a launch option has the option's value, as Triton gives it.
+        """
+        constants = {name: _value(value) for name, value in given.items()}
+        both = {one.name for one in self._jit.params if one.is_constexpr} - constants.keys()
+        constants |= {name: self._options[name] for name in both & self._options.keys()}
+        known = {*constants, *self._types}
+        missing = [one for one in self._jit.params if one.name not in known]
+        constants |= self._computed({one.name for one in missing}, constants)
+        for one in missing:
+            if one.name not in constants and not one.has_default:
+                raise RefusalError(f"`{self._kernel.name}`: nothing says what `{one.name}` is")
+            constants.setdefault(one.name, one.default)
+        return constants
+
+    def _computed(self, missing: set[str], constants: Mapping[str, Any]) -> dict[str, Any]:
+        known = self._known(constants)
+        found: dict[str, Any] = {}
+        for values in self._kernel.heuristics:
+            for name, function in values.items():
+                if name in missing:
+                    found[name] = known[name] = self._evaluated(name, function, known)
+                elif name not in self._jit.arg_names and name not in self._options:
+                    known[name] = self._options[name] = self._option(name, function, known)
+        return found
+
+    def _known(self, constants: Mapping[str, Any]) -> KnownArguments:
+        """What is known of a call that the image is for."""
+        known = KnownArguments({**constants, **self._options, **dict.fromkeys(self._ones, 1)})
+        for name, type_ in self._leaves().items():
+            if type_ == "none":
+                known[name] = None
+            elif type_.startswith("*"):
+                known[name] = UnknownTensor(name)
+        return known
+
+    def _option(self, name: str, function: Any, known: KnownArguments) -> Any:
+        """A launch option that the kernel computes: `num_warps`."""
+        if name not in OPTIONS:
+            raise RefusalError(
+                f"@triton.heuristics of `{self._kernel.name}` computes `{name}`, which is neither "
+                "its parameter nor a launch option"
+            )
+        return self._evaluated(name, function, known)
+
+    def _evaluated(self, name: str, function: Any, known: KnownArguments) -> Any:
+        try:
+            return function(known)
+        except UnknownArgumentError as unknown:
+            raise RefusalError(
+                f"`{name}` of `{self._kernel.name}` is computed by @triton.heuristics from "
+                f"`{unknown.name}`, which only a call knows",
+                hint=f"list it in `configs`: `{{ {name} = ... }}`"
+                if name in OPTIONS
+                else f'write it as an expression: `constants = {{ {name} = "..." }}`',
+            ) from None
+
+
+def _names(params: Any, mark: str) -> set[str]:
+    return {one.name for one in params if getattr(one, mark, False)}
+
+
+def _argument(name: str) -> str:
+    """The argument that a part belongs to."""
+    return name.partition(".")[0]
+
+
+def _value(value: Any) -> Any:
+    """A constant as Triton takes it."""
+    return getattr(tl, value["dtype"]) if isinstance(value, dict) else value
+
+
+def _plain(value: Any) -> Any:
+    """A constant as JSON; what is no number or text by its name."""
+    value = getattr(value, "value", value)
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
+
+
+_AROUND = 3
+"""Lines of the source that are shown before the one in question."""
+_MOST = 2000
+"""Characters of a message."""
+_MOST_LINES = 12
+
+
+def explain_error(
+    error: BaseException, kernel: TritonKernel, sources: SourceModules
+) -> RefusalError:
+    """The refusal for what Triton raised."""
+    chain = _chain(error)
+    placed = [one for one in chain if getattr(one, "node", None) is not None]
+    if placed:
+        return _at_node(placed[-1], chain[-1], sources)
+    lines = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
+    refusal = RefusalError(lines[0])
+    refusal.excerpt = tuple(line for line in lines[1:_MOST_LINES] if line)
+    refusal.file = sources.relative(kernel.jit.fn.__code__.co_filename)
+    refusal.line = _first_line(kernel.jit)
+    return refusal
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """The error and what it was raised from, the innermost last."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__
+    return found
+
+
+def _at_node(error: Any, innermost: BaseException, sources: SourceModules) -> RefusalError:
+    message = getattr(innermost, "error_message", None) or getattr(error, "error_message", None)
+    if innermost is not error and not hasattr(innermost, "node"):
+        message = f"{type(innermost).__name__}: {innermost}"
+    row, column = error.node.lineno, error.node.col_offset
+    refusal = RefusalError(str(message or "Triton cannot compile this")[:_MOST])
+    owner = _owner(error.src or "")
+    if owner is not None:
+        refusal.file = sources.relative(owner.fn.__code__.co_filename)
+        refusal.line = _first_line(owner) + row - 1
+    lines = (error.src or "").splitlines()
+    refusal.excerpt = (*lines[max(0, row - 1 - _AROUND) : row], " " * column + "^")
+    return refusal
+
+
+def _owner(source: str) -> Any:
+    """The function whose text this is."""
+    for one in gc.get_objects():
+        if is_jit_function(one) and getattr(one, "_src", getattr(one, "src", "")) == source:
+            return one
+    return None
+
+
+def _first_line(jit: Any) -> int:
+    """The line of `def`."""
+    for index, line in enumerate(jit.raw_src):
+        if line.strip().startswith("def "):
+            return int(jit.starting_line_number) + index
+    return int(jit.starting_line_number)
+
 
 _CACHE = "TRITON_CACHE_DIR"
 """Where Triton keeps every step of a compilation; kbuild wants the last one alone."""
@@ -30,11 +323,11 @@ class Compiler:
     """See `protocol.Answering`."""
 
     def __init__(self) -> None:
-        standin.stand_in()
+        torch_stub.install_stubs()
         _forget_key()
         triton.runtime.driver.set_active(_Driver())
         triton.runtime.JITFunction.run = _refuse_launch
-        self._shelf = Shelf()
+        self._shelf = SourceCache()
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
@@ -52,7 +345,7 @@ class Compiler:
         said = io.StringIO()
         try:
             with contextlib.redirect_stdout(said):
-                specialised = Specialised(kernel, request)
+                specialised = Specialization(kernel, request)
                 if specialised.is_pruned():
                     Path(request["output"]).write_bytes(b"")
                     return {"pruned": True}
@@ -67,13 +360,15 @@ class Compiler:
         Path(request["output"]).write_bytes(code)
         return facts
 
-    def _kernels(self, sources: Sources) -> Mapping[str, Kernel]:
+    def _kernels(self, sources: SourceModules) -> Mapping[str, TritonKernel]:
         """The sources' kernels by name."""
-        return kernels(sources.main(), sources.owns)
+        return find_kernels(sources.main(), sources.owns)
 
-    def _explained(self, error: Exception, kernel: Kernel, sources: Sources) -> RefusalError:
+    def _explained(
+        self, error: Exception, kernel: TritonKernel, sources: SourceModules
+    ) -> RefusalError:
         """What Triton said of one, in words for its author."""
-        return explained(error, kernel, sources)
+        return explain_error(error, kernel, sources)
 
 
 class _Driver:
@@ -87,7 +382,7 @@ class _Driver:
         return bool(devices.current.ask("driver.active.is_active()").backend)
 
     def get_current_device(self) -> int:
-        return devices.index("driver.active.get_current_device()")
+        return devices.device_index("driver.active.get_current_device()")
 
     def get_current_target(self) -> Any:
         facts = devices.current.gpu("driver.active.get_current_target()").facts
@@ -106,7 +401,7 @@ class _Driver:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return devices.UnknownAnswer(f"driver.active.{name}")
+        return devices.UnknownValue(f"driver.active.{name}")
 
 
 class _Utils:
@@ -114,12 +409,12 @@ class _Utils:
 
     def get_device_properties(self, device: Any = 0) -> Any:
         del device
-        return devices.table()
+        return devices.triton_device_properties()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return devices.UnknownAnswer(f"driver.active.utils.{name}")
+        return devices.UnknownValue(f"driver.active.utils.{name}")
 
 
 def _refuse_launch(function: Any, *args: Any, **kwargs: Any) -> Any:

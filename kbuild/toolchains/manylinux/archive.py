@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from kbuild.errors import ToolchainError
-from kbuild.untrusted import reading
+from kbuild.runtime.untrusted import reading
 
 _MAGIC = b"!<arch>\n"
 _HEADER = 60
@@ -26,7 +26,7 @@ _MADE_BY_THE_COMPILER = "DW.ref."
 
 
 @dataclass(frozen=True)
-class Member:
+class ArchiveMember:
     """An object file of an archive."""
 
     name: str
@@ -35,7 +35,7 @@ class Member:
     """Its global symbols."""
 
 
-def newer_members(archive: bytes, provided: Collection[str]) -> Iterator[Member]:
+def newer_members(archive: bytes, provided: Collection[str]) -> Iterator[ArchiveMember]:
     """The members of `archive` that define what is not provided, without what is.
 
     Raises:
@@ -44,12 +44,12 @@ def newer_members(archive: bytes, provided: Collection[str]) -> Iterator[Member]
     """
     with reading("libstdc++.a", "the compiler's library"):
         for name, data in _members(archive):
-            member = without(name, data, provided)
+            member = undefine_symbols(name, data, provided)
             if any(not symbol.startswith(_MADE_BY_THE_COMPILER) for symbol in member.defines):
                 yield member
 
 
-def without(name: str, data: bytes, provided: Collection[str]) -> Member:
+def undefine_symbols(name: str, data: bytes, provided: Collection[str]) -> ArchiveMember:
     """The object file with the provided symbols undefined."""
     changed, defines = bytearray(data), []
     for offset, symbol in _globals(data):
@@ -62,7 +62,7 @@ def without(name: str, data: bytes, provided: Collection[str]) -> Member:
         (own_name,) = struct.unpack_from("<I", data, offset)
         kind = info & 0xF if info & 0xF == _TLS else 0
         _SYMBOL.pack_into(changed, offset, own_name, _GLOBAL | kind, 0, _UNDEFINED, 0, 0)
-    return Member(name, bytes(changed), tuple(defines))
+    return ArchiveMember(name, bytes(changed), tuple(defines))
 
 
 def _globals(data: bytes) -> Iterator[tuple[int, str]]:
@@ -106,7 +106,7 @@ def _member_name(name: bytes, names: bytes) -> str:
     return name.decode().rstrip("/")
 
 
-def write_archive(members: Iterable[Member]) -> bytes:
+def write_archive(members: Iterable[ArchiveMember]) -> bytes:
     """An archive with an index, the same bytes for the same members."""
     listed = [member for member in members if member.defines]
     symbols = b"".join(f"{s}\0".encode("latin-1") for m in listed for s in m.defines)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.errors import ToolchainError
-from kbuild.run import Runner
+from kbuild.runtime.processes import Runner
 from kbuild.toolchains.facts import FactCache, Facts
-from kbuild.toolchains.manylinux.stubs import NONSHARED
+from kbuild.toolchains.manylinux.stubs import LIBC_NONSHARED
 from kbuild.version import Version
 
-INSTALL_STATIC = (
+INSTALL_STATIC_HINT = (
     "install the compiler's static C++ library: `apt install libstdc++-{gcc}-dev`, "
     "`dnf install libstdc++-static`, or your distribution's package with libstdc++.a"
 )
@@ -48,7 +48,7 @@ def glibc_release(cxx: Path, cache: FactCache, runner: Runner) -> tuple[int, int
 
 
 @dataclass(frozen=True)
-class Needs:
+class LinkRequirements:
     """What a link environment is made with, as far as it is here."""
 
     glibc: tuple[int, int] | None
@@ -71,9 +71,9 @@ def is_old_enough(glibc: tuple[int, int] | None, policy: str) -> bool:
     return glibc is not None and glibc <= (int(major), int(minor))
 
 
-def link_needs(cxx: Path, cache: FactCache, runner: Runner) -> Needs:
+def link_requirements(cxx: Path, cache: FactCache, runner: Runner) -> LinkRequirements:
     """Ask the compiler; nothing is made, and nothing missing is an error."""
-    return Needs(
+    return LinkRequirements(
         glibc_release(cxx, cache, runner),
         _gcc(cxx, runner),
         _file(_STATIC_LIBRARY, cxx, runner),
@@ -94,7 +94,7 @@ def _assembler(cxx: Path, runner: Runner) -> Version | None:
     return Version.parse(found[1]) if found else None
 
 
-def look_at(cxx: Path, cache: FactCache, runner: Runner) -> LinkedCompiler:
+def inspect_link_compiler(cxx: Path, cache: FactCache, runner: Runner) -> LinkedCompiler:
     """Ask the compiler, or remember what it answered.
 
     Raises:
@@ -137,9 +137,9 @@ def _ask_files(cxx: Path, macros: Facts, runner: Runner) -> tuple[Facts, tuple[s
     if library is None:
         raise ToolchainError(
             f"`{cxx}` has no libstdc++.a, so it cannot make portable binaries",
-            hint=INSTALL_STATIC.format(gcc=_gcc(cxx, runner) or "*"),
+            hint=INSTALL_STATIC_HINT.format(gcc=_gcc(cxx, runner) or "*"),
         )
-    nonshared = _file(NONSHARED, cxx, runner)
+    nonshared = _file(LIBC_NONSHARED, cxx, runner)
     contents = [file.read_bytes() for file in (library, nonshared) if file]
     digests = [hashlib.sha256(content).hexdigest() for content in contents]
     text = repr((str(cxx.resolve()), sorted(macros.items()), digests))

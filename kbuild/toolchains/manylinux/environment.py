@@ -1,8 +1,8 @@
-"""A folder to link against, so that what a new compiler makes runs on a policy's old systems.
+"""A folder to link against, so that a new compiler's output runs on a policy's old systems.
 
-It holds stubs of the policy's libraries and one static library of what they lack: functions that
-newer headers and a newer libstdc++ ask for (`compat/`), and the newer part of the host's
-libstdc++. libstdc++ itself stays dynamic, so exceptions cross into Torch.
+It holds stubs of the policy's libraries and one static library with what they lack: functions that
+newer headers and a newer libstdc++ need (`compat/`), and the newer part of the host's libstdc++.
+libstdc++ itself stays dynamic, so exceptions cross into Torch.
 """
 
 from __future__ import annotations
@@ -17,16 +17,33 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.errors import ToolchainError
-from kbuild.run import Runner
-from kbuild.scratch import within
-from kbuild.store import Recipe, store_of
+from kbuild.runtime.processes import Runner
+from kbuild.runtime.temporary import environment_with_tmpdir
+from kbuild.store import Recipe, open_store
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.manylinux.archive import Member, newer_members, without, write_archive
-from kbuild.toolchains.manylinux.compiler import LinkedCompiler, look_at
-from kbuild.toolchains.manylinux.stubs import NONSHARED, StubWriter
-from kbuild.toolchains.manylinux.symbols import Interface, data_file, interface
+from kbuild.toolchains.manylinux.archive import (
+    ArchiveMember,
+    newer_members,
+    undefine_symbols,
+    write_archive,
+)
+from kbuild.toolchains.manylinux.compiler import (
+    LinkedCompiler,
+    glibc_release,
+    inspect_link_compiler,
+    is_old_enough,
+)
+from kbuild.toolchains.manylinux.stubs import (
+    DEFAULT_POLICY,
+    LIBC_NONSHARED,
+    PolicyInterface,
+    PolicyStubWriter,
+    policy_interface,
+    symbols_file,
+)
+from kbuild.variant import System
 
-COMPAT = "libkbuild_compat.a"
+COMPAT_LIBRARY = "libkbuild_compat.a"
 _SOURCES = Path(__file__).with_name("compat")
 _CODE = ("archive.py", "environment.py", "stubs.py")
 SYSTEM_LIBRARIES = (
@@ -57,7 +74,7 @@ class LinkEnvironment:
         A member of the archive brings more functions than are asked for; unused ones are dropped.
         """
         folder = shlex.quote(str(self.folder))
-        return f"-nodefaultlibs -L{folder} -Wl,--exclude-libs,{COMPAT} -Wl,--gc-sections"
+        return f"-nodefaultlibs -L{folder} -Wl,--exclude-libs,{COMPAT_LIBRARY} -Wl,--gc-sections"
 
     @property
     def cache_entries(self) -> tuple[tuple[str, str], ...]:
@@ -90,14 +107,14 @@ def link_environment(
     Raises:
         ToolchainError: no stubs for this policy and CPU, or the compiler cannot serve them.
     """
-    target = interface(policy, cpu)
-    compiler = look_at(cxx, FactCache(cache), runner)
+    target = policy_interface(policy, cpu)
+    compiler = inspect_link_compiler(cxx, FactCache(cache), runner)
     if compiler.cpu != cpu:
         raise ToolchainError(
             f"`{cxx}` does not compile for {cpu}", hint="choose a compiler for it with CXX"
         )
-    made = store_of(cache).ensure(
-        _recipe(policy, cpu, compiler), _Maker(target, compiler, runner).make
+    made = open_store(cache).ensure(
+        _recipe(policy, cpu, compiler), _LinkEnvironmentMaker(target, compiler, runner).make
     )
     return LinkEnvironment(policy, made.root)
 
@@ -111,7 +128,7 @@ def _recipe(policy: str, cpu: str, compiler: LinkedCompiler) -> Recipe:
 def _own_digest(policy: str, cpu: str) -> str:
     """Of everything in this package that an environment is made from."""
     code = [Path(__file__).with_name(name) for name in _CODE]
-    files = [data_file(policy, cpu), *code, *_compat_sources()]
+    files = [symbols_file(policy, cpu), *code, *_compat_sources()]
     digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
@@ -121,8 +138,8 @@ def _compat_sources() -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Maker:
-    interface: Interface
+class _LinkEnvironmentMaker:
+    interface: PolicyInterface
     compiler: LinkedCompiler
     runner: Runner
 
@@ -133,22 +150,53 @@ class _Maker:
         return {"compiler": str(self.compiler.program), "sources": []}
 
     def _fill(self, folder: Path, scratch: Path) -> None:
-        StubWriter(self.interface, self.compiler.program, self.runner).write(folder, scratch)
+        PolicyStubWriter(self.interface, self.compiler.program, self.runner).write(folder, scratch)
         nonshared = self.compiler.nonshared
         content = nonshared.read_bytes() if nonshared else write_archive(())
-        (folder / NONSHARED).write_bytes(content)
-        (folder / COMPAT).write_bytes(write_archive((*self._compat(scratch), *self._newer())))
+        (folder / LIBC_NONSHARED).write_bytes(content)
+        (folder / COMPAT_LIBRARY).write_bytes(
+            write_archive((*self._compat(scratch), *self._newer()))
+        )
 
-    def _compat(self, scratch: Path) -> tuple[Member, ...]:
+    def _compat(self, scratch: Path) -> tuple[ArchiveMember, ...]:
         """First in the archive: what they define is not taken from libstdc++."""
         sources = _compat_sources()
         command = (str(self.compiler.program), *_FLAGS, *map(str, sources))
-        done = self.runner.run(command, cwd=scratch, env=within(scratch))
+        done = self.runner.run(command, cwd=scratch, env=environment_with_tmpdir(scratch))
         if not done.ok:
             raise ToolchainError(f"the compatibility library fails to compile: {done.output}")
         objects = [scratch / f"{source.stem}.o" for source in sources]
-        return tuple(without(file.name, file.read_bytes(), ()) for file in objects)
+        return tuple(undefine_symbols(file.name, file.read_bytes(), ()) for file in objects)
 
-    def _newer(self) -> tuple[Member, ...]:
+    def _newer(self) -> tuple[ArchiveMember, ...]:
         archive = self.compiler.libstdcxx.read_bytes()
         return tuple(newer_members(archive, self.interface.names))
+
+
+@dataclass(frozen=True)
+class ManylinuxLinking:
+    """What a toolchain adds for the sake of older systems."""
+
+    promised: bool = False
+    """True when a result that breaks the policy is kbuild's fault or the project's."""
+    cache_entries: tuple[tuple[str, str], ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    """Why it is not promised, where that is a pity."""
+
+
+def manylinux_linking(
+    system: str | None, cxx: Path, cache: Path, runner: Runner, policy: str = DEFAULT_POLICY
+) -> ManylinuxLinking:
+    """The link environment where the host is newer than the policy, or why there is none."""
+    target = System.parse(system) if system else None
+    if target is None or target.os != "linux":
+        return ManylinuxLinking()
+    if is_old_enough(glibc_release(cxx, FactCache(cache), runner), policy):
+        return ManylinuxLinking()
+    try:
+        links = link_environment(policy, target.cpu, cxx, cache, runner)
+    except ToolchainError as error:
+        mend = f"; to mend it, {error.hint}" if error.hint else ""
+        return ManylinuxLinking(notes=(f"not linked for {policy}: {error.message}{mend}",))
+    return ManylinuxLinking(True, links.cache_entries, links.versions)

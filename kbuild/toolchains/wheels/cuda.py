@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.store import Recipe
-from kbuild.toolchains.wheels.fetch import Fetched, Fetcher
+from kbuild.toolchains.link_stubs import (
+    LinkStubMaker,
+    assign_symbols,
+    create_linker_name,
+    declared_functions,
+)
 from kbuild.toolchains.wheels.lock import LockedToolkit, LockedWheel
-from kbuild.toolchains.wheels.stubs import StubMaker, declared, link_name, shared_out
+from kbuild.toolchains.wheels.package_index import FetchedWheel, WheelFetcher
 from kbuild.version import Version
 
-FIRST_MAJOR = 13
+FIRST_CUDA_MAJOR = 13
 PROGRAMS = (
     "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-runtime",
     "nvidia-cuda-cccl", "nvidia-cuda-culibos",
@@ -34,7 +39,7 @@ LIBRARIES = (
 """Projects of which the headers are taken."""
 
 HEADER_RELEASES = ("12.4",)
-"""Releases before that of which everything but the compiler is pinned, see `debian_nvcc`."""
+"""Releases before that of which everything but the compiler is pinned, see `experimental.debian_nvcc`."""
 HEADER_PROGRAMS = (
     "nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12", "nvidia-cuda-profiler-api-cu12",
     "nvidia-nvtx-cu12",
@@ -63,9 +68,9 @@ _DRIVER_NAME = re.compile(r"cu[A-Z]\w*")
 _THREADS = 4
 
 
-def refuses(release: str) -> str | None:
+def unsupported_release_reason(release: str) -> str | None:
     """Why no wheels make that CUDA release, whatever is pinned."""
-    if Version.parse(release).major >= FIRST_MAJOR:
+    if Version.parse(release).major >= FIRST_CUDA_MAJOR:
         return None
     return f"the wheels of CUDA {release} have no nvcc; install that toolkit and set CUDA_HOME"
 
@@ -85,8 +90,8 @@ class CudaMaker:
     """Makes the prefix of one CUDA release."""
 
     locked: LockedToolkit
-    fetcher: Fetcher
-    stubs: StubMaker
+    fetcher: WheelFetcher
+    stubs: LinkStubMaker
 
     def make(self, root: Path) -> dict[str, Any]:
         """Fill the prefix; see `kbuild.store.Make`."""
@@ -101,14 +106,14 @@ class CudaMaker:
         self._complete(root, sonames)
         return {"sources": [source.to_json() for source in sources]}
 
-    def _program(self, wheel: LockedWheel, root: Path) -> Fetched:
-        return self.fetcher.unpack((wheel,), root, _inner)
+    def _program(self, wheel: LockedWheel, root: Path) -> FetchedWheel:
+        return self.fetcher.unpack((wheel,), root, _path_in_prefix)
 
-    def _library(self, wheel: LockedWheel, root: Path) -> tuple[Fetched, list[str]]:
+    def _library(self, wheel: LockedWheel, root: Path) -> tuple[FetchedWheel, list[str]]:
         seen: list[str] = []
 
         def place(name: str) -> str | None:
-            path = _inner(name)
+            path = _path_in_prefix(name)
             library = _LIBRARY.fullmatch(path or "")
             if library:
                 seen.append(library["soname"])
@@ -125,17 +130,17 @@ class CudaMaker:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(target)
         for library in sorted((root / "lib").glob("*.so.*")):
-            link_name(library)
+            create_linker_name(library)
         self._stub_libraries(root, sonames)
 
     def _stub_libraries(self, root: Path, sonames: list[str]) -> None:
-        names = declared(sorted((root / "include").glob("*.h")))
-        self.stubs.make_libraries(root / "lib", shared_out(names, sonames))
+        names = declared_functions(sorted((root / "include").glob("*.h")))
+        self.stubs.make_libraries(root / "lib", assign_symbols(names, sonames))
         file, soname = _DRIVER
         self.stubs.make(root / file, soname, filter(_DRIVER_NAME.fullmatch, names))
 
 
-def _inner(name: str) -> str | None:
+def _path_in_prefix(name: str) -> str | None:
     match = _MEMBER.fullmatch(name)
     return match["path"] if match and not _PACKAGE.fullmatch(match["path"]) else None
 

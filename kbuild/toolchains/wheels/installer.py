@@ -13,51 +13,54 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.errors import ToolchainError
-from kbuild.run import Runner
-from kbuild.store import Entry, Make, Recipe, Store
+from kbuild.runtime.processes import Runner
+from kbuild.store import MakeEntry, Recipe, Store, StoreEntry
 from kbuild.toolchains.host import find_cxx
-from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, refuses
-from kbuild.toolchains.wheels.fetch import Fetcher
-from kbuild.toolchains.wheels.headers import HeaderMaker, headers_recipe
-from kbuild.toolchains.wheels.index import MEND, Index
-from kbuild.toolchains.wheels.lock import Lock, LockedRelease, packaged_lock
+from kbuild.toolchains.link_stubs import LinkStubMaker
+from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, unsupported_release_reason
+from kbuild.toolchains.wheels.frameworks import (
+    TORCH,
+    TVM_FFI,
+    HeaderTreeMaker,
+    WheelTree,
+    WheelTreeMaker,
+    headers_recipe,
+)
+from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock, packaged_lock
+from kbuild.toolchains.wheels.package_index import INDEX_HINT, PackageIndex, WheelFetcher
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
-from kbuild.toolchains.wheels.stubs import StubMaker
-from kbuild.toolchains.wheels.torch import TORCH
-from kbuild.toolchains.wheels.tree import Tree, TreeMaker
-from kbuild.toolchains.wheels.tvm_ffi import TVM_FFI
 
-Say = Callable[[str], None]
+StatusCallback = Callable[[str], None]
 _MEGABYTE = 1e6
 _RELEASE = re.compile(r"\d+\.\d+")
 
 
 @dataclass(frozen=True)
-class Installer:
+class WheelInstaller:
     """Gives store entries, and fills them from the index when they are not there."""
 
     runner: Runner
     store: Store
-    lock: Lock = field(default_factory=packaged_lock)
+    lock: ToolchainLock = field(default_factory=packaged_lock)
     settings: IndexSettings | None = None
     """pip's settings when None."""
-    say: Say = lambda _: None
+    say: StatusCallback = lambda _: None
     """Told what is fetched."""
 
     @contextmanager
-    def fetcher(self) -> Iterator[Fetcher]:
+    def fetcher(self) -> Iterator[WheelFetcher]:
         """Asks pip for its settings; the connections are closed at the end."""
-        with Index(self.settings or pip_settings(self.runner, os.environ)) as index:
-            yield Fetcher(index)
+        with PackageIndex(self.settings or pip_settings(self.runner, os.environ)) as index:
+            yield WheelFetcher(index)
 
-    def install(self, name: str) -> Entry:
+    def install(self, name: str) -> StoreEntry:
         """What a name such as `cuda-13.0`, `torch-2.14` or `tvm-ffi-0.1` stands for.
 
         Raises:
             ToolchainError: it stands for nothing, is not pinned, or cannot be fetched.
         """
         kind, _, release = name.rpartition("-")
-        makers: dict[str, Callable[[str], Entry]] = {
+        makers: dict[str, Callable[[str], StoreEntry]] = {
             "cuda": self.cuda,
             "torch": partial(self.torch, for_device=False),
             "tvm-ffi": self.tvm_ffi,
@@ -70,7 +73,7 @@ class Installer:
             )
         return makers[kind](release)
 
-    def cuda(self, release: str) -> Entry:
+    def cuda(self, release: str) -> StoreEntry:
         """The prefix of CUDA `13.0`.
 
         Raises:
@@ -78,7 +81,7 @@ class Installer:
         """
         locked = self.lock.toolkit(release)
         if locked is None:
-            reason = refuses(release)
+            reason = unsupported_release_reason(release)
             raise ToolchainError(reason) if reason else _unpinned("CUDA", release, self.lock.cuda)
         recipe = cuda_recipe(locked)
         there = self.store.find(recipe)
@@ -87,7 +90,7 @@ class Installer:
         with self.fetcher() as fetcher:
             return self.ensure(recipe, CudaMaker(locked, fetcher, self.stubs).make)
 
-    def torch(self, release: str, *, exact: bool = True, for_device: bool = True) -> Entry:
+    def torch(self, release: str, *, exact: bool = True, for_device: bool = True) -> StoreEntry:
         """The headers and link stubs of Torch `2.14`; without `exact` of that or a later one.
 
         Without `for_device`, what a wheel for the CPU has will do where there is no other.
@@ -111,7 +114,7 @@ class Installer:
                 return self._made(TORCH, for_cpu, fetcher)
             return self._made(TORCH, whole, fetcher)
 
-    def tvm_ffi(self, release: str) -> Entry:
+    def tvm_ffi(self, release: str) -> StoreEntry:
         """The headers and the link stub of TVM-FFI `0.1`.
 
         Raises:
@@ -126,7 +129,7 @@ class Installer:
         with self.fetcher() as fetcher:
             return self._made(TVM_FFI, locked, fetcher)
 
-    def headers(self, name: str, release: str) -> Entry:
+    def headers(self, name: str, release: str) -> StoreEntry:
         """The headers `name` of the release `major.minor`; `include/` below the entry's root.
 
         Raises:
@@ -141,21 +144,21 @@ class Installer:
         if there is not None:
             return there.touch()
         with self.fetcher() as fetcher:
-            return self.ensure(recipe, HeaderMaker(wheel, fetcher).make)
+            return self.ensure(recipe, HeaderTreeMaker(wheel, fetcher).make)
 
-    def _found(self, tree: Tree, locked: LockedRelease) -> Entry | None:
+    def _found(self, tree: WheelTree, locked: LockedRelease) -> StoreEntry | None:
         return next(filter(None, map(self.store.find, tree.recipes(locked))), None)
 
-    def _made(self, tree: Tree, locked: LockedRelease, fetcher: Fetcher) -> Entry:
-        maker = TreeMaker(tree, locked, fetcher, self.stubs)
+    def _made(self, tree: WheelTree, locked: LockedRelease, fetcher: WheelFetcher) -> StoreEntry:
+        maker = WheelTreeMaker(tree, locked, fetcher, self.stubs)
         return self.ensure(maker.recipe, maker.make)
 
     @property
-    def stubs(self) -> StubMaker:
+    def stubs(self) -> LinkStubMaker:
         """Makes link stubs with the host's compiler."""
-        return StubMaker(find_cxx(), self.runner)
+        return LinkStubMaker(find_cxx(), self.runner)
 
-    def ensure(self, recipe: Recipe, make: Make) -> Entry:
+    def ensure(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:
         """The entry, made when it is not there; the user is told what it costs."""
 
         def told(root: Path) -> Mapping[str, Any]:
@@ -176,7 +179,7 @@ def _no_device_headers(whole: LockedRelease, for_cpu: LockedRelease) -> Toolchai
     return ToolchainError(
         f"of Torch {whole.version} the package index has only {names}, which lacks headers for "
         "devices",
-        hint=f"add an index or a find-links folder that has {wanted}; {MEND}",
+        hint=f"add an index or a find-links folder that has {wanted}; {INDEX_HINT}",
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.errors import DamagedFileError, ToolchainError
-from kbuild.untrusted import read_json, reading
+from kbuild.runtime.untrusted import read_json, reading
 from kbuild.version import Version
 
 LOCK_FORMAT = 1
@@ -84,7 +84,7 @@ class LockedRelease:
 
 
 @dataclass(frozen=True)
-class Lock:
+class ToolchainLock:
     """All pins, by release: `13.0`, `2.14`."""
 
     cuda: Mapping[str, LockedToolkit]
@@ -127,7 +127,7 @@ class Lock:
         return json.dumps({"format": LOCK_FORMAT, **asdict(self)}, indent=1) + "\n"
 
 
-def header_set(digests: Mapping[str, str]) -> str:
+def headers_digest(digests: Mapping[str, str]) -> str:
     """One digest of all headers among the members of a wheel.
 
     Args:
@@ -140,12 +140,12 @@ def header_set(digests: Mapping[str, str]) -> str:
 
 
 @cache
-def packaged_lock() -> Lock:
+def packaged_lock() -> ToolchainLock:
     """The lock that kbuild comes with."""
     return read_lock(LOCK_FILE)
 
 
-def read_lock(path: Path) -> Lock:
+def read_lock(path: Path) -> ToolchainLock:
     """Read a lock file.
 
     Raises:
@@ -160,10 +160,10 @@ def read_lock(path: Path) -> Lock:
         raise ToolchainError(error.message) from error
 
 
-def _lock(data: Mapping[str, Any], path: Path) -> Lock:
+def _lock(data: Mapping[str, Any], path: Path) -> ToolchainLock:
     if data["format"] != LOCK_FORMAT:
         raise ToolchainError(f"`{path}`: format {data['format']}, this kbuild reads 1")
-    return Lock(
+    return ToolchainLock(
         {release: _toolkit(entry) for release, entry in data["cuda"].items()},
         {release: _release(entry) for release, entry in data["torch"].items()},
         {name: _headers(entry) for name, entry in data.get("headers", {}).items()},

@@ -9,27 +9,26 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kbuild.errors import ToolchainError
-from kbuild.fileset import sha256, sha256_of_file
-from kbuild.toolchains.wheels import tvm_ffi
-from kbuild.toolchains.wheels.archive import recorded
+from kbuild.runtime.files import sha256, sha256_of_file
+from kbuild.toolchains.wheels import frameworks
 from kbuild.toolchains.wheels.cuda import (
-    FIRST_MAJOR,
+    FIRST_CUDA_MAJOR,
     HEADER_LIBRARIES,
     HEADER_PROGRAMS,
     HEADER_RELEASES,
     LIBRARIES,
     PROGRAMS,
 )
-from kbuild.toolchains.wheels.fetch import Fetcher
-from kbuild.toolchains.wheels.headers import PROJECTS
-from kbuild.toolchains.wheels.index import MEND
+from kbuild.toolchains.wheels.frameworks import HEADER_PROJECTS
 from kbuild.toolchains.wheels.lock import (
-    Lock,
     LockedRelease,
     LockedToolkit,
     LockedWheel,
-    header_set,
+    ToolchainLock,
+    headers_digest,
 )
+from kbuild.toolchains.wheels.package_index import INDEX_HINT, WheelFetcher
+from kbuild.toolchains.wheels.wheel_file import parse_record
 
 if TYPE_CHECKING:
     from packaging.markers import Marker
@@ -38,16 +37,16 @@ if TYPE_CHECKING:
     from unearth import Link
 
 T = TypeVar("T")
-Say = Callable[[str], None]
+StatusCallback = Callable[[str], None]
 _NO_HEADERS: Mapping[str, Iterable[str]] = {}
-_NAMES = {"torch": "Torch", tvm_ffi.PROJECT: "TVM-FFI"}
-_META = "cuda-toolkit"
+_NAMES = {"torch": "Torch", frameworks.TVM_FFI_PROJECT: "TVM-FFI"}
+_CUDA_META_PACKAGE = "cuda-toolkit"
 _THREADS = 4
 _PLATFORM = {"sys_platform": "linux", "platform_machine": "x86_64", "extra": "all"}
 
 
 @dataclass(frozen=True)
-class _File:
+class _IndexFile:
     """A wheel for this system that the index has."""
 
     version: Version
@@ -55,19 +54,19 @@ class _File:
 
 
 @dataclass(frozen=True)
-class Refresher:
+class LockRefresher:
     """Reads an index; writes nothing."""
 
-    fetcher: Fetcher
-    say: Say = lambda _: None
+    fetcher: WheelFetcher
+    say: StatusCallback = lambda _: None
 
     def refresh(
         self,
-        old: Lock,
+        old: ToolchainLock,
         torch: Iterable[str],
         headers: Mapping[str, Iterable[str]] = _NO_HEADERS,
         ffi: Iterable[str] = (),
-    ) -> Lock:
+    ) -> ToolchainLock:
         """The lock for every CUDA release from 13 on, and for what is named.
 
         Args:
@@ -82,47 +81,47 @@ class Refresher:
             ToolchainError: the index cannot be reached, or lacks a part of a release.
         """
         with ThreadPoolExecutor(_THREADS) as pool:
-            toolkits = sorted(self._newest(_META).items())
-            wanted = [file for (major, _), file in toolkits if major >= FIRST_MAJOR]
+            toolkits = sorted(self._newest(_CUDA_META_PACKAGE).items())
+            wanted = [file for (major, _), file in toolkits if major >= FIRST_CUDA_MAJOR]
             cuda = list(pool.map(self._toolkit, wanted))
             older = [file for _, file in toolkits if _release(str(file.version)) in HEADER_RELEASES]
             runtimes = list(pool.map(self._runtime, older))
             torch_now = self._releases("torch", old.torch, torch, pool)
-            ffi_now = self._releases(tvm_ffi.PROJECT, old.tvm_ffi, ffi, pool)
+            ffi_now = self._releases(frameworks.TVM_FFI_PROJECT, old.tvm_ffi, ffi, pool)
             headers_now = {
                 kind: wheels
                 for kind in sorted({*old.headers, *headers})
                 if (wheels := self._headers(kind, old, headers.get(kind, ())))
             }
         runtimes_now = _merged(old.runtimes, runtimes)
-        return Lock(_merged(old.cuda, cuda), torch_now, headers_now, runtimes_now, ffi_now)
+        return ToolchainLock(_merged(old.cuda, cuda), torch_now, headers_now, runtimes_now, ffi_now)
 
-    def _newest(self, project: str) -> Mapping[tuple[int, int], _File]:
+    def _newest(self, project: str) -> Mapping[tuple[int, int], _IndexFile]:
         """Release -> the newest file of it."""
-        newest: dict[tuple[int, int], _File] = {}
+        newest: dict[tuple[int, int], _IndexFile] = {}
         for file in self._files(project):
             release = (file.version.major, file.version.minor)
             if release not in newest or file.version > newest[release].version:
                 newest[release] = file
         return newest
 
-    def _files(self, project: str) -> Iterator[_File]:
+    def _files(self, project: str) -> Iterator[_IndexFile]:
         """Released wheels for x86_64 Linux, of any interpreter."""
         from packaging.utils import parse_wheel_filename
 
         for package in self.fetcher.index.files(project):
             _, version, _, tags = parse_wheel_filename(package.link.filename)
             if any(map(_serves, (tag.platform for tag in tags))) and not version.is_prerelease:
-                yield _File(version, package.link)
+                yield _IndexFile(version, package.link)
 
-    def _toolkit(self, meta: _File) -> LockedToolkit:
+    def _toolkit(self, meta: _IndexFile) -> LockedToolkit:
         return self._components(meta, PROGRAMS, LIBRARIES)
 
-    def _runtime(self, meta: _File) -> LockedToolkit:
+    def _runtime(self, meta: _IndexFile) -> LockedToolkit:
         return self._components(meta, HEADER_PROGRAMS, HEADER_LIBRARIES)
 
     def _components(
-        self, meta: _File, programs: Iterable[str], libraries: Iterable[str]
+        self, meta: _IndexFile, programs: Iterable[str], libraries: Iterable[str]
     ) -> LockedToolkit:
         from packaging.requirements import Requirement
 
@@ -172,7 +171,7 @@ class Refresher:
         newest = max(file.version for file in files).public
         same = [file for file in files if file.version.public == newest]
         same.sort(key=lambda file: not file.link.is_file)  # the index's own one is taken last
-        ordered = sorted({file.link.filename: file for file in same}.values(), key=_oddness)
+        ordered = sorted({file.link.filename: file for file in same}.values(), key=_preference)
         self.say(f"{_NAMES[project]} {newest}")
         first, record = self._with_record(ordered[0].link)
         wheels = [first, *(self._pin(f.link) for f in ordered[1:])]
@@ -182,13 +181,15 @@ class Refresher:
         if first.is_for_cpu:
             headers = kept.headers if kept else None
         else:
-            headers = header_set(recorded(record))
+            headers = headers_digest(parse_record(record))
         return LockedRelease(newest, (*wheels, *others), headers)
 
-    def _headers(self, kind: str, old: Lock, releases: Iterable[str]) -> dict[str, LockedWheel]:
+    def _headers(
+        self, kind: str, old: ToolchainLock, releases: Iterable[str]
+    ) -> dict[str, LockedWheel]:
         """Wheels with the headers of these releases, and of those that were pinned."""
         before = old.headers.get(kind, {})
-        there = {_release(str(f.version)): f for f in self._newest(PROJECTS[kind]).values()}
+        there = {_release(str(f.version)): f for f in self._newest(HEADER_PROJECTS[kind]).values()}
         fresh = {
             release: self._pin_members(there[release].link)
             for release in {*before, *releases} & {*there}
@@ -230,7 +231,7 @@ class Refresher:
             return int(response.headers["Content-Length"])
         except (HTTPError, KeyError, ValueError) as error:
             what = f"the size of {link.filename} is not known: {error}"
-            raise ToolchainError(what, hint=MEND) from None
+            raise ToolchainError(what, hint=INDEX_HINT) from None
 
 
 def _merged(
@@ -248,7 +249,7 @@ def _applies(marker: Marker) -> bool:
     return marker.evaluate(dict(_PLATFORM))
 
 
-def _oddness(file: _File) -> tuple[bool, bool, str]:
+def _preference(file: _IndexFile) -> tuple[bool, bool, str]:
     """Builds with a local version such as `+cpu` last, free-threaded ones before them."""
     interpreter = file.link.filename.split("-")[3]
     return file.version.local is not None, interpreter.endswith("t"), file.link.filename

@@ -1,4 +1,4 @@
-"""Toolchains on a machine that has a C++ compiler and nothing else."""
+"""The toolchain source `wheels`: CUDA, Torch and TVM-FFI from wheels, C++ from the host."""
 
 from __future__ import annotations
 
@@ -9,35 +9,69 @@ from functools import cached_property
 from pathlib import Path
 
 from kbuild.errors import ToolchainError
-from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements, ToolchainSummary
-from kbuild.run import Runner
-from kbuild.store import Store, store_of
+from kbuild.runtime.processes import Runner
+from kbuild.selection import host_system
+from kbuild.store import Store, open_store
 from kbuild.toolchains import build_tools
-from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchSupply
-from kbuild.toolchains.facts import FactCache, Facts, compiler
+from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
+from kbuild.toolchains.cuda_toolkits import (
+    CudaToolkit,
+    CudaToolkitSource,
+    ToolVersions,
+    first_source_with,
+    missing_toolkit_reason,
+)
+from kbuild.toolchains.device_compilers import nvcc_host_compiler
+from kbuild.toolchains.facts import FactCache, Facts, compiler_facts
 from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
-from kbuild.toolchains.manylinux import portability
-from kbuild.toolchains.nvcc_host import host_compiler
-from kbuild.toolchains.toolkit import Toolkit, ToolkitSource, first_that_has, why_none
-from kbuild.toolchains.wheels import tvm_ffi
-from kbuild.toolchains.wheels.installer import Installer, Say
-from kbuild.toolchains.wheels.lock import Lock, packaged_lock
+from kbuild.toolchains.manylinux.environment import manylinux_linking
+from kbuild.toolchains.wheels import cuda, frameworks
+from kbuild.toolchains.wheels.frameworks import TORCH_LINK_FOLDER, torch_include_folders
+from kbuild.toolchains.wheels.installer import StatusCallback, WheelInstaller
+from kbuild.toolchains.wheels.lock import ToolchainLock, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
-from kbuild.toolchains.wheels.toolkit import WheelToolkits
-from kbuild.toolchains.wheels.torch import LINK_FOLDER, include_folders
+
+
+@dataclass(frozen=True)
+class WheelCudaToolkits(CudaToolkitSource):
+    """What the lock pins."""
+
+    installer: WheelInstaller
+
+    name = "wheels"
+
+    def refuses(self, release: str) -> str | None:
+        """See `CudaToolkitSource.refuses`."""
+        lock = self.installer.lock
+        if lock.toolkit(release):
+            return None
+        return cuda.unsupported_release_reason(release) or f"pinned are {', '.join(lock.cuda)}"
+
+    def preview(self, release: str) -> ToolVersions:
+        """See `CudaToolkitSource.preview`."""
+        return (("cuda", release),)
+
+    def provide(self, release: str) -> CudaToolkit:
+        """See `CudaToolkitSource.provide`."""
+        entry = self.installer.cuda(release)
+        programs = self.installer.lock.cuda[release].programs
+        nvcc = next(wheel for wheel in programs if wheel.project == "nvidia-cuda-nvcc")
+        versions = (("cuda", entry.version), ("nvcc", nvcc.version))
+        return CudaToolkit(self.name, entry.root, entry.root / "bin" / "nvcc", versions)
+
 
 SYSTEM = "x86_64-linux"
 BACKENDS = ("cpu", "cuda")
 # nvcc and CMake take compilers and flags from these: into objects, without the plan knowing.
-_LEAKING = (
+_NVCC_VARIABLES = (
     "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CUDACXX", "CUDAHOSTCXX", "CUDAARCHS",
     "CUDA_ROOT", "CUDAToolkit_ROOT", "CUDA_HOME", "CUDA_PATH",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Wheels(ToolchainSource):
+class WheelToolchains(ToolchainSource):
     """CUDA and Torch from pinned wheels in kbuild's store; C++ by the host's compiler."""
 
     runner: Runner
@@ -45,14 +79,14 @@ class Wheels(ToolchainSource):
     """kbuild's cache folder."""
     python: Path | None = None
     """Interpreter whose `Python.h` is used; found when None, see `host.choose_python`."""
-    say: Say = lambda _: None
+    say: StatusCallback = lambda _: None
     """Told what is fetched."""
-    lock: Lock = field(default_factory=packaged_lock)
+    lock: ToolchainLock = field(default_factory=packaged_lock)
     settings: IndexSettings | None = None
     """pip's settings when None."""
-    others: tuple[ToolkitSource, ...] = ()
+    others: tuple[CudaToolkitSource, ...] = ()
     """Where CUDA toolkits come from that no wheels make, the best first."""
-    supply: TorchSupply | None = None
+    supply: TorchProvider | None = None
     """The Torch that is built against instead of the pinned ones."""
 
     name = "wheels"
@@ -61,12 +95,12 @@ class Wheels(ToolchainSource):
     @property
     def store(self) -> Store:
         """Where the entries are."""
-        return store_of(self.cache)
+        return open_store(self.cache)
 
     @cached_property
-    def installer(self) -> Installer:
+    def installer(self) -> WheelInstaller:
         """Fills the store."""
-        return Installer(self.runner, self.store, self.lock, self.settings, self.say)
+        return WheelInstaller(self.runner, self.store, self.lock, self.settings, self.say)
 
     @cached_property
     def facts(self) -> Facts:
@@ -87,16 +121,16 @@ class Wheels(ToolchainSource):
         return self._refuses_toolkit(requires) or framework
 
     @property
-    def _toolkits(self) -> tuple[ToolkitSource, ...]:
-        return (WheelToolkits(self.installer), *self.others)
+    def _toolkits(self) -> tuple[CudaToolkitSource, ...]:
+        return (WheelCudaToolkits(self.installer), *self.others)
 
-    def _toolkit_source(self, requires: Requirements) -> ToolkitSource | None:
-        return first_that_has(self._toolkits, requires.toolkit) if requires.toolkit else None
+    def _toolkit_source(self, requires: Requirements) -> CudaToolkitSource | None:
+        return first_source_with(self._toolkits, requires.toolkit) if requires.toolkit else None
 
     def _refuses_toolkit(self, requires: Requirements) -> str | None:
         if requires.toolkit is None or self._toolkit_source(requires):
             return None
-        return f"needs CUDA {requires.toolkit}: {why_none(self._toolkits, requires.toolkit)}"
+        return f"needs CUDA {requires.toolkit}: {missing_toolkit_reason(self._toolkits, requires.toolkit)}"
 
     def _refuses_torch(self, requires: Requirements) -> str | None:
         exact = requires.torch_exact
@@ -125,7 +159,9 @@ class Wheels(ToolchainSource):
             pinned = self.lock.torch_for(requires.torch, exact=requires.torch_exact)
             versions.append(("torch", pinned.version if pinned else requires.torch))
         if requires.tvm_ffi:
-            versions.append((tvm_ffi.PROJECT, self.lock.tvm_ffi[requires.tvm_ffi].version))
+            versions.append(
+                (frameworks.TVM_FFI_PROJECT, self.lock.tvm_ffi[requires.tvm_ffi].version)
+            )
         return ToolchainSummary(self.name, tuple(versions), "")
 
     def compiler(self, requires: Requirements) -> str | None:
@@ -134,7 +170,7 @@ class Wheels(ToolchainSource):
         return toolkits.compiler(requires.toolkit) if toolkits and requires.toolkit else None
 
     def _cxx_version(self, cxx: Path) -> str:
-        return str(compiler(cxx, FactCache(self.cache), self.runner)["version"])
+        return str(compiler_facts(cxx, FactCache(self.cache), self.runner)["version"])
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`; fetches what the store does not have."""
@@ -145,7 +181,7 @@ class Wheels(ToolchainSource):
         toolkits = self._toolkit_source(requires)
         toolkit = toolkits.provide(requires.toolkit) if toolkits and requires.toolkit else None
         torch, ffi = self._torch(requires), self._tvm_ffi(requires)
-        links = portability(requires.system, cxx, self.cache, self.runner)
+        links = manylinux_linking(requires.system, cxx, self.cache, self.runner)
         return Toolchain(
             source=self.name,
             cmake=build_tools.cmake(),
@@ -159,10 +195,10 @@ class Wheels(ToolchainSource):
             ),
             versions=(
                 *self._versions(cxx, toolkit, torch),
-                *(((tvm_ffi.PROJECT, ffi["version"]),) if ffi else ()),
+                *(((frameworks.TVM_FFI_PROJECT, ffi["version"]),) if ffi else ()),
                 *links.versions,
             ),
-            env=_environment(os.environ, toolkit),
+            env=_wheel_environment(os.environ, toolkit),
             store=self.store.root,
             redistributable=links.promised,
             notes=(
@@ -184,8 +220,8 @@ class Wheels(ToolchainSource):
         )
         return {
             "version": torch.version,
-            "include_dirs": [str(folder) for folder in include_folders(torch.root)],
-            "library_dir": str(torch.root / LINK_FOLDER),
+            "include_dirs": [str(folder) for folder in torch_include_folders(torch.root)],
+            "library_dir": str(torch.root / TORCH_LINK_FOLDER),
             "cxx11_abi": True,
         }
 
@@ -196,12 +232,12 @@ class Wheels(ToolchainSource):
         entry = self.installer.tvm_ffi(requires.tvm_ffi)
         return {
             "version": entry.version,
-            "include_dirs": [str(entry.root / tvm_ffi.INCLUDE_FOLDER)],
-            "library_dir": str(entry.root / tvm_ffi.LINK_FOLDER),
+            "include_dirs": [str(entry.root / frameworks.TVM_FFI_INCLUDE_FOLDER)],
+            "library_dir": str(entry.root / frameworks.TVM_FFI_LINK_FOLDER),
         }
 
     def _versions(
-        self, cxx: Path, toolkit: Toolkit | None, torch: Facts | None
+        self, cxx: Path, toolkit: CudaToolkit | None, torch: Facts | None
     ) -> tuple[tuple[str, str], ...]:
         versions = [("c++", self._cxx_version(cxx))]
         if toolkit is not None:
@@ -214,10 +250,10 @@ class Wheels(ToolchainSource):
             versions += self.supply.record if self.supply else ()
         return tuple(versions)
 
-    def _host_compiler(self, toolkit: Toolkit, cxx: Path) -> Path:
-        return host_compiler(toolkit.root, cxx, FactCache(self.cache), self.runner)
+    def _host_compiler(self, toolkit: CudaToolkit, cxx: Path) -> Path:
+        return nvcc_host_compiler(toolkit.root, cxx, FactCache(self.cache), self.runner)
 
-    def _cuda_entries(self, toolkit: Toolkit, cxx: Path) -> tuple[tuple[str, str], ...]:
+    def _cuda_entries(self, toolkit: CudaToolkit, cxx: Path) -> tuple[tuple[str, str], ...]:
         flags = (("CMAKE_CUDA_FLAGS", toolkit.flags),) if toolkit.flags else ()
         return (
             ("CMAKE_CUDA_COMPILER", str(toolkit.nvcc)),
@@ -227,7 +263,7 @@ class Wheels(ToolchainSource):
         )
 
 
-def _environment(environ: Mapping[str, str], toolkit: Toolkit | None) -> dict[str, str]:
-    kept = {key: value for key, value in environ.items() if key not in _LEAKING}
+def _wheel_environment(environ: Mapping[str, str], toolkit: CudaToolkit | None) -> dict[str, str]:
+    kept = {key: value for key, value in environ.items() if key not in _NVCC_VARIABLES}
     home = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(toolkit.root)) if toolkit else {}
     return clean_environment(kept) | home

@@ -60,10 +60,10 @@ def synchronize(device: str) -> None:
 
 def stopwatch_for(device: str) -> Any:
     """What times calls there."""
-    return Wall() if device == "cpu" else Events(device)
+    return WallClockTimer() if device == "cpu" else EventTimer(device)
 
 
-class Wall:
+class WallClockTimer:
     """Times calls on the processor."""
 
     def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
@@ -76,7 +76,7 @@ class Wall:
         return found
 
 
-class Events:
+class EventTimer:
     """Times calls on a GPU with its own clock.
 
     Between two calls a buffer of twice the L2 cache is written: the next one finds cold caches, and

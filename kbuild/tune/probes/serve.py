@@ -1,4 +1,8 @@
-"""Answers what kbuild asks: which devices there are, and how fast each candidate is."""
+"""Runs in the user's interpreter.
+
+Lists devices, and measures a variant's candidates against each other, interleaved so that clock
+drift affects all of them.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,18 @@ import faulthandler
 import importlib
 import importlib.util
 import json
+import math
+import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-SILENCE_S = 180.0
+HANG_TIMEOUT_S = 180.0
 """A process that says nothing for so long hangs, and is ended."""
-NORMAL = -1
+DEFAULT_CHOICE = -1
 """The control op's word for the choice that users get."""
 _SHOWN = 300
 Job = Mapping[str, Any]
@@ -43,7 +49,7 @@ def measure(lines: list[dict[str, Any]]) -> None:
     ends = time.monotonic() + float(settings["seconds"])
     try:
         sys.path.insert(0, settings["root"])
-        bench = Bench(settings)
+        bench = BenchmarkServer(settings)
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything
         say({"unloadable": first_words(error)})
         return
@@ -61,7 +67,7 @@ def measure(lines: list[dict[str, Any]]) -> None:
 
 
 @dataclass
-class Bench:
+class BenchmarkServer:
     """A loaded variant on one device."""
 
     settings: Mapping[str, Any]
@@ -90,13 +96,12 @@ class Bench:
             return self._measured(job, choose)
         finally:
             for launch in (*(pair[0] for pair in job["fixed"]), job["launch"]):
-                choose(launch, NORMAL)
+                choose(launch, DEFAULT_CHOICE)
 
     def _measured(self, job: Job, choose: Callable[[int, int], object]) -> dict[str, Any]:
-        from kbuild.tune.probes.race import Race, Rules
 
         values = self._inputs(job)
-        checked = _Checked(self, job, values, self._expected(job, values))
+        checked = _CandidateCheck(self, job, values, self._expected(job, values))
         for candidate in job["candidates"]:
             choose(job["launch"], candidate)
             checked.attempt(candidate)
@@ -111,7 +116,7 @@ class Bench:
         def call() -> None:
             self.call(job, own)
 
-        rules = Rules(**job.get("rules", {}))
+        rules = RaceRules(**job.get("rules", {}))
         race = Race(self.stopwatch, prepare, call, time.monotonic, rules)
         runners = race.perform(checked.right, checked.default) if checked.right else {}
         return {
@@ -172,10 +177,10 @@ class Bench:
 
 
 @dataclass
-class _Checked:
+class _CandidateCheck:
     """Which candidates run, and give what they should."""
 
-    bench: Bench
+    bench: BenchmarkServer
     job: Job
     values: list[Any]
     expected: list[Any] | None
@@ -237,6 +242,119 @@ def tell(job: Job, candidate: int | None) -> None:
 
 def say(document: dict[str, Any]) -> None:
     """One line of JSON, at once."""
-    faulthandler.dump_traceback_later(SILENCE_S, exit=True)
+    faulthandler.dump_traceback_later(HANG_TIMEOUT_S, exit=True)
     sys.stdout.write("\n" + json.dumps(document) + "\n")
     sys.stdout.flush()
+
+
+class Stopwatch(Protocol):
+    """Measures calls on one device."""
+
+    def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
+        """Microseconds of each of `count` calls, each with cold caches."""
+        ...
+
+
+@dataclass(frozen=True)
+class RaceRules:
+    """How long is measured, and when a candidate is given up."""
+
+    warm: int = 2
+    """Calls that are not counted, of each candidate."""
+    first: int = 3
+    """Calls after which a candidate may be hopeless."""
+    slice_us: float = 4000.0
+    """Time of one turn, roughly."""
+    turn: int = 20
+    """Most calls of one turn."""
+    enough: int = 24
+    """Fewest calls of a candidate that may win."""
+    rounds: int = 30
+    hopeless: float = 1.3
+    """Given up when its fastest call takes this much longer than the best one's median does."""
+    beaten: float = 1.05
+    """The same, once `enough` calls were measured."""
+    precision: float = 0.004
+    """Wanted standard error of the best median, relative to it."""
+    seconds: float = 30.0
+    """Longest time for one race."""
+
+
+@dataclass
+class RaceCandidate:
+    """One candidate of a race."""
+
+    samples: list[float] = field(default_factory=list)
+    is_out: bool = False
+
+    @property
+    def median(self) -> float:
+        """Microseconds."""
+        return statistics.median(self.samples)
+
+    @property
+    def error(self) -> float:
+        """The median's standard error, relative to it; estimated from the absolute deviations."""
+        middle = self.median
+        deviation = statistics.median(abs(one - middle) for one in self.samples)
+        # 1.4826: from the median deviation to sigma; 1.2533: from the mean's error to the median's.
+        return 1.4826 * 1.2533 * deviation / max(middle, 1e-9) / math.sqrt(len(self.samples))
+
+
+@dataclass(frozen=True)
+class Race:
+    """One race; `perform` runs it."""
+
+    stopwatch: Stopwatch
+    prepare: Callable[[int], None]
+    """Makes the next calls run a candidate."""
+    call: Callable[[], object]
+    clock: Callable[[], float]
+    """Seconds."""
+    rules: RaceRules = RaceRules()
+
+    def perform(
+        self, candidates: Sequence[int], keep: int | None = None
+    ) -> Mapping[int, RaceCandidate]:
+        """Measure until it is clear which is the fastest.
+
+        Args:
+            candidates: what takes part, in any order.
+            keep: the one that is measured to the end even when it is slow.
+        """
+        rules, ends = self.rules, self.clock() + self.rules.seconds
+        runners = {candidate: RaceCandidate() for candidate in candidates}
+        for candidate, runner in runners.items():
+            self._run(candidate, rules.warm)
+            runner.samples += self._run(candidate, rules.first)
+        for number in range(rules.rounds):
+            alive = self._survivors(runners, keep)
+            if self._is_decided(runners, alive) or self.clock() > ends:
+                break
+            at = number % len(alive)
+            for candidate in (*alive[at:], *alive[:at]):
+                runner = runners[candidate]
+                count = round(rules.slice_us / max(runner.median, 0.1))
+                runner.samples += self._run(candidate, min(max(count, 1), rules.turn))
+        self._survivors(runners, keep)
+        return runners
+
+    def _run(self, candidate: int, count: int) -> Sequence[float]:
+        self.prepare(candidate)
+        return self.stopwatch.time(self.call, count)
+
+    def _survivors(self, runners: Mapping[int, RaceCandidate], keep: int | None) -> list[int]:
+        alive = [runner for runner in runners.values() if not runner.is_out]
+        best = min((runner.median for runner in alive), default=0.0)
+        for candidate, runner in runners.items():
+            is_known = len(runner.samples) >= self.rules.enough
+            limit = self.rules.beaten if is_known else self.rules.hopeless
+            if candidate != keep and min(runner.samples) > limit * best:
+                runner.is_out = True
+        return [candidate for candidate, runner in runners.items() if not runner.is_out]
+
+    def _is_decided(self, runners: Mapping[int, RaceCandidate], alive: Sequence[int]) -> bool:
+        if any(len(runners[one].samples) < self.rules.enough for one in alive):
+            return False
+        best = min(alive, key=lambda one: runners[one].median)
+        return len(alive) == 1 or runners[best].error <= self.rules.precision

@@ -23,7 +23,7 @@ _INTEGERS = 8
 """Integers are made up below this."""
 
 
-def made_up(arguments: Sequence[Mapping[str, Any]], device: str) -> list[Any]:
+def make_inputs(arguments: Sequence[Mapping[str, Any]], device: str) -> list[Any]:
     """The arguments' values, the same each time: normally distributed floats, small integers.
 
     Args:

@@ -7,7 +7,7 @@ import pytest
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Archs
 from kbuild.generate import templates
-from kbuild.matrix.archs import deployment_target, entry_for
+from kbuild.matrix import arch_entry, deployment_target
 from kbuild.version import Version
 
 CMAKE_LANGUAGES = {"C", "CXX", "CUDA", "HIP", "OBJC", "OBJCXX"}
@@ -51,8 +51,8 @@ def test_deployment_targets():
 
 def test_a_release_older_than_the_table():
     with pytest.raises(ValueError, match=r"9\.2 is older than 11\.8"):
-        entry_for("cuda", Version.parse("9.2"))
+        arch_entry("cuda", Version.parse("9.2"))
 
 
 def test_the_newest_entry_stands_for_any_release():
-    assert entry_for("cuda", None)["since"] == "13.0"
+    assert arch_entry("cuda", None)["since"] == "13.0"

@@ -10,7 +10,7 @@ from kbuild.backends import BACKENDS
 from kbuild.backends.base import Archs
 from kbuild.backends.capability import Capability
 from kbuild.backends.cuda import CudaSection
-from kbuild.matrix.archs import arch_table, chains, read_table
+from kbuild.matrix import arch_table, compatible_arch_chains, read_arch_file
 from kbuild.version import Version
 
 CUDA = BACKENDS.get("cuda")
@@ -64,7 +64,7 @@ def test_what_is_left_out_is_said():
     assert found.dropped == ("`7.0` is left out: it is not a target of CUDA 13.0",)
 
 
-@pytest.mark.parametrize("entry", read_table("cuda")["cuda"], ids=lambda entry: entry["since"])
+@pytest.mark.parametrize("entry", read_arch_file("cuda")["cuda"], ids=lambda entry: entry["since"])
 def test_every_default_is_a_target(entry):
     targets = set(entry["targets"])
     assert {arch.removesuffix("+PTX") for arch in entry["default"]} <= targets
@@ -175,7 +175,7 @@ def test_a_part_of_the_archs_runs_the_code_of_the_whole_build():
     assert grouped("8.9", "13.0", "8.9 9.0").names == ("8.9",)
 
 
-@pytest.mark.parametrize("chain", chains("cuda"))
+@pytest.mark.parametrize("chain", compatible_arch_chains("cuda"))
 def test_chains_stay_within_a_major_and_ascend(chain):
     found = [Capability.parse(arch) for arch in chain]
     assert found == sorted(set(found))

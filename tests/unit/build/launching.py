@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from kbuild.build import launcher
-from kbuild.build.unit.settings import Settings
-from kbuild.build.units import UnitLog, read_log
+from kbuild.build.unit_log import UnitLog, read_log
+from kbuild.runtime.unit_settings import LauncherSettings
 
 Process: TypeAlias = "subprocess.Popen[str]"  # noqa: TID251
 FAKE = Path(__file__).with_name("fake_compiler.py")
@@ -56,7 +56,7 @@ class Bench:
         folder = self.root / tree
         folder.mkdir(parents=True, exist_ok=True)
         (self.root / "run").mkdir(exist_ok=True)
-        settings = Settings(
+        settings = LauncherSettings(
             run=str(self.root / "run"),
             cache=str(self.root / "cache") if self.keeps else "",
             memory=self.memory,

@@ -4,10 +4,9 @@ import shlex
 
 import pytest
 
-from kbuild.build.unit import depfile
-from kbuild.build.unit.command import Command
-from kbuild.build.unit.hashes import FileHashes
-from kbuild.build.unit.key import object_key, unit_key
+from kbuild.build.unit import inputs
+from kbuild.build.unit.command import CompileCommand, object_key, unit_key
+from kbuild.build.unit.inputs import FileHashes
 
 GCC = shlex.split(
     "c++ -DX=1 -I/p/a -isystem /t/include -isystem/t/api -ffile-prefix-map=/p=/kernel "
@@ -20,7 +19,7 @@ NVCC = shlex.split(
 
 
 def test_what_gcc_is_told() -> None:
-    command = Command(GCC, "CXX", "/p/tree")
+    command = CompileCommand(GCC, "CXX", "/p/tree")
     assert (command.source, command.object, command.depfile) == ("/p/a.cpp", "o/a.o", "o/a.o.d")
     assert command.folders == ["/p", "/p/a", "/t/include", "/t/api"]
     assert command.own_folders == ["/p", "/p/a"]
@@ -31,22 +30,22 @@ def test_what_gcc_is_told() -> None:
 
 
 def test_what_nvcc_is_told() -> None:
-    command = Command(NVCC, "CUDA", "/p/tree")
+    command = CompileCommand(NVCC, "CUDA", "/p/tree")
     assert command.folders == ["/p", "/t/include"]
     assert (command.archs, command.threads) == (1, 1)  # one architecture is all that there is
     archs = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 86, 89, 90, 100)]
-    assert Command([*NVCC, *archs], "CUDA", "/p").threads == 4
-    assert Command(["nvcc", *archs, "--threads", "3"], "CUDA", "/p").threads == 3
-    assert Command(["nvcc", *archs, "-t", "0"], "CUDA", "/p").threads == 5
-    assert Command(["nvcc", *archs], "CUDA", "/p").threads == 5
-    assert Command(["nvcc", *archs], "CUDA", "/p").archs == 5
+    assert CompileCommand([*NVCC, *archs], "CUDA", "/p").threads == 4
+    assert CompileCommand(["nvcc", *archs, "--threads", "3"], "CUDA", "/p").threads == 3
+    assert CompileCommand(["nvcc", *archs, "-t", "0"], "CUDA", "/p").threads == 5
+    assert CompileCommand(["nvcc", *archs], "CUDA", "/p").threads == 5
+    assert CompileCommand(["nvcc", *archs], "CUDA", "/p").archs == 5
     assert command.refusal == ""
     assert "-Xcompiler=-ffile-prefix-map=/kernel" in command.words
 
 
 def test_a_place_with_a_space_is_a_place() -> None:
     mapped = "-Xcompiler='-ffile-prefix-map=/a b=/kernel'"
-    command = Command(["nvcc", mapped, "-c", "/a b/x.cu", "-o", "x.o"], "CUDA", "/a b")
+    command = CompileCommand(["nvcc", mapped, "-c", "/a b/x.cu", "-o", "x.o"], "CUDA", "/a b")
     assert command.words == ["-Xcompiler=-ffile-prefix-map=/kernel"]
     assert command.maps == [("/a b", "/kernel")]
 
@@ -56,15 +55,15 @@ def test_threads_are_neither_run_as_written_nor_looked_up_by() -> None:
     written = (NVCC, [*bare, "-t", "2", "--jobserver"], [*bare, "--threads", "0"], [*bare, "-t=3"])
     keys = set()
     for argv in written:
-        command = Command(argv, "CUDA", "/p")
+        command = CompileCommand(argv, "CUDA", "/p")
         assert command.plain == bare
         keys.add((object_key(command, {}, FileHashes("")), unit_key(command)))
     assert len(keys) == 1
-    assert Command(["c++", "-t", "2"], "CXX", "/p").plain == ["c++", "-t", "2"]
+    assert CompileCommand(["c++", "-t", "2"], "CXX", "/p").plain == ["c++", "-t", "2"]
 
 
 def test_names_and_places_are_each_others_inverse() -> None:
-    command = Command(GCC, "CXX", "/p/tree")
+    command = CompileCommand(GCC, "CXX", "/p/tree")
     for place, name in (
         ("/p/a.h", "/kernel/a.h"),
         ("/p/tree/b.h", "/build/b.h"),
@@ -85,12 +84,12 @@ def test_names_and_places_are_each_others_inverse() -> None:
     ],
 )
 def test_commands_that_no_cache_serves(arguments: str) -> None:
-    assert Command(["c++", *arguments.split()], "CXX", "/").refusal
+    assert CompileCommand(["c++", *arguments.split()], "CXX", "/").refusal
 
 
 def test_the_key_knows_flags_and_language_but_not_places() -> None:
     def key(argv: list[str], language: str = "CXX", **environ: str) -> str:
-        return object_key(Command(argv, language, "/p/tree"), environ, FileHashes(""))
+        return object_key(CompileCommand(argv, language, "/p/tree"), environ, FileHashes(""))
 
     moved = [word.replace("/t/", "/elsewhere/") for word in GCC]
     assert key(moved) == key(GCC)
@@ -98,12 +97,14 @@ def test_the_key_knows_flags_and_language_but_not_places() -> None:
     assert key(GCC, "OBJCXX") != key(GCC)
     assert key(GCC, CPATH="/x") != key(GCC)
     assert key(GCC, KBUILD_COMPILER_ID="1") != key(GCC, KBUILD_COMPILER_ID="2")
-    assert unit_key(Command(moved, "CXX", "/p")) == unit_key(Command(GCC, "CXX", "/p"))
+    assert unit_key(CompileCommand(moved, "CXX", "/p")) == unit_key(
+        CompileCommand(GCC, "CXX", "/p")
+    )
 
 
 def test_versions_tell_what_a_wrapper_hides() -> None:
     def key(language: str, versions: str) -> str:
-        return object_key(Command(GCC, language, "/p/tree"), {}, FileHashes(""), versions)
+        return object_key(CompileCommand(GCC, language, "/p/tree"), {}, FileHashes(""), versions)
 
     assert key("CXX", "c++=12") != key("CXX", "c++=13")
     assert key("CXX", "c++=12;cuda=13.0") == key("CXX", "c++=12;cuda=13.2")
@@ -120,6 +121,6 @@ def test_versions_tell_what_a_wrapper_hides() -> None:
     ],
 )
 def test_depfiles(text: str, paths: list[str]) -> None:
-    assert depfile.quick(text) == paths
-    assert depfile.parse(text) == paths
-    assert depfile.quick(depfile.render("a.o", paths)) == paths
+    assert inputs.parse_plain_depfile(text) == paths
+    assert inputs.parse_depfile(text) == paths
+    assert inputs.parse_plain_depfile(inputs.render_depfile("a.o", paths)) == paths

@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.build.compile import Compilation
 from kbuild.errors import BuildError
-from kbuild.filestate import identify
+from kbuild.runtime.file_state import identify
 
 SOURCE, TABLE = "kernel/scaled.py", "tuned/scaled.json"
 
@@ -31,7 +31,7 @@ def compile_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
                 (tmp_path / SOURCE).write_text(str(len(made)))
             return made[-1]
 
-        monkeypatch.setattr("kbuild.languages.produce.produce", produce)
+        monkeypatch.setattr("kbuild.languages.aot_build.produce", produce)
         kernels = [SimpleNamespace(sources=[SOURCE], tables=[TABLE])]
         compilation = SimpleNamespace(
             plan=SimpleNamespace(aot=kernels),

@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 from launching import Bench, Process
 
-from kbuild.build.unit.ledger import GIVES_WAY, PAUSED, RUNS, Ledger
-from kbuild.build.unit.tree import Tree
+from kbuild.runtime.memory_governor import (
+    MUST_RESTART,
+    PAUSED,
+    RUNNING,
+    MemoryReservations,
+    ProcessTree,
+)
 
 BUDGET = 650
 UNITS = range(4)
@@ -24,7 +29,7 @@ def used_at_most(processes: list[Process]) -> int:
     """MiB that all launchers and compilers held at the same time, sampled until they end."""
     most = 0
     while any(process.poll() is None for process in processes):
-        most = max(most, sum(Tree(process.pid).memory() for process in processes))
+        most = max(most, sum(ProcessTree(process.pid).memory() for process in processes))
         time.sleep(0.02)
     return most
 
@@ -51,7 +56,7 @@ def test_units_that_outgrow_their_weights_keep_to_the_budget(tmp_path: Path) -> 
     assert all(300 < unit.peak < 350 for unit in units)
 
 
-def ledger(folder: Path, *others: tuple[str, int, float, int], own: str) -> Ledger:
+def ledger(folder: Path, *others: tuple[str, int, float, int], own: str) -> MemoryReservations:
     """State, weight, age and MiB in use of other processes, and the state of this one.
 
     This process has a weight of 10 and is 5 seconds old.
@@ -63,23 +68,23 @@ def ledger(folder: Path, *others: tuple[str, int, float, int], own: str) -> Ledg
         for pid, (state, weight, age, used) in zip(living, others, strict=False)
     ]
     (folder / "ledger").write_text("\n".join([*lines, f"{os.getpid()} {own} 10 {now - 5} 0 1"]))
-    return Ledger(str(folder / "ledger"), 100)
+    return MemoryReservations(str(folder / "ledger"), 100)
 
 
 @pytest.mark.parametrize(
     ("others", "own", "used", "advice"),
     [
-        ([("r", 40, 9, 30)], "r", 10, RUNS),
+        ([("r", 40, 9, 30)], "r", 10, RUNNING),
         ([("r", 40, 9, 30)], "r", 50, PAUSED),  # 40 + 1.25 * 50
         ([("r", 40, 9, 70)], "r", 20, PAUSED),  # what an older one needs
-        ([("r", 40, 2, 30)], "r", 50, RUNS),  # a younger one is to pause
-        ([("p", 40, 9, 70)], "r", 90, RUNS),  # who runs alone goes on
-        ([("w", 90, 9, 0)], "r", 90, RUNS),
-        ([("r", 40, 9, 30)], "p", 40, RUNS),
+        ([("r", 40, 2, 30)], "r", 50, RUNNING),  # a younger one is to pause
+        ([("p", 40, 9, 70)], "r", 90, RUNNING),  # who runs alone goes on
+        ([("w", 90, 9, 0)], "r", 90, RUNNING),
+        ([("r", 40, 9, 30)], "p", 40, RUNNING),
         ([("r", 40, 9, 30)], "p", 50, PAUSED),
         ([("r", 40, 9, 10), ("p", 9, 6, 9)], "p", 9, PAUSED),  # an older one is next
-        ([("p", 40, 2, 60)], "p", 60, RUNS),  # somebody has to
-        ([("r", 40, 9, 70)], "p", 40, GIVES_WAY),
+        ([("p", 40, 2, 60)], "p", 60, RUNNING),  # somebody has to
+        ([("r", 40, 9, 70)], "p", 40, MUST_RESTART),
         ([("r", 40, 9, 70), ("p", 9, 2, 9)], "p", 40, PAUSED),  # a younger one gives way
     ],
 )
@@ -89,7 +94,7 @@ def test_who_pauses(
     book = ledger(tmp_path, *others, own=own)
     assert book.advise(used) == advice
     assert (
-        f"{os.getpid()} {'p' if advice in {PAUSED, GIVES_WAY} else 'r'} 10 "
+        f"{os.getpid()} {'p' if advice in {PAUSED, MUST_RESTART} else 'r'} 10 "
         in (tmp_path / "ledger").read_text()
     )
 
@@ -99,14 +104,19 @@ def test_nothing_starts_beside_units_that_wait_in_mid_air(tmp_path: Path) -> Non
     for state, expected in (("r", True), ("p", False)):
         (tmp_path / "ledger").write_text(line.format(state))
         until = time.time() + 0.3
-        took = Ledger(str(tmp_path / "ledger"), 100).take(9, lambda end=until: time.time() > end)
+        took = MemoryReservations(str(tmp_path / "ledger"), 100).take(
+            9, lambda end=until: time.time() > end
+        )
         assert (took is not None) is expected
 
 
 def test_what_a_unit_really_holds_keeps_others_out(tmp_path: Path) -> None:
     (tmp_path / "ledger").write_text(f"{os.getppid()} r 10 1.0 80 1")
     until = time.time() + 0.3
-    assert Ledger(str(tmp_path / "ledger"), 100).take(9, lambda: time.time() > until) is None
+    assert (
+        MemoryReservations(str(tmp_path / "ledger"), 100).take(9, lambda: time.time() > until)
+        is None
+    )
 
 
 def halted(bench: Bench) -> tuple[Process, int]:
@@ -149,7 +159,7 @@ def test_a_halted_compiler_dies_with_its_launcher(tmp_path: Path, number: signal
 def test_a_tree_counts_all_its_processes() -> None:
     with subprocess.Popen(("sh", "-c", "sleep 5 & wait")) as shell:  # noqa: TID251
         time.sleep(0.2)
-        tree = Tree(shell.pid)
+        tree = ProcessTree(shell.pid)
         assert tree.memory() >= 1
         tree.send(signal.SIGKILL)
         assert shell.wait() == -signal.SIGKILL

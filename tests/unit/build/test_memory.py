@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from launching import Bench
 
-from kbuild.build.memory import available, control_group_rooms, memory_budget
-from kbuild.build.unit.ledger import Ledger
-from kbuild.build.unit.weights import DEFAULTS, History, weight
-from kbuild.build.units import Unit
+from kbuild.build.unit.cache import DEFAULT_MEMORY, PeakHistory, memory_estimate
+from kbuild.build.unit_log import UnitRecord
+from kbuild.runtime.budget import available_memory, cgroup_headroom, memory_budget
+from kbuild.runtime.memory_governor import MemoryReservations
 
 
-def most_at_once(units: tuple[Unit, ...], cost: Callable[[Unit], float]) -> float:
+def most_at_once(units: tuple[UnitRecord, ...], cost: Callable[[UnitRecord], float]) -> float:
     changes = [(unit.start, cost(unit)) for unit in units]
     changes += [(unit.end, -cost(unit)) for unit in units]
     total = most = 0.0
@@ -120,7 +120,7 @@ def test_the_dead_hold_nothing(tmp_path: Path) -> None:
     assert child.returncode == 0
     gone = 2**22 - 1
     (tmp_path / "ledger").write_text(f"{gone} r 100000 1.0 0 1")
-    assert Ledger(str(tmp_path / "ledger"), 100).take(50, lambda: False) is not None
+    assert MemoryReservations(str(tmp_path / "ledger"), 100).take(50, lambda: False) is not None
 
 
 HUGE = b"9" * 40
@@ -139,11 +139,11 @@ HUGE = b"9" * 40
 )
 def test_a_damaged_line_claims_nothing(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "ledger").write_bytes(line)
-    assert Ledger(str(tmp_path / "ledger"), 100).take(50, lambda: True) is not None
+    assert MemoryReservations(str(tmp_path / "ledger"), 100).take(50, lambda: True) is not None
 
 
 def test_a_unit_heavier_than_the_budget_runs_alone(tmp_path: Path) -> None:
-    assert Ledger(str(tmp_path / "ledger"), 100).take(5000, lambda: False) is not None
+    assert MemoryReservations(str(tmp_path / "ledger"), 100).take(5000, lambda: False) is not None
 
 
 def test_a_light_unit_overtakes_but_not_forever(tmp_path: Path) -> None:
@@ -151,12 +151,12 @@ def test_a_light_unit_overtakes_but_not_forever(tmp_path: Path) -> None:
     for since, expected in ((now - 1, True), (now - 60, False)):
         path.write_text(f"{me} r 60 {now - 90} 0 1\n1 w 90 {since} 0 1")
         until = time.time() + 0.4
-        took = Ledger(str(path), 100).take(30, lambda until=until: time.time() > until)
+        took = MemoryReservations(str(path), 100).take(30, lambda until=until: time.time() > until)
         assert (took is not None) is expected
 
 
 def test_the_end_of_one_lets_the_next_in(tmp_path: Path) -> None:
-    ledger = Ledger(str(tmp_path / "ledger"), 100)
+    ledger = MemoryReservations(str(tmp_path / "ledger"), 100)
     holder = subprocess.Popen(("sleep", "0.4"))  # noqa: TID251
     (tmp_path / "ledger").write_text(f"{holder.pid} r 80 1.0 0 1")
     threading.Thread(target=holder.wait).start()
@@ -185,7 +185,7 @@ def test_each_thread_counts_up_to_the_number_of_processes(
 ) -> None:
     if beside:
         (tmp_path / "ledger").write_text(f"{os.getppid()} {beside}")
-    ledger = Ledger(str(tmp_path / "ledger"), budget, jobs)
+    ledger = MemoryReservations(str(tmp_path / "ledger"), budget, jobs)
     until = time.time() + 0.3
     took = ledger.take(3000, lambda: time.time() > until, threads=min(10, jobs) or 1)
     assert (took is None) == (threads is None)
@@ -194,11 +194,11 @@ def test_each_thread_counts_up_to_the_number_of_processes(
 
 
 def test_weights(tmp_path: Path) -> None:
-    history = History(str(tmp_path))
-    assert weight("CUDA", history.recall("ab12")) == DEFAULTS["CUDA"]
+    history = PeakHistory(str(tmp_path))
+    assert memory_estimate("CUDA", history.recall("ab12")) == DEFAULT_MEMORY["CUDA"]
     history.record(("ab12", "cd34"), 1000, 3.0)
     assert history.recall("ab12") == history.recall("ef56", "cd34") == (1000, 3.0)
-    assert weight("CUDA", history.recall("ab12")) == 1100
+    assert memory_estimate("CUDA", history.recall("ab12")) == 1100
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:
@@ -212,7 +212,7 @@ MEMINFO = "MemTotal: 33554432 kB\nMemFree: 1024 kB\nMemAvailable: 20971520 kB\n"
 
 
 def test_the_budget_is_what_is_free(tmp_path: Path) -> None:
-    assert available(machine(tmp_path, {"proc/meminfo": MEMINFO})) == 20480
+    assert available_memory(machine(tmp_path, {"proc/meminfo": MEMINFO})) == 20480
     assert memory_budget(tmp_path) == 18432
 
 
@@ -225,7 +225,7 @@ def test_control_groups_of_version_2_with_their_parents(tmp_path: Path) -> None:
         "sys/fs/cgroup/job/memory.stat": f"anon 5\ninactive_file {1 << 30}\n",
         "sys/fs/cgroup/job/step/memory.max": "max\n",
     }
-    assert list(control_group_rooms(machine(tmp_path, files))) == [6144]
+    assert list(cgroup_headroom(machine(tmp_path, files))) == [6144]
     assert memory_budget(tmp_path) == int(6144 * 0.9)
 
 
@@ -237,7 +237,7 @@ def test_control_groups_of_version_1(tmp_path: Path) -> None:
         "sys/fs/cgroup/memory/box/memory.usage_in_bytes": f"{1 << 30}\n",
         "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
     }
-    assert min(control_group_rooms(machine(tmp_path, files))) == 3072
+    assert min(cgroup_headroom(machine(tmp_path, files))) == 3072
 
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from launching import Bench
 
-from kbuild.build import objectcache
-from kbuild.build.recorded import torch_headers
+from kbuild.build.unit_log import torch_headers
+from kbuild.runtime import object_cache
 
 
 @pytest.fixture
@@ -245,12 +245,12 @@ def test_pruning_keeps_what_was_used_last(bench: Bench) -> None:
     for number in range(4):
         bench.write(f"{number}.cpp", f"unit {number}\n" * 100)
         bench.compile(f"{number}.cpp")
-    found = sorted(objectcache.entries(bench.root / "cache"), key=lambda entry: entry.used)
+    found = sorted(object_cache.cached_objects(bench.root / "cache"), key=lambda entry: entry.used)
     size = sum(entry.size for entry in found)
     for age, entry in enumerate(found):
         os.utime(f"{entry.stem}.d", (time.time() + age, time.time() + age))
-    gone = objectcache.prune(bench.root / "cache", int(size * 0.8))
-    kept = {entry.stem for entry in objectcache.entries(bench.root / "cache")}
+    gone = object_cache.prune_object_cache(bench.root / "cache", int(size * 0.8))
+    kept = {entry.stem for entry in object_cache.cached_objects(bench.root / "cache")}
     assert gone == found[0].size + found[1].size
     assert kept == {entry.stem for entry in found[2:]}
     assert len(list((bench.root / "cache/objects").glob("*/*/*"))) == 6
@@ -262,7 +262,7 @@ def test_pruning_removes_what_killed_writers_left(tmp_path: Path) -> None:
     for name in ("x.o.12.new", "x.o.13.new"):
         (folder / name).touch()
     os.utime(folder / "x.o.12.new", (time.time() - 7200,) * 2)
-    objectcache.prune(tmp_path, 1)
+    object_cache.prune_object_cache(tmp_path, 1)
     assert [path.name for path in folder.iterdir()] == ["x.o.13.new"]
 
 
@@ -274,7 +274,7 @@ def test_pruning_forgets_answers_that_nobody_asks_for(tmp_path: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             os.utime(path, (time.time() - day * 86400,) * 2)
-    objectcache.prune(tmp_path, 1)
+    object_cache.prune_object_cache(tmp_path, 1)
     left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
     assert left == ["ab.json", "cd"]
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.build.objectcache import is_enabled, limit_of
-from kbuild.build.quantity import duration_text, memory_text, parse_duration, parse_memory
 from kbuild.errors import UsageError
+from kbuild.runtime.object_cache import cache_size_limit, is_cache_enabled
+from kbuild.runtime.quantities import duration_text, memory_text, parse_duration, parse_memory
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_texts() -> None:
 
 
 def test_the_caches_switches() -> None:
-    assert limit_of({}) == 5 << 30
-    assert limit_of({"KBUILD_CACHE_SIZE": "200M"}) == 200 << 20
+    assert cache_size_limit({}) == 5 << 30
+    assert cache_size_limit({"KBUILD_CACHE_SIZE": "200M"}) == 200 << 20
     with pytest.raises(UsageError, match="KBUILD_CACHE_SIZE"):
-        limit_of({"KBUILD_CACHE_SIZE": "much"})
-    assert is_enabled({})
-    assert not is_enabled({"KBUILD_CACHE": "off"})
+        cache_size_limit({"KBUILD_CACHE_SIZE": "much"})
+    assert is_cache_enabled({})
+    assert not is_cache_enabled({"KBUILD_CACHE": "off"})

@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 from device_bench import MACHINE, PTX, elf, fatbin
 
-from kbuild.build.budget import Budget
-from kbuild.build.report import VariantOutcome, render
-from kbuild.build.timeline import timeline
-from kbuild.build.unit.key import FORMAT
-from kbuild.build.units import Unit, UnitLog, read_log
+from kbuild.build.report import VariantOutcome, render_report, timeline
+from kbuild.build.unit.command import OBJECT_FORMAT
+from kbuild.build.unit_log import UnitLog, UnitRecord, read_log
+from kbuild.runtime.budget import Budget
 
 CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux"
 
 
-def unit(name: str, start: float, end: float, **facts: object) -> Unit:
+def unit(name: str, start: float, end: float, **facts: object) -> UnitRecord:
     known = {"variant": CPU, "language": "CXX", "status": 0, "cache": "miss", "user": end - start}
-    return Unit(name, start=start, end=end, **{**known, **facts})
+    return UnitRecord(name, start=start, end=end, **{**known, **facts})
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def text(log: UnitLog, tmp_path: Path) -> str:
         VariantOutcome(CPU, "failed", 7.0),
         VariantOutcome(CUDA, "built", 12.0, ("8.0", "9.0a"), tmp_path),
     ]
-    return render("my <kernel>", outcomes, log, Budget(4, 20480))
+    return render_report("my <kernel>", outcomes, log, Budget(4, 20480))
 
 
 def test_the_page_needs_nothing_from_elsewhere(text: str) -> None:
@@ -91,7 +90,7 @@ def test_it_says_what_would_make_it_cheaper_and_how_sure_that_is(tmp_path: Path)
     record = tmp_path / "entry.d"
     names = ("/torch/torch/csrc/api/include/torch/all.h", "/torch/ATen/ATen.h", "/kernel/a.h")
     rows = [f"first\t\thash\t{name}" for name in names]
-    record.write_text("\n".join((FORMAT, "digest", *rows)))
+    record.write_text("\n".join((OBJECT_FORMAT, "digest", *rows)))
     read = {"torch": 4800, "kib": 40960, "record": str(record)}
     units = (
         unit("a.cu", 0, 100, variant=CUDA, language="CUDA", archs=4, **read),
@@ -100,7 +99,7 @@ def test_it_says_what_would_make_it_cheaper_and_how_sure_that_is(tmp_path: Path)
         unit("bare.cpp", 0, 5, torch=3, record=str(tmp_path / "pruned.d")),
     )
     outcomes = [VariantOutcome(name, "built", 7.0) for name in (CPU, CUDA)]
-    page = Page(render("relu", outcomes, UnitLog(units), Budget(4, 20480)))
+    page = Page(render_report("relu", outcomes, UnitLog(units), Budget(4, 20480)))
     assert page.text.count("<torch/all.h>") == 3 + 2  # units, and sources
     assert page.text.index("Saves up to") < page.text.index("move what uses Torch")
     assert "40.0 MB" in page.text
@@ -128,7 +127,7 @@ def test_images_have_bars_and_are_no_objects(log: UnitLog) -> None:
     both = UnitLog(tuple(sorted((*log.units, image, found), key=lambda one: one.start)))
     assert both.summary == log.summary
     assert both.hits == log.hits
-    page = Page(render("k", [VariantOutcome(CPU, "built", 7.0)], both, Budget(4, 20480)))
+    page = Page(render_report("k", [VariantOutcome(CPU, "built", 7.0)], both, Budget(4, 20480)))
     titles = [attrs.get("title") or "" for tag, attrs in page.tags if tag == "div"]
     assert sum(title.startswith("gemm sm_") for title in titles) == 2
     assert "1 of 5" in page.text
@@ -136,7 +135,7 @@ def test_images_have_bars_and_are_no_objects(log: UnitLog) -> None:
 
 def test_a_run_without_units_has_a_page_too() -> None:
     assert timeline(()).lanes == 0
-    assert "Timeline" in render("relu", (), UnitLog(), Budget(1, 100))
+    assert "Timeline" in render_report("relu", (), UnitLog(), Budget(1, 100))
 
 
 def test_the_log_is_read_back(tmp_path: Path) -> None:
@@ -157,5 +156,5 @@ def test_archs_have_the_sizes_that_the_library_says(log: UnitLog, tmp_path: Path
     code = fatbin((MACHINE, "80"), (MACHINE, "90a"), (PTX, "80")) + fatbin((MACHINE, "80"))
     (tmp_path / "relu.so").write_bytes(elf({".nv_fatbin": code}))
     outcome = VariantOutcome(CUDA, "built", 12.0, ("8.0+PTX", "9.0a"), tmp_path)
-    text = " ".join(Page(render("relu", [outcome], log, Budget(4, 20480))).text.split())
+    text = " ".join(Page(render_report("relu", [outcome], log, Budget(4, 20480))).text.split())
     assert "8.0 0.2 kB, 9.0a 0.1 kB, PTX of 8.0 0.1 kB" in text

@@ -14,10 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.budget import Budget, Run, budget_of, launcher_entries, opened, other_launcher
-from kbuild.build.schedule import Task, Together, run_all
 from kbuild.errors import BuildError, UsageError
-from kbuild.run import LocalRunner
+from kbuild.runtime.budget import (
+    Budget,
+    Run,
+    launcher_entries,
+    make_budget,
+    open_run,
+    other_launcher,
+)
+from kbuild.runtime.executor import CombinedProgress, VariantTask, run_tasks
+from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains import build_tools
 
 NINJA_FILE = """
@@ -27,7 +34,7 @@ rule unit
 
 
 def run_of(folder: Path, jobs: int, deadline: float | None = None) -> AbstractContextManager[Run]:
-    return opened(Budget(jobs, 1000, deadline), folder / "cache", {})
+    return open_run(Budget(jobs, 1000, deadline), folder / "cache", {})
 
 
 @contextmanager
@@ -58,8 +65,8 @@ def test_several_ninjas_share_the_processes(tmp_path: Path) -> None:
             env = {**os.environ, **run.environment(tree.name, tmp_path)}
             return runner.run((str(build_tools.ninja()),), cwd=tree, env=env).ok
 
-        tasks = [Task(tree.name, lambda tree=tree: built(tree)) for tree in trees]
-        assert run_all(tasks, run, runner.stop) == [True] * 4
+        tasks = [VariantTask(tree.name, lambda tree=tree: built(tree)) for tree in trees]
+        assert run_tasks(tasks, run, runner.stop) == [True] * 4
         assert run.server is not None
         assert run.server.drain() == 3  # every token came back
     assert most_at_once(tmp_path / "log") in {2, 3}
@@ -73,17 +80,17 @@ def test_results_come_in_the_order_of_the_tasks(tmp_path: Path) -> None:
         return number
 
     with run_of(tmp_path, 4) as run:
-        tasks = [Task(str(n), lambda n=n: work(n)) for n in range(4)]
-        assert run_all(tasks, run, lambda: None) == [0, 1, 2, 3]
-        assert run_all([], run, lambda: None) == []
+        tasks = [VariantTask(str(n), lambda n=n: work(n)) for n in range(4)]
+        assert run_tasks(tasks, run, lambda: None) == [0, 1, 2, 3]
+        assert run_tasks([], run, lambda: None) == []
 
 
 def test_what_time_does_not_allow_is_not_started(tmp_path: Path) -> None:
     with run_of(tmp_path, 1, time.time() + 0.3) as run:
-        tasks = [Task(str(n), lambda: time.sleep(0.4)) for n in range(3)]
-        tasks.append(Task("last", lambda: 1 / 0))
+        tasks = [VariantTask(str(n), lambda: time.sleep(0.4)) for n in range(3)]
+        tasks.append(VariantTask("last", lambda: 1 / 0))
         began = time.monotonic()
-        assert run_all(tasks, run, lambda: None) == [None] * 4
+        assert run_tasks(tasks, run, lambda: None) == [None] * 4
         assert time.monotonic() - began < 5
         assert run.server is not None
         assert run.server.drain() <= 1
@@ -96,8 +103,8 @@ def test_what_is_prepared_takes_no_token(tmp_path: Path) -> None:
         return prepared[min(number + 1, 2)].wait(10)
 
     with run_of(tmp_path, 1) as run:
-        tasks = [Task(str(n), lambda n=n: work(n), prepared[n].set) for n in range(3)]
-        assert run_all(tasks, run, lambda: None) == [True] * 3
+        tasks = [VariantTask(str(n), lambda n=n: work(n), prepared[n].set) for n in range(3)]
+        assert run_tasks(tasks, run, lambda: None) == [True] * 3
 
 
 def test_two_are_prepared_at_a_time(tmp_path: Path) -> None:
@@ -112,13 +119,15 @@ def test_two_are_prepared_at_a_time(tmp_path: Path) -> None:
             now[0] -= 1
 
     with run_of(tmp_path, 8) as run:
-        run_all([Task(str(n), lambda: None, prepare) for n in range(8)], run, lambda: None)
+        run_tasks([VariantTask(str(n), lambda: None, prepare) for n in range(8)], run, lambda: None)
     assert most == [2]
 
 
 def test_nothing_is_prepared_when_time_is_over(tmp_path: Path) -> None:
     with run_of(tmp_path, 1, time.time() - 1) as run:
-        assert run_all([Task("a", lambda: 1 / 0, lambda: 1 / 0)], run, lambda: None) == [None]
+        assert run_tasks([VariantTask("a", lambda: 1 / 0, lambda: 1 / 0)], run, lambda: None) == [
+            None
+        ]
 
 
 def test_an_exception_ends_the_others(tmp_path: Path) -> None:
@@ -135,7 +144,7 @@ def test_an_exception_ends_the_others(tmp_path: Path) -> None:
     with run_of(tmp_path, 2) as run:
         began = time.monotonic()
         with pytest.raises(BuildError, match="no"):
-            run_all([Task("a", fails), Task("b", sleeps)], run, runner.stop)
+            run_tasks([VariantTask("a", fails), VariantTask("b", sleeps)], run, runner.stop)
         assert time.monotonic() - began < 20
         assert run.stopped.is_set()
     assert said == [-signal.SIGTERM]
@@ -158,9 +167,9 @@ def test_what_compilers_put_into_tmpdir_goes_with_the_run(tmp_path: Path) -> Non
 CTRL_C = """
 import sys, time
 from pathlib import Path
-from kbuild.build.budget import Budget, opened
-from kbuild.build.schedule import Task, run_all
-from kbuild.run import LocalRunner
+from kbuild.runtime.budget import Budget, opened
+from kbuild.runtime.executor import Task, run_all
+from kbuild.runtime.processes import LocalRunner
 runner = LocalRunner()
 folder = Path(sys.argv[1])
 def work(n):
@@ -207,10 +216,10 @@ def wait_for_pids(path: Path, count: int) -> list[int]:
 
 
 def test_budgets() -> None:
-    budget = budget_of(3, 2000, 60)
+    budget = make_budget(3, 2000, 60)
     assert (budget.jobs, budget.memory, budget.is_over) == (3, 2000, False)
     assert budget.deadline == pytest.approx(time.time() + 60, abs=5)
-    own = budget_of()
+    own = make_budget()
     assert own.jobs >= 1
     assert own.memory > 100
     assert own.deadline is None
@@ -241,7 +250,7 @@ def test_progress_is_one_for_all() -> None:
         def update(self, done: int, total: int, label: str) -> None:
             seen.append((done, total, label))
 
-    together = Together(Progress())
+    together = CombinedProgress(Progress())
     first, second = together.part("one"), together.part("two")
     first(1, 3, "a.cpp")
     second(1, 4, "b.cpp")
@@ -251,7 +260,7 @@ def test_progress_is_one_for_all() -> None:
 
 def test_a_run_that_keeps_nothing(tmp_path: Path) -> None:
     environ = {"KBUILD_COMPILER_LAUNCHER": sys.executable}
-    with opened(Budget(1, 1000), tmp_path, environ, keeps=False) as run:
+    with open_run(Budget(1, 1000), tmp_path, environ, keeps=False) as run:
         assert not run.keeps
         assert not run.tool  # another cache is a cache
         assert str(tmp_path) not in run.environment("v", tmp_path / "p").values()

@@ -12,10 +12,15 @@ from pathlib import Path
 import pytest
 from launching import Bench
 
-from kbuild.build.jobserver import JobServer, serve
-from kbuild.build.unit.command import Command
-from kbuild.build.unit.settings import Settings
-from kbuild.build.unit.threads import Tokens, is_client, jobserver, most_threads
+from kbuild.build.unit.command import CompileCommand
+from kbuild.build.unit.compiler import (
+    JobserverTokens,
+    is_jobserver_client,
+    jobserver_pipe,
+    most_threads,
+)
+from kbuild.runtime.budget import JobServer, start_jobserver
+from kbuild.runtime.unit_settings import LauncherSettings
 
 ARCHS = tuple(f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 86, 89, 90))
 # Notes its words, leaves a file where it was told to, and how many tokens are left meanwhile.
@@ -46,7 +51,7 @@ Path(after("-MF")).write_text(f"{after('-o')}: {after('-c')}\\n")
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[JobServer]:
     (tmp_path / "served").mkdir()
-    with serve(tmp_path / "served", 3) as server:
+    with start_jobserver(tmp_path / "served", 3) as server:
         yield server
 
 
@@ -135,15 +140,17 @@ def launch(bench: Bench, *flags: str) -> list[str]:
 
 
 def test_a_folder_that_the_user_asked_for_is_the_users(tmp_path: Path) -> None:
-    from kbuild.build.unit.intermediates import Intermediates
+    from kbuild.build.unit.compiler import NvccIntermediates
 
-    mine = Command(["nvcc", "--keep", "--keep-dir=/mine", "-c", "a.cu", "-o", "a.o"], "CUDA", "/p")
-    with Intermediates(mine, str(tmp_path)) as kept:
+    mine = CompileCommand(
+        ["nvcc", "--keep", "--keep-dir=/mine", "-c", "a.cu", "-o", "a.o"], "CUDA", "/p"
+    )
+    with NvccIntermediates(mine, str(tmp_path)) as kept:
         assert kept.words == []
 
 
 def test_a_token_is_lent_while_a_unit_waits_for_another(server: JobServer) -> None:
-    tokens = Tokens(str(server.path))
+    tokens = JobserverTokens(str(server.path))
     assert server.drain() == 3  # all are taken, one of them by this unit
     seen = []
 
@@ -158,24 +165,24 @@ def test_a_token_is_lent_while_a_unit_waits_for_another(server: JobServer) -> No
 
 def test_a_lent_token_does_not_come_back_after_the_end(server: JobServer) -> None:
     server.drain()
-    Tokens(str(server.path)).lend(lambda: None, lambda: True)
+    JobserverTokens(str(server.path)).lend(lambda: None, lambda: True)
     assert server.drain() == 1
 
 
 def test_nobody_to_ask() -> None:
-    assert jobserver({}) == jobserver({"MAKEFLAGS": " -j8 --jobserver-auth=3,4"}) == ""
-    tokens = Tokens("")
+    assert jobserver_pipe({}) == jobserver_pipe({"MAKEFLAGS": " -j8 --jobserver-auth=3,4"}) == ""
+    tokens = JobserverTokens("")
     assert tokens.take(4) == 0
     with ExitStack() as waited:
         tokens.lend(waited.close, lambda: False)
-    settings = Settings(run="/r", cache="", memory=1, jobs=4)
-    command = Command(["nvcc", *ARCHS, "-c", "a.cu", "-o", "a.o"], "CUDA", "/p")
+    settings = LauncherSettings(run="/r", cache="", memory=1, jobs=4)
+    command = CompileCommand(["nvcc", *ARCHS, "-c", "a.cu", "-o", "a.o"], "CUDA", "/p")
     assert most_threads(command, settings, {}) == 1
     served = {"MAKEFLAGS": "--jobserver-auth=fifo:/f"}
     assert most_threads(command, settings, served) == 4
     settings.tool = "ccache"
     assert most_threads(command, settings, served) == 1
-    assert not is_client(settings)
+    assert not is_jobserver_client(settings)
 
 
 def test_threads_that_outlive_the_run_put_nothing_anywhere(tmp_path: Path) -> None:
@@ -195,7 +202,7 @@ def test_threads_that_outlive_the_run_put_nothing_anywhere(tmp_path: Path) -> No
             except BaseException as failure:  # noqa: BLE001 - asserted on below
                 failures.append(failure)
 
-        with serve(folder, 2) as server:
+        with start_jobserver(folder, 2) as server:
             threads = [threading.Thread(target=work, args=(server,)) for _ in range(3)]
             for thread in threads:
                 thread.start()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from launching import Bench
 
-from kbuild.build.inputs import drop_stale, inputs_of
-from kbuild.build.unit.inputs import SUFFIX
+from kbuild.build.ninja import delete_stale_objects, read_object_inputs
+from kbuild.build.unit.inputs import INPUTS_SUFFIX
 
 FOLDER = "tree/CMakeFiles/k.dir"
 
@@ -34,7 +34,7 @@ def compiled(bench: Bench, unit: str) -> None:
 
 
 def left(bench: Bench) -> list[str]:
-    drop_stale(bench.root / "tree")
+    delete_stale_objects(bench.root / "tree")
     return sorted(path.name for path in (bench.root / FOLDER).glob("*.o"))
 
 
@@ -46,7 +46,7 @@ def test_what_is_as_it_was_stays(bench: Bench) -> None:
 
 
 def test_what_a_killed_unit_was_writing_goes(bench: Bench) -> None:
-    draft = bench.root / FOLDER / f"a.cpp.o{SUFFIX}.12.new"
+    draft = bench.root / FOLDER / f"a.cpp.o{INPUTS_SUFFIX}.12.new"
     draft.touch()
     assert left(bench) == ["a.cpp.o", "b.cpp.o"]
     assert not draft.exists()
@@ -55,7 +55,7 @@ def test_what_a_killed_unit_was_writing_goes(bench: Bench) -> None:
 def test_an_older_file_of_the_same_size_is_another_one(bench: Bench) -> None:
     bench.write("a.cpp", '#include "y.h"\n')
     assert left(bench) == ["b.cpp.o"]
-    assert not (bench.root / FOLDER / f"a.cpp.o{SUFFIX}").exists()
+    assert not (bench.root / FOLDER / f"a.cpp.o{INPUTS_SUFFIX}").exists()
 
 
 def test_the_header_of_all_is_another_one(bench: Bench) -> None:
@@ -78,7 +78,7 @@ def test_an_object_that_was_made_by_hand(bench: Bench) -> None:
 
 @pytest.mark.parametrize("record", [None, "", "kbuild-inputs 1\nnonsense"])
 def test_an_object_of_unknown_inputs(bench: Bench, record: str | None) -> None:
-    path = bench.root / FOLDER / f"a.cpp.o{SUFFIX}"
+    path = bench.root / FOLDER / f"a.cpp.o{INPUTS_SUFFIX}"
     path.unlink()
     if record is not None:
         path.write_text(record)
@@ -87,7 +87,7 @@ def test_an_object_of_unknown_inputs(bench: Bench, record: str | None) -> None:
 
 def test_objects_agree_about_their_header(bench: Bench) -> None:
     objects = [f"{Path(FOLDER).relative_to('tree')}/{name}.o" for name in ("a.cpp", "b.cpp")]
-    known = inputs_of(bench.root / "tree", objects)
+    known = read_object_inputs(bench.root / "tree", objects)
     assert known.disagreeing(bench.root / "generated") == {}
     read = dict(known.below(bench.project, bench.project / ".kbuild"))
     assert sorted(path for path, then in read.items() if then) == [
@@ -103,7 +103,7 @@ def test_the_object_with_the_older_header_is_made_again(bench: Bench) -> None:
     bench.write("include/x.h", "x is 2\n")
     compiled(bench, "b.cpp")
     objects = [f"{Path(FOLDER).relative_to('tree')}/{name}.o" for name in ("a.cpp", "b.cpp")]
-    known = inputs_of(bench.root / "tree", objects)
+    known = read_object_inputs(bench.root / "tree", objects)
     header = str(bench.project / "include/x.h")
     assert known.disagreeing(bench.root / "generated") == {bench.root / FOLDER / "a.cpp.o": header}
     bench.write("include/x.h", "x is 3\n")
@@ -113,6 +113,6 @@ def test_the_object_with_the_older_header_is_made_again(bench: Bench) -> None:
 def test_generated_headers_are_what_they_are_now(bench: Bench) -> None:
     objects = [f"{Path(FOLDER).relative_to('tree')}/{name}.o" for name in ("a.cpp", "b.cpp")]
     bench.write("include/x.h", "x is 2\n")
-    known = inputs_of(bench.root / "tree", objects)
+    known = read_object_inputs(bench.root / "tree", objects)
     assert known.disagreeing(bench.root / "generated") == {}
     assert len(known.disagreeing(bench.project / "include")) == 2

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from launching import Bench
 
-from kbuild.build.unit import CHANGED
-from kbuild.build.unit.inputs import recorded
+from kbuild.build.unit import EXIT_INPUTS_CHANGED
+from kbuild.build.unit.inputs import read_recorded_inputs
 
 OLD = "x is 1\n"
 NEW = "x is 2\n"
@@ -97,7 +97,7 @@ def test_another_mode_is_no_other_content(bench: Bench) -> None:
 @pytest.mark.parametrize("file", ["include/x.h", "a.cpp"])
 def test_a_file_that_does_not_rest_is_named(bench: Bench, file: str) -> None:
     bench.write("a.cpp", f'//! run cp {file} z; cat z > {file}\n#include "x.h"\n')
-    said = bench.compile("a.cpp", include(bench), expect=CHANGED)
+    said = bench.compile("a.cpp", include(bench), expect=EXIT_INPUTS_CHANGED)
     assert said == f"kbuild: error: `{file}` changed each time that a.cpp was compiled\n"
     assert bench.starts == 2
     assert entries(bench) == []
@@ -178,7 +178,7 @@ def test_beside_an_object_lies_what_it_was_made_from(bench: Bench, *, keeps: boo
     header = bench.project / "include/x.h"
     for _ in range(2):
         bench.compile("a.cpp", include(bench))
-        made_from = recorded(str(bench.root / "tree/a.cpp.o"))
+        made_from = read_recorded_inputs(str(bench.root / "tree/a.cpp.o"))
         assert list(made_from)[:2] == [f"{bench.root}/tree/a.cpp.o", f"{bench.project}/a.cpp"]
         assert str(bench.compiler) in made_from
         status, known = header.stat(), made_from[str(header)]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.workspace import Workspace
 from kbuild.errors import IncompleteError
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
+from kbuild.runtime.workspace import Workspace
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="descriptors are inherited on Unix")
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from kbuild.card.model import BenchmarkRun, CardFacts, Timing, VariantFacts
-from kbuild.surface import Class, Function, Parameter, Surface
+from kbuild.public_api.model import FunctionParameter, PublicApi, PublicClass, PublicFunction
 from kbuild.variant import Variant
 
-SURFACE = Surface(
+SURFACE = PublicApi(
     names=("relu", "layers", "ops"),
-    functions=(Function("relu", (Parameter("x"),), "Tensor", "Clip at zero."),),
-    layers=(Class("ReLU", methods=(Function("forward", (Parameter("x"),)),)),),
+    functions=(PublicFunction("relu", (FunctionParameter("x"),), "Tensor", "Clip at zero."),),
+    layers=(PublicClass("ReLU", methods=(PublicFunction("forward", (FunctionParameter("x"),)),)),),
     others=("layers", "ops"),
     doc="A kernel that clips.",
 )
@@ -55,5 +55,8 @@ def facts() -> CardFacts:
 @pytest.fixture
 def other_facts(facts) -> CardFacts:
     """The same kernel a version later."""
-    surface = replace(SURFACE, functions=(Function("relu", (Parameter("x"), Parameter("y"))),))
+    surface = replace(
+        SURFACE,
+        functions=(PublicFunction("relu", (FunctionParameter("x"), FunctionParameter("y"))),),
+    )
     return replace(facts, version=2, surface=surface, variants=facts.variants[:1], runs=())

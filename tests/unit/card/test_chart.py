@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbuild.card.chart import chart_of, chart_svg
+from kbuild.card.benchmarks import chart_svg, make_chart
 from kbuild.card.model import BenchmarkRun, Timing
 from kbuild.card.sections import size_text, time_text
 
@@ -22,7 +22,9 @@ def run(*timings: Timing, name: str = "A GPU") -> BenchmarkRun:
 
 
 def test_speedups_when_all_have_a_reference():
-    chart = chart_of(run(Timing("a", 1.0, reference=4.0), Timing("b", 2.0, reference=1.0)), "relu")
+    chart = make_chart(
+        run(Timing("a", 1.0, reference=4.0), Timing("b", 2.0, reference=1.0)), "relu"
+    )
     assert [bar.value[:-1] for bar in chart.bars] == ["4.00", "0.50"]
     assert not chart.dots
     zero, quarter = chart.ticks[0].x, (chart.bars[0].x - chart.ticks[0].x) / 4
@@ -32,14 +34,14 @@ def test_speedups_when_all_have_a_reference():
 
 
 def test_times_when_one_has_none():
-    chart = chart_of(run(Timing("a", 1.0, reference=4.0), Timing("b", 2.0)), "relu")
+    chart = make_chart(run(Timing("a", 1.0, reference=4.0), Timing("b", 2.0)), "relu")
     assert [bar.value for bar in chart.bars] == ["1 ms", "2 ms"]
     assert not chart.dots
     assert not any(tick.is_base for tick in chart.ticks)
 
 
 def test_times_far_apart_get_a_logarithmic_axis():
-    chart = chart_of(run(Timing("a", 0.005), Timing("b", 5.0)), "relu")
+    chart = make_chart(run(Timing("a", 0.005), Timing("b", 5.0)), "relu")
     assert chart.dots
     assert [tick.label for tick in chart.ticks] == ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms"]
     steps = {round(b.x - a.x, 1) for a, b in zip(chart.ticks, chart.ticks[1:], strict=False)}
@@ -59,7 +61,7 @@ def test_any_chart_is_valid_and_said_in_words(measured, name):
         Timing(f"{name}{at}", mean, None, None, ref) for at, (mean, ref) in enumerate(measured)
     ]
     made = run(*timings, name=name)
-    chart = chart_of(made, "relu")
+    chart = make_chart(made, "relu")
     for x in [tick.x for tick in chart.ticks] + [bar.x for bar in chart.bars]:
         assert math.isfinite(x)
         assert 189 <= x <= 591

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from kbuild.card.docstring import escaped, markdown_of
+from kbuild.card.sections import docstring_markdown, escape_markdown
 
 GOOGLE = """\
 Clip at zero.
@@ -53,7 +53,7 @@ Tensor
 
 
 def test_googles_style():
-    assert markdown_of(GOOGLE) == (
+    assert docstring_markdown(GOOGLE) == (
         "Clip at zero.\n\nLonger words.\n\n"
         "**Arguments**\n\n- `x`: A tensor, of any shape.\n"
         "- `out` (Tensor, optional): Where to write.\n- `*rest`: More.\n\n"
@@ -64,7 +64,7 @@ def test_googles_style():
 
 
 def test_numpys_style():
-    assert markdown_of(NUMPY) == (
+    assert docstring_markdown(NUMPY) == (
         "Clip at zero.\n\n**Arguments**\n\n- `x` (Tensor): A tensor.\n- `y, z`: Others.\n\n"
         "**Returns**\n\nTensor\nThe result."
     )
@@ -84,7 +84,7 @@ def test_numpys_style():
     ],
 )
 def test_other_docstrings(doc, text):
-    assert markdown_of(doc) == text
+    assert docstring_markdown(doc) == text
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_other_docstrings(doc, text):
     ],
 )
 def test_what_markdown_would_take_for_its_own(text, shown):
-    assert escaped(text) == shown
+    assert escape_markdown(text) == shown
 
 
 @given(st.text(st.sampled_from("ab_*<>& `|\n"), max_size=30))
 def test_no_html_gets_in(text):
-    tokens = MarkdownIt("commonmark").parse(markdown_of(text))
+    tokens = MarkdownIt("commonmark").parse(docstring_markdown(text))
     inner = [child for token in tokens for child in token.children or []]
     assert not [token for token in (*tokens, *inner) if token.type.startswith("html")]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.card import CardError
-from kbuild.card.facts import facts_of
-from kbuild.card.results import read_results
+from kbuild.card.benchmarks import read_results
+from kbuild.card.facts import read_facts
 from kbuild.errors import ConfigError
 from kbuild.project import open_project
 
@@ -49,7 +49,7 @@ def project(tmp_path):
         package.mkdir(parents=True, exist_ok=True)
         (package / "__init__.py").write_text(init)
         (tmp_path / "build.toml").write_text(BUILD.format(hub=hub))
-        return facts_of(open_project(tmp_path), tmp_path / "build", **told)
+        return read_facts(open_project(tmp_path), tmp_path / "build", **told)
 
     return read
 

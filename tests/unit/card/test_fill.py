@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kbuild.card import CardError, card_text, make_card
-from kbuild.card.blocks import split, unsealed
+from kbuild.card.markdown import remove_digest_line, split_blocks
 from kbuild.card.model import CardFacts
 from kbuild.card.sections import SECTIONS
 
@@ -113,7 +113,9 @@ class TestTemplates:
 
 class TestParts:
     def test_every_part_of_the_template_of_init_is_filled(self, facts):
-        blocks = [found for found in split(card_text(INIT, facts)) if not isinstance(found, str)]
+        blocks = [
+            found for found in split_blocks(card_text(INIT, facts)) if not isinstance(found, str)
+        ]
         assert tuple(block.name for block in blocks) == SECTIONS
         assert {block.name for block in blocks if not block.content.strip()} == {"notice"}
 
@@ -265,16 +267,16 @@ class TestAgain:
 
     def test_an_edited_card_is_known_forever(self, facts, other_facts):
         text = card_text(INIT, facts)
-        assert unsealed(text) == (SEAL.sub("", text), False)
+        assert remove_digest_line(text) == (SEAL.sub("", text), False)
         for edited in (text.replace("# relu", "# ReLU"), f"{text}More.\n"):
             again = card_text(edited, other_facts)
-            assert unsealed(again)[1]
-            assert unsealed(card_text(again, facts))[1]
+            assert remove_digest_line(again)[1]
+            assert remove_digest_line(card_text(again, facts))[1]
             assert again.endswith("<!-- kbuild:filled edited -->\n")
 
     def test_line_ends_of_a_checkout_are_no_edit(self, facts):
         text = card_text(INIT, facts).replace("\n", "\r\n")
-        assert unsealed(text)[1] is False
+        assert remove_digest_line(text)[1] is False
         assert card_text(text, facts) == text
 
 
@@ -296,7 +298,7 @@ def test_hand_written_text_survives_byte_for_byte(facts, other_facts, pieces, la
     once = card_text(template, facts)
     twice = card_text(once, other_facts)
     for filled in (once, twice):
-        found = [found for found in split(body(filled)) if isinstance(found, str)]
+        found = [found for found in split_blocks(body(filled)) if isinstance(found, str)]
         assert found[:-1] == [text for text, _ in pieces]
         assert found[-1].removeprefix(last) in {"", newline}
     assert card_text(twice, facts) == once
@@ -308,8 +310,8 @@ def test_edits_survive_byte_for_byte(facts, other_facts, outside, inside):
     text = card_text(FRONT + part("usage") + "\nEnd.\n", facts)
     edited = text.replace("End.", outside).replace("kernel.relu(x)", inside)
     again = card_text(edited, other_facts)
-    found = [str(found) for found in split(body(again))]
-    assert found == [str(found) for found in split(body(edited))]
+    found = [str(found) for found in split_blocks(body(again))]
+    assert found == [str(found) for found in split_blocks(body(edited))]
 
 
 def test_charts_come_with_the_card(facts):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbuild.card import CardError
-from kbuild.card.frontmatter import hub_license, with_front_matter
-from kbuild.hub.carddata import card_problems
+from kbuild.card.markdown import hub_license, with_front_matter
+from kbuild.hub.card import card_problems
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 REST = "# Title\n"

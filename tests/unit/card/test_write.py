@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kbuild.card import CardError, card_files, make_card, write_card
-from kbuild.card.write import is_current
+from kbuild.card.fill import is_current
 from kbuild.errors import FileConflictError
 
 TEMPLATE = "# {{ name }}\n\n<!-- kbuild:usage -->\n<!-- /kbuild:usage -->\n"

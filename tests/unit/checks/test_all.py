@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.checks import CHECKS, Output
 from kbuild.checks.base import run_checks
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 
 EXPECTED = (
     "archs",

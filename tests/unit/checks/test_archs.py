@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from device_bench import LTO, MACHINE, PTX, REAL, bundle, carrying, fatbin
 
-from kbuild.checks.archs import Archs
+from kbuild.checks.archs import ArchsCheck
 from kbuild.checks.base import Finding, Output
 from kbuild.metadata import Metadata
 
@@ -48,7 +48,7 @@ def found(output: Output) -> list[tuple[str, str, str]]:
 
 
 def of(output: Output) -> list[Finding]:
-    check = Archs()
+    check = ArchsCheck()
     return list(check.run(output)) if check.applies(output) else []
 
 

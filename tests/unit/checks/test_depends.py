@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.depends import Depends
+from kbuild.checks.depends import DependsCheck
 from kbuild.metadata import Metadata
 
 Make = Callable[..., Output]
@@ -28,7 +28,7 @@ Run = Callable[..., list[Finding]]
     ],
 )
 def test_allowed(noarch: Make, run: Run, source: str) -> None:
-    assert run(Depends(), noarch({"x.py": source})) == []
+    assert run(DependsCheck(), noarch({"x.py": source})) == []
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_allowed(noarch: Make, run: Run, source: str) -> None:
     ],
 )
 def test_what_nobody_has(noarch: Make, run: Run, source: str, module: str, line: int) -> None:
-    (found,) = run(Depends(), noarch({"sub/x.py": source}))
+    (found,) = run(DependsCheck(), noarch({"sub/x.py": source}))
     assert (found.severity, found.where) == ("warning", f"sub/x.py:{line}")
     assert f"imports `{module}`" in found.what
 
@@ -61,25 +61,25 @@ def test_what_nobody_has(noarch: Make, run: Run, source: str, module: str, line:
     ],
 )
 def test_what_may_never_be_imported_is_a_note(noarch: Make, run: Run, source: str) -> None:
-    (found,) = run(Depends(), noarch({"x.py": source}), notes=True)
+    (found,) = run(DependsCheck(), noarch({"x.py": source}), notes=True)
     assert found.severity == "info"
     assert "imports `pandas`" in found.what
 
 
 def test_what_metadata_names_is_there(noarch: Make, run: Run, metadata: Metadata) -> None:
     files = {"x.py": "import einops\n"}
-    (found,) = run(Depends(), noarch(files))
+    (found,) = run(DependsCheck(), noarch(files))
     assert "name `einops` in `python-depends`" in found.hint
     told = replace(metadata, python_depends=("einops",))
-    assert run(Depends(), noarch(files, metadata=told)) == []
+    assert run(DependsCheck(), noarch(files, metadata=told)) == []
 
 
 def test_a_framework_may_import_itself(make: Make, run: Run) -> None:
     output = make({"x.py": "import tvm_ffi\n"}, variant=f"tvm-ffi01-cpu-{platform.machine()}-linux")
-    assert run(Depends(), output) == []
+    assert run(DependsCheck(), output) == []
 
 
 def test_nothing_is_said_without_metadata(noarch: Make, run: Run) -> None:
     output = noarch({"x.py": "import numpy\n"})
     (output.root / "metadata.json").unlink()
-    assert run(Depends(), output) == []
+    assert run(DependsCheck(), output) == []

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kbuild.checks.base import Output
-from kbuild.checks.imports import Imports
+from kbuild.checks.imports import ImportsCheck
 
 Make = Callable[..., Output]
 needs_311 = pytest.mark.skipif(sys.version_info < (3, 11), reason="cannot be parsed here")
@@ -24,7 +24,7 @@ needs_311 = pytest.mark.skipif(sys.version_info < (3, 11), reason="cannot be par
     ],
 )
 def test_newer(noarch: Make, source: str, line: int) -> None:
-    (found,) = Imports().run(noarch({"x.py": source}))
+    (found,) = ImportsCheck().run(noarch({"x.py": source}))
     assert (found.severity, found.where) == ("warning", f"x.py:{line}")
     assert "needs a newer Python than 3.10" in found.what
     assert found.hint
@@ -43,11 +43,11 @@ def test_newer(noarch: Make, source: str, line: int) -> None:
     ],
 )
 def test_old_enough(noarch: Make, source: str) -> None:
-    assert list(Imports().run(noarch({"x.py": source}))) == []
+    assert list(ImportsCheck().run(noarch({"x.py": source}))) == []
 
 
 @needs_311
 def test_every_place_is_named(noarch: Make) -> None:
     source = "x[*y]\n\ntry:\n    pass\nexcept* ValueError:\n    pass\n"
-    found = Imports().run(noarch({"x.py": source}))
+    found = ImportsCheck().run(noarch({"x.py": source}))
     assert [finding.where for finding in found] == ["x.py:1", "x.py:3"]

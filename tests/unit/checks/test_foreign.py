@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 from foreign import IOS, macho, pe, universal
 
-from kbuild.checks import Check, Finding, Limits, Output
-from kbuild.checks.binary import Binary
-from kbuild.checks.macos import MacOs
-from kbuild.checks.python_abi import PythonAbi
-from kbuild.checks.readers.elf import UnreadableBinaryError
-from kbuild.checks.readers.macho import read_macho
-from kbuild.checks.readers.pe import read_pe
-from kbuild.checks.torch_abi import TorchAbi
-from kbuild.checks.windows import Windows
+from kbuild.binary.elf import UnreadableBinaryError
+from kbuild.binary.macho import read_macho
+from kbuild.binary.pe import read_pe
+from kbuild.checks import Check, CheckLimits, Finding, Output
+from kbuild.checks.binary import BinaryCheck
+from kbuild.checks.macos import MacOsCheck
+from kbuild.checks.python_abi import PythonAbiCheck
+from kbuild.checks.torch_abi import TorchAbiCheck
+from kbuild.checks.windows import WindowsCheck
 from kbuild.version import Version
 
 ID = "_relu_cpu_0a1b2c3"
 INIT = (f"PyInit_{ID}",)
 DARWIN = "torch213-cpu-aarch64-darwin"
 WINDOWS = "torch213-cpu-x86_64-windows"
-CHECKS = (Binary(), MacOs(), Windows(), PythonAbi(), TorchAbi())
+CHECKS = (BinaryCheck(), MacOsCheck(), WindowsCheck(), PythonAbiCheck(), TorchAbiCheck())
 Make = Callable[..., Output]
 Run = Callable[[Check, Output], list[Finding]]
 
@@ -68,7 +68,7 @@ def test_macho(make: Make, run: Run, how: dict[str, object], what: list[str]) ->
 def test_the_limit_of_macos_is_the_variants_unless_somebody_chose(make: Make, run: Run) -> None:
     data = macho(minos="26.0", exported=INIT)
     assert told(make({f"{ID}.abi3.so": data}, variant="torch213-metal-aarch64-darwin"), run) == []
-    asked = Limits(macos=Version((14,)))
+    asked = CheckLimits(macos=Version((14,)))
     output = make({f"{ID}.abi3.so": macho(exported=INIT)}, variant=DARWIN, asked=asked)
     assert told(output, run) == ["needs macOS 15.0, after 14"]
 
@@ -140,7 +140,7 @@ def test_the_stable_abi_on_windows(make: Make, run: Run) -> None:
     ],
 )
 def test_the_wrong_systems_file(make: Make, run: Run, variant: str, data: bytes, what: str) -> None:
-    assert [f.what for f in run(Binary(), make({"x.dll": data}, variant=variant))] == [what]
+    assert [f.what for f in run(BinaryCheck(), make({"x.dll": data}, variant=variant))] == [what]
 
 
 def test_a_file_of_an_unknown_variant_is_checked_by_its_format(make: Make, run: Run) -> None:

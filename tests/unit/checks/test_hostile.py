@@ -9,22 +9,23 @@ from pathlib import Path
 import pytest
 from device_bench import dynamic_elf, elf, fatbin
 
+from kbuild.binary.device_code import read_device_code
+from kbuild.binary.elf import UnreadableBinaryError, read_elf
+from kbuild.binary.macho import read_macho
+from kbuild.binary.nvidia import read_kernel_resources
+from kbuild.binary.pe import read_pe
+from kbuild.checks.archs import linked_device_libraries
 from kbuild.checks.base import Check, Finding, Output, findings_of
 from kbuild.checks.depends import _needed
-from kbuild.checks.examination import Wanted, examine
 from kbuild.checks.imports import check_imports_source
 from kbuild.checks.ops import check_ops_source
-from kbuild.checks.readers.devicecode import read_device_code
-from kbuild.checks.readers.deviceruntime import static_libraries
-from kbuild.checks.readers.elf import UnreadableBinaryError, read_elf
-from kbuild.checks.readers.macho import read_macho
-from kbuild.checks.readers.pe import read_pe
-from kbuild.checks.readers.resources import resources
-from kbuild.checks.readers.source import parse_source
-from kbuild.checks.readers.traces import traces
-from kbuild.comparison.elf import NotElfError, compare_elf
+from kbuild.checks.report import CheckSelection, run_selected_checks
+from kbuild.checks.static import find_static_libraries
+from kbuild.comparison import NotElfError, compare_elf
 from kbuild.errors import DamagedFileError
-from kbuild.surface import SurfaceError, read_surface
+from kbuild.public_api.model import PublicApiError
+from kbuild.public_api.read import read_public_api
+from kbuild.sources.python_syntax import parse_source
 from kbuild.toolchains.manylinux.archive import newer_members
 from kbuild.variant import Variant
 
@@ -62,17 +63,17 @@ class TestElf:
         assert found.needed == ("libc.so.6",)
         assert [symbol.name for symbol in found.undefined] == ["puts"]
         assert found.version_needs == (("libc.so.6", "GLIBC_2.2.5"),)
-        assert [trace.library["name"] for trace in traces(tmp_path / "a.so")]
+        assert [trace.library["name"] for trace in find_static_libraries(tmp_path / "a.so")]
 
     @pytest.mark.parametrize("kind", [1, 3, 4, 6, 11, 0x6FFFFFFE, 0x6FFFFFFF])
     @pytest.mark.parametrize("field", [OFFSET, SIZE])
     @pytest.mark.parametrize("value", HUGE)
     def test_sections_outside_of_the_file(self, tmp_path, kind, field, value):
         path = put(tmp_path, changed(section(kind) + field, "<Q", value))
-        for read in (read_elf, read_device_code, traces):
+        for read in (read_elf, read_device_code, find_static_libraries):
             with pytest.raises(UnreadableBinaryError, match="not a sound ELF file"):
                 read(path)
-        assert static_libraries(path) == ()
+        assert linked_device_libraries(path) == ()
 
     @pytest.mark.parametrize(("at", "layout"), [(40, "<Q"), (32, "<Q"), (58, "<H"), (60, "<H")])
     def test_headers_outside_of_the_file(self, tmp_path, at, layout):
@@ -126,7 +127,7 @@ class TestElf:
 
     def test_segments_outside_of_the_file(self, tmp_path):
         for value in HUGE:
-            traces(put(tmp_path, changed(64 + 8, "<Q", value), f"{value}.so"))
+            find_static_libraries(put(tmp_path, changed(64 + 8, "<Q", value), f"{value}.so"))
 
     def test_compared(self):
         with pytest.raises(NotElfError):
@@ -147,13 +148,13 @@ class TestOthers:
         cubin = bytearray(fatbin((2, "90")))
         start = cubin.index(b"\x7fELF")
         cubin[start + at : start + at + 6] = b"\xff" * 6
-        assert resources(bytes(cubin)) == ()
+        assert read_kernel_resources(bytes(cubin)) == ()
 
     def test_section_headers_without_a_size(self):
         """65535 headers that are one: each name would be as long as the file."""
         head = b"\x7fELF\x02\x01".ljust(18, b"\0") + struct.pack("<H", 190)
         head += bytes(20) + struct.pack("<Q", 0) + bytes(10) + struct.pack("<HHH", 0, 0xFFFF, 0)
-        assert resources(head + b"a" * (1 << 20)) == ()
+        assert read_kernel_resources(head + b"a" * (1 << 20)) == ()
 
     @pytest.mark.parametrize(
         "member",
@@ -210,7 +211,7 @@ class TestFindings:
         (finding,) = findings_of(check, output) or ()
         assert (finding.severity, finding.where) == ("error", where)
         assert words in finding.what
-        assert not examine(output, (check,), Wanted()).ok
+        assert not run_selected_checks(output, (check,), CheckSelection()).ok
 
     def test_a_second_symbol_table_that_lies(self, tmp_path):
         """Only a look for static libraries reads it."""
@@ -221,9 +222,9 @@ class TestFindings:
         struct.pack_into("<Q", data, section(7) + 56, 24)
         library = put(tmp_path / VARIANT, bytes(data), "_x_1.abi3.so")
         assert read_elf(library).needed
-        wanted = Wanted(only=("static",))
+        wanted = CheckSelection(only=("static",))
         output = Output(library.parent, Variant.parse(VARIANT))
-        (finding,) = examine(output, wanted.checks(), wanted).findings
+        (finding,) = run_selected_checks(output, wanted.checks(), wanted).findings
         assert (finding.severity, finding.where) == ("error", "_x_1.abi3.so")
 
     def test_a_mistake_of_a_check_is_none(self, tmp_path):
@@ -241,8 +242,8 @@ class TestFindings:
         put(root, b"\0", "nul.py")
         (root / "__init__.py").mkdir()
         (root / "loop.so").symlink_to("loop.so")
-        wanted = Wanted(slow=False)
-        found = examine(Output(root, Variant.parse(VARIANT)), wanted.checks(), wanted)
+        wanted = CheckSelection(slow=False)
+        found = run_selected_checks(Output(root, Variant.parse(VARIANT)), wanted.checks(), wanted)
         assert {finding.where.partition(":")[0] for finding in found.findings} >= {
             "metadata.json",
             "other.so",
@@ -274,11 +275,11 @@ class TestSources:
 
     def test_surface(self, deep):
         try:
-            read_surface(deep.parent)
-        except SurfaceError as error:
+            read_public_api(deep.parent)
+        except PublicApiError as error:
             assert error.hint  # noqa: PT017 - what is only assigned can be followed
 
     def test_a_long_default(self, tmp_path):
         put(tmp_path, f"def f(x={'a.' * 900}b): ...".encode(), "__init__.py")
-        with pytest.raises(SurfaceError, match="nested too deeply"):
-            read_surface(tmp_path)
+        with pytest.raises(PublicApiError, match="nested too deeply"):
+            read_public_api(tmp_path)

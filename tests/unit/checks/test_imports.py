@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.imports import Imports, check_imports_source
+from kbuild.checks.imports import ImportsCheck, check_imports_source
 
 Make = Callable[..., Output]
 
 
 def find(output: Output) -> list[Finding]:
-    return list(Imports().run(output))
+    return list(ImportsCheck().run(output))
 
 
 def test_good(noarch: Make) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.layout import Layout
+from kbuild.checks.layout import LayoutCheck
 from kbuild.variant import Variant
 
 ID = "_relu_cpu_0a1b2c3"
@@ -19,7 +19,7 @@ Make = Callable[..., Output]
 
 
 def find(output: Output) -> list[Finding]:
-    return list(Layout().run(output))
+    return list(LayoutCheck().run(output))
 
 
 def said(output: Output) -> list[tuple[str, str, str]]:
@@ -117,6 +117,6 @@ def test_a_variant_for_tuning(noarch: Make) -> None:
 
 def test_what_marks_a_variant_for_tuning() -> None:
     from kbuild.checks.layout import TUNABLE
-    from kbuild.languages.description import FILE
+    from kbuild.ops.manifest import MANIFEST_FILE
 
-    assert TUNABLE == FILE
+    assert TUNABLE == MANIFEST_FILE

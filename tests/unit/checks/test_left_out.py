@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.checks.left_out import LeftOut, Macros, check_left_out
-from kbuild.checks.readers.cxx import read_code
-from kbuild.checks.readers.functions import functions_of
+from kbuild.checks.cxx_sources import MacroDefinitions, OmittedSection, check_omitted_functions
+from kbuild.sources.cxx import read_cxx
+from kbuild.sources.cxx_functions import read_functions
 
-MACROS = Macros(("CUDA_KERNEL", "USE_CUDA"), ("CPU_KERNEL", "USE_ROCM"))
+MACROS = MacroDefinitions(("CUDA_KERNEL", "USE_CUDA"), ("CPU_KERNEL", "USE_ROCM"))
 HEADER = "#pragma once\nnamespace at { class Tensor; }\nvoid run_80(const at::Tensor &x);\n"
 DEVICE = """
 #include "run.h"
@@ -27,8 +27,8 @@ REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 
 def found(use: str, header: str = HEADER, device: str = DEVICE, kept: str = "") -> list[str]:
     units = {"b.cpp": BINDING.replace("USE", use), "kept.cu": f'#include "run.h"\n{kept}'}
-    left = [LeftOut("kernel.old", "it has no code for 9.0", {"old.cu": device})]
-    findings = check_left_out(units, {"run.h": header}, left, MACROS)
+    left = [OmittedSection("kernel.old", "it has no code for 9.0", {"old.cu": device})]
+    findings = check_omitted_functions(units, {"run.h": header}, left, MACROS)
     return [f"{one.severity} {one.where} {one.what}" for one in findings]
 
 
@@ -183,7 +183,7 @@ def test_other_templates_are_not_lost(header: str, device: str, use: str) -> Non
 def test_the_body_of_a_specialisation_is_compiled() -> None:
     special, general = "template <> void g<int>(int y)", "template <class T> void h(T y)"
     text = f"{special} {{ run_80(y); }}\n{general} {{ run_80(y); }}\n"
-    read = functions_of(read_code(text))
+    read = read_functions(read_cxx(text))
     assert [one.maybe for one in read.used if one.base == "run_80"] == [False, True]
     assert [(one.name, one.is_own) for one in read.defined] == [("g", False), ("h", True)]
 
@@ -201,7 +201,7 @@ int table[] = { d(1), 2 };
 std::tuple<int, int> e(int x);
 k::S::S(int x) : y(x) { f(x); }
 """
-    read = functions_of(read_code(text))
+    read = read_functions(read_cxx(text))
     assert [one.name for one in read.defined] == ["b", "c", "k::S::S"]
     assert [one.name for one in read.declared] == ["a", "e"]
     assert {one.base for one in read.used} >= {"a", "d", "f"}
@@ -212,4 +212,4 @@ k::S::S(int x) : y(x) { f(x); }
     ["}}}}", "{{{{", "void f(", "#if (((\n#else\n#endif", ")", "a::", "template <", "template"],
 )
 def test_no_text_is_too_odd(text: str) -> None:
-    functions_of(read_code(text))
+    read_functions(read_cxx(text))

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks import Finding, Limits, Output
+from kbuild.checks import CheckLimits, Finding, Output
 from kbuild.checks.base import run_checks
-from kbuild.checks.clash import Clash
-from kbuild.checks.manylinux import Manylinux
-from kbuild.checks.needed import Needed
-from kbuild.checks.python_abi import PythonAbi
-from kbuild.checks.rpath import Rpath
-from kbuild.checks.static import Static
-from kbuild.checks.torch_abi import TorchAbi
+from kbuild.checks.clash import ClashCheck
+from kbuild.checks.manylinux import ManylinuxCheck
+from kbuild.checks.needed import NeededCheck
+from kbuild.checks.python_abi import PythonAbiCheck
+from kbuild.checks.rpath import RpathCheck
+from kbuild.checks.static import StaticCheck
+from kbuild.checks.torch_abi import TorchAbiCheck
 
 pytestmark = pytest.mark.compile
 
@@ -53,7 +53,7 @@ def test_a_static_libstdcxx(
 ) -> None:
     static_libstdcxx(compiler)
     flags = ["-static-libstdc++", *(["-Wl,--exclude-libs,ALL"] if hidden else [])]
-    found = run(Static(), compiled(CXX, *flags, language="c++", strip=strip))
+    found = run(StaticCheck(), compiled(CXX, *flags, language="c++", strip=strip))
     assert [f.severity for f in found] == ["error"]
     assert found[0].what.startswith("has libstdc++ inside: it")
     assert ("__cxa_throw" in found[0].symbols) is not (strip and hidden)
@@ -61,8 +61,8 @@ def test_a_static_libstdcxx(
 
 @stripped
 def test_a_shared_libstdcxx_and_a_libgcc(compiled: Compiled, run: Run, strip: bool) -> None:
-    assert run(Static(), compiled(CXX, language="c++", strip=strip)) == []
-    found = run(Static(), compiled(CXX, "-static-libgcc", language="c++"))
+    assert run(StaticCheck(), compiled(CXX, language="c++", strip=strip)) == []
+    found = run(StaticCheck(), compiled(CXX, "-static-libgcc", language="c++"))
     assert [f.what.split(":")[0] for f in found] == ["has libgcc_eh inside"]
 
 
@@ -76,7 +76,7 @@ def test_a_second_cuda_runtime(
     source += '__attribute__((visibility("hidden"), used)) int cudaMalloc() { return 0; }\n'
     variant = f"{framework}-cu130-{CPU}-linux"
     output = compiled(source, strip=strip, output={"variant": variant}, language="c++")
-    assert [f.severity for f in run(Static(), output)] == ["warning"] * found
+    assert [f.severity for f in run(StaticCheck(), output)] == ["warning"] * found
 
 
 def test_a_shared_cuda_runtime_beside_the_static_one(
@@ -85,7 +85,7 @@ def test_a_shared_cuda_runtime_beside_the_static_one(
     library("int cudaFree(void) { return 0; }", soname="libcudart.so.13")
     source = INIT + 'extern "C" const char *path = "/cudart.shm.%x";\n'
     flags = ["-Wl,--no-as-needed", str(tmp_path / "objects/libcudart.so.13")]
-    (found,) = run(Static(), compiled(source, *flags, language="c++"))
+    (found,) = run(StaticCheck(), compiled(source, *flags, language="c++"))
     assert found.what.endswith("and it needs `libcudart.so.13` as well")
 
 
@@ -99,7 +99,7 @@ def test_what_an_extension_exports(
         + 'extern "C" int helper(int x) { return c10::twice(x) + c10::twice(2 * x); }\n'
         + "namespace relu { int forward(int x) { return helper(x); } }\n"
     )
-    found = run(Clash(), compiled(source, language="c++", strip=strip))
+    found = run(ClashCheck(), compiled(source, language="c++", strip=strip))
     assert [(f.severity, f.what.split(":")[0]) for f in found] == [
         ("warning", "exports `_ZN4relu7forwardEi`, `helper`"),
         ("warning", "exports 1 weak symbols of headers (1 of `c10`)"),
@@ -108,12 +108,12 @@ def test_what_an_extension_exports(
     script = tmp_path / "exports"
     script.write_text("{ global: PyInit_*; local: *; };")
     hidden = compiled(source, "-Wl,--version-script=" + str(script), language="c++", strip=strip)
-    assert run(Clash(), hidden) == []
+    assert run(ClashCheck(), hidden) == []
 
 
 def test_a_library_brought_along_may_export(make: Compiled, library, run: Run) -> None:
     files = {f"{ID}.abi3.so": library(INIT, language="c++"), "libown.so": library("void f() {}")}
-    assert run(Clash(), make(files)) == []
+    assert run(ClashCheck(), make(files)) == []
 
 
 def test_torch_symbols_without_torch_among_the_needed(compiled: Compiled, run: Run) -> None:
@@ -121,7 +121,7 @@ def test_torch_symbols_without_torch_among_the_needed(compiled: Compiled, run: R
         INIT
         + 'extern "C" void aoti_torch_get_sizes();\nextern "C" void f() { aoti_torch_get_sizes(); }'
     )
-    found = run(Needed(), compiled(source, language="c++"))
+    found = run(NeededCheck(), compiled(source, language="c++"))
     assert [(f.severity, f.symbols) for f in found] == [("error", ("aoti_torch_get_sizes",))]
     assert "but does not need `libtorch*.so`" in found[0].what
 
@@ -133,15 +133,15 @@ def test_torch_among_the_needed(compiled: Compiled, library, run: Run, tmp_path:
         + 'extern "C" void aoti_torch_get_sizes();\nextern "C" void f() { aoti_torch_get_sizes(); }'
     )
     output = compiled(source, str(tmp_path / "objects/libtorch_cpu.so"), language="c++")
-    assert run(Needed(), output) == []
+    assert run(NeededCheck(), output) == []
 
 
 def test_a_needed_library_that_gives_nothing(compiled: Compiled, run: Run) -> None:
     source = "extern void abort(void);\n" + f"void *PyInit_{ID}(void) {{ abort(); return 0; }}"
     output = compiled(source, "-Wl,--no-as-needed", "-lm")
-    found = [f for f in run(Needed(), output, notes=True) if f.severity == "info"]
+    found = [f for f in run(NeededCheck(), output, notes=True) if f.severity == "info"]
     assert "`libm.so.6`" in found[0].what
-    assert run(Needed(), compiled(source, "-Wl,--as-needed", "-lm"), notes=True) == []
+    assert run(NeededCheck(), compiled(source, "-Wl,--as-needed", "-lm"), notes=True) == []
 
 
 def test_text_relocations_name_the_function(compiled: Compiled, run: Run) -> None:
@@ -149,12 +149,12 @@ def test_text_relocations_name_the_function(compiled: Compiled, run: Run) -> Non
         '__asm__(".text\\n.globl here\\n.type here, @function\\nhere: .8byte there\\n'
         '.size here, 8\\n");\n'
     )
-    (found,) = run(Rpath(), compiled(source, "-Wl,-z,notext", language="c++"))
+    (found,) = run(RpathCheck(), compiled(source, "-Wl,-z,notext", language="c++"))
     assert found.what == "has text relocations (DT_TEXTREL) in `here`"
 
 
 def test_no_relro_is_a_note(compiled: Compiled, run: Run) -> None:
-    found = run(Rpath(), compiled(INIT, "-Wl,-z,norelro", language="c++"), notes=True)
+    found = run(RpathCheck(), compiled(INIT, "-Wl,-z,norelro", language="c++"), notes=True)
     assert [(f.severity, "PT_GNU_RELRO" in f.what) for f in found] == [("info", True)]
 
 
@@ -175,7 +175,7 @@ def test_the_stable_abi(compiled: Compiled, run: Run, strip: bool) -> None:
     )
     source = calls(*names) + 'namespace c10 { void f(); }\nextern "C" void g() { c10::f(); }\n'
     output = compiled(source, language="c++", strip=strip, output={"variant": STABLE})
-    assert [(f.severity, f.what) for f in run(TorchAbi(), output)] == [
+    assert [(f.severity, f.what) for f in run(TorchAbiCheck(), output)] == [
         ("error", "`torch_new_generator_handle` came with Torch 2.13, after 2.11"),
         ("warning", "`torch_never`: not in the shim of any Torch up to 2.15"),
         (
@@ -191,21 +191,21 @@ def test_the_stable_abi_is_checked_where_it_is_promised_or_asked_for(
     from kbuild.version import Version
 
     source = calls("torch_new_generator_handle")
-    assert run(TorchAbi(), compiled(source, language="c++")) == []
-    asked = {"asked": Limits(torch_stable_abi=Version((2, 12)))}
-    assert len(run(TorchAbi(), compiled(source, language="c++", output=asked))) == 1
-    asked = {"asked": Limits(torch_stable_abi=Version((2, 13)))}
-    assert run(TorchAbi(), compiled(source, language="c++", output=asked)) == []
+    assert run(TorchAbiCheck(), compiled(source, language="c++")) == []
+    asked = {"asked": CheckLimits(torch_stable_abi=Version((2, 12)))}
+    assert len(run(TorchAbiCheck(), compiled(source, language="c++", output=asked))) == 1
+    asked = {"asked": CheckLimits(torch_stable_abi=Version((2, 13)))}
+    assert run(TorchAbiCheck(), compiled(source, language="c++", output=asked)) == []
 
 
 def test_the_floor_of_python_can_be_chosen(compiled: Compiled, run: Run) -> None:
     from kbuild.version import Version
 
     source = calls("PyUnicode_AsUTF8AndSize")
-    (found,) = run(PythonAbi(), compiled(source, language="c++"))
+    (found,) = run(PythonAbiCheck(), compiled(source, language="c++"))
     assert "-DPy_LIMITED_API=0x03090000" in found.hint
-    asked = {"asked": Limits(python_abi=Version((3, 10)))}
-    assert run(PythonAbi(), compiled(source, language="c++", output=asked)) == []
+    asked = {"asked": CheckLimits(python_abi=Version((3, 10)))}
+    assert run(PythonAbiCheck(), compiled(source, language="c++", output=asked)) == []
 
 
 @pytest.mark.parametrize(("policy", "count"), [("manylinux_2_5", 1), ("manylinux_2_17", 0)])
@@ -214,10 +214,10 @@ def test_the_policy_can_be_chosen(compiled: Compiled, run: Run, policy: str, cou
         pytest.skip("the oldest policies are for x86_64")
     source = "#include <string.h>\n" + INIT  # memcpy is of glibc 2.14
     source += 'extern "C" void copy(void *a, void *b, long n) { memcpy(a, b, n); }\n'
-    output = compiled(source, language="c++", output={"asked": Limits(manylinux=policy)})
-    assert [f.severity for f in run(Manylinux(), output)] == ["error"] * count
+    output = compiled(source, language="c++", output={"asked": CheckLimits(manylinux=policy)})
+    assert [f.severity for f in run(ManylinuxCheck(), output)] == ["error"] * count
     assert "loads on manylinux_2_17 and newer" in [
-        f.what for f in run(Manylinux(), output, notes=True)
+        f.what for f in run(ManylinuxCheck(), output, notes=True)
     ]
 
 
@@ -233,10 +233,10 @@ def test_the_source_that_brings_it_in(compiled: Compiled, run: Run, compiler: st
         command = [compiler, "-c", "-x", "c++", "-", "-o", str(folder / f"{name}.o")]
         subprocess.run(command, input=source, text=True, check=True)  # noqa: TID251
     (folder / "broken.o").write_bytes(b"\x7fELF")
-    (found,) = run(PythonAbi(), output)
+    (found,) = run(PythonAbiCheck(), output)
     assert found.objects == ("relu_cpu/relu.cpp",)
     shutil.rmtree(project / ".kbuild")
-    (found,) = run(PythonAbi(), output)
+    (found,) = run(PythonAbiCheck(), output)
     assert found.objects == ()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.load import Load
+from kbuild.checks.load import LoadCheck
 from kbuild.metadata import Metadata
 
 Make = Callable[..., Output]
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.torch
 
 
 def said(output: Output) -> list[tuple[str, str]]:
-    return [(f.severity, f.what) for f in Load().run(output)]
+    return [(f.severity, f.what) for f in LoadCheck().run(output)]
 
 
 @needs_client
@@ -113,7 +113,7 @@ def test_an_interpreter_without_the_framework(
     make: Make, tmp_path: Path, variant: str, here: str, module: str, package: str
 ) -> None:
     bare = bare_python(tmp_path, here)
-    (finding,) = Load().run(make(variant=variant, python=bare))
+    (finding,) = LoadCheck().run(make(variant=variant, python=bare))
     assert finding.severity == "info"
     assert finding.what == f"not loaded here: {bare} has no {module}"
     assert finding.hint == f"{bare} -m pip install {package}, or `--python` with one that has it"
@@ -291,7 +291,7 @@ def load_ops(noarch: Make, warm: Path) -> Ops:
     """What the check says of a kernel with these ops."""
 
     def loaded(source: str, *, python: Path = warm, limit_s: float = 60, **how: object):
-        check = Load()
+        check = LoadCheck()
         check.limit_s = limit_s
         return list(check.run(noarch({"__init__.py": OPS + source}, python=python, **how)))
 
@@ -407,7 +407,7 @@ def test_every_other_interpreter_is_asked(noarch: Make, tmp_path: Path) -> None:
     good, lacking = bare_python(tmp_path, "torch"), tmp_path / "lacking"
     lacking.mkdir()
     second = bare_python(lacking, "jax")
-    (finding,) = Load().run(noarch(python=good, other_pythons=(second,)))
+    (finding,) = LoadCheck().run(noarch(python=good, other_pythons=(second,)))
     assert finding.severity == "info"
     assert finding.what == f"under {second}: not loaded here: {second} has no torch"
 
@@ -514,7 +514,7 @@ def judged(make: Make, python: Path, source: str, backend: str, *needs: str) -> 
     made = make(
         {"__init__.py": source}, variant=f"torch-{backend}", metadata=metadata, python=python
     )
-    (finding,) = Load().run(made)
+    (finding,) = LoadCheck().run(made)
     return finding
 
 

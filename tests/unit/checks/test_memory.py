@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from interpreter_bench import CLIENT, make_interpreter
 
+from kbuild.checks import probe_cache as store
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.load import Load
-from kbuild.checks.metadata_client import MetadataClient
-from kbuild.checks.readers import memory as store
-from kbuild.checks.readers.memory import Memory
-from kbuild.checks.readers.question import Question
+from kbuild.checks.load import LoadCheck
+from kbuild.checks.metadata_client import MetadataClientCheck
+from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
 from kbuild.metadata import Metadata
-from kbuild.run import Done, LocalRunner
+from kbuild.runtime.processes import LocalRunner, ProcessResult
 
 Make = Callable[..., Output]
 pytestmark = pytest.mark.skipif(
@@ -34,7 +33,7 @@ class Counting:
     inner: LocalRunner = field(default_factory=LocalRunner)
     started: int = 0
 
-    def run(self, argv: Any, **how: Any) -> Done:
+    def run(self, argv: Any, **how: Any) -> ProcessResult:
         self.started += 1
         return self.inner.run(argv, **how)
 
@@ -60,11 +59,13 @@ class Desk:
     def records(self) -> list[Path]:
         return sorted(path for path in self.cache.rglob("*") if path.is_file())
 
-    def asked(self, output: Output, check: Any = Load, **how: Any) -> tuple[list[Finding], int]:
+    def asked(
+        self, output: Output, check: Any = LoadCheck, **how: Any
+    ) -> tuple[list[Finding], int]:
         """What the check finds, and how many processes that took."""
         before, asking = self.runner.started, check()
         asking.runner = self.runner
-        memory = Memory(self.cache, **how)
+        memory = ProbeCache(self.cache, **how)
         found = list(asking.run(replace(output, python=self.python, memory=memory)))
         return found, self.runner.started - before
 
@@ -76,7 +77,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(tmp_path)
 
 
-@pytest.mark.parametrize("check", [Load, MetadataClient])
+@pytest.mark.parametrize("check", [LoadCheck, MetadataClientCheck])
 def test_the_second_time_no_process_is_started(desk: Desk, noarch: Make, check: Any) -> None:
     output = noarch({"__init__.py": "import torch\n"})
     assert desk.asked(output, check) == ([], 1)
@@ -204,7 +205,7 @@ def test_a_file_that_changes_meanwhile_is_not_kept(
     touched = desk.packages / "torch" / "version.py"
     run = desk.runner.inner.run
 
-    def touching(*given: Any, **how: Any) -> Done:
+    def touching(*given: Any, **how: Any) -> ProcessResult:
         done = run(*given, **how)
         touched.touch()
         return done
@@ -245,15 +246,15 @@ def test_a_linked_folder_is_looked_at_every_time(desk: Desk, noarch: Make, tmp_p
 
 def test_the_facts_name_who_was_not_asked(desk: Desk, noarch: Make) -> None:
     for expected in ({}, {"remembered": [str(desk.python)]}):
-        output = replace(noarch(), python=desk.python, memory=Memory(desk.cache))
-        assert list(Load().run(output)) == []
-        assert Load().facts(output) == expected
+        output = replace(noarch(), python=desk.python, memory=ProbeCache(desk.cache))
+        assert list(LoadCheck().run(output)) == []
+        assert LoadCheck().facts(output) == expected
 
 
 def test_another_kbuild_asks(desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     output = noarch()
     desk.asked(output)
-    monkeypatch.setattr("kbuild.checks.readers.question.package_digest", lambda _: "another")
+    monkeypatch.setattr("kbuild.checks.probe_cache.package_digest", lambda _: "another")
     assert [desk.asked(output)[1] for _ in range(2)] == [1, 0]
 
 
@@ -271,6 +272,6 @@ def test_a_cache_that_cannot_be_written_only_costs_time(desk: Desk, noarch: Make
 
 
 def test_an_answer_about_its_place_says_nothing_about_another(tmp_path: Path) -> None:
-    asked = Question(Path("python"), "load_probe", (tmp_path, "torch-cpu"))
+    asked = ProbeQuestion(Path("python"), "load_probe", (tmp_path, "torch-cpu"))
     assert asked.is_named_in({"ops": {"f": {"call": {"refused": f"no {tmp_path}/x.txt"}}}})
     assert not asked.is_named_in({"ops": {"f": {"call": {"refused": "no x.txt"}}}})

@@ -13,10 +13,10 @@ import pytest
 
 from kbuild.checks.base import Output
 from kbuild.checks.metadata import MetadataCheck
-from kbuild.checks.metadata_client import MetadataClient
-from kbuild.checks.readers.probing import ask
+from kbuild.checks.metadata_client import MetadataClientCheck
+from kbuild.checks.probe_process import run_probe
 from kbuild.metadata import Metadata
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 
 Make = Callable[..., Output]
 ID = "_relu_cpu_0a1b2c3"
@@ -104,7 +104,7 @@ needs_client = pytest.mark.skipif(not HAS_CLIENT, reason="the kernels client is 
 
 
 def by_client(output: Output) -> list[tuple[str, str]]:
-    return [(f.severity, f.what) for f in MetadataClient().run(output)]
+    return [(f.severity, f.what) for f in MetadataClientCheck().run(output)]
 
 
 @needs_client
@@ -135,7 +135,7 @@ def test_no_client_is_said(make: Make, tmp_path: Path) -> None:
 @needs_client
 def test_reading_takes_no_import_of_the_whole_client(make: Make) -> None:
     metadata = make().root / "metadata.json"
-    answer = ask(LocalRunner(), Path(sys.executable), "metadata_probe", metadata)
+    answer = run_probe(LocalRunner(), Path(sys.executable), "metadata_probe", metadata)
     assert answer.state == "ok"
     assert any("/kernels/" in path for path in answer.files)
     assert not any("huggingface_hub" in path for path in answer.files)
@@ -151,6 +151,6 @@ def test_a_client_without_a_module_of_its_own_for_reading(
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     metadata = make().root / "metadata.json"
-    answer = ask(LocalRunner(), Path(sys.executable), "metadata_probe", metadata)
+    answer = run_probe(LocalRunner(), Path(sys.executable), "metadata_probe", metadata)
     assert answer.state == "refused"
     assert answer.reason.endswith("old client")

@@ -9,8 +9,7 @@ from textwrap import dedent
 import pytest
 
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.ops import check_ops_source
-from kbuild.checks.readers.registrars import REGISTRARS
+from kbuild.checks.ops import REGISTRARS, check_ops_source
 
 HEAD = "import torch\nfrom ._ops import add_op_namespace_prefix, ops\n"
 
@@ -309,8 +308,8 @@ def test_files_that_cannot_be_read_are_not_passed_over(tmp_path: Path) -> None:
 
 
 def test_as_a_check_on_an_output(tmp_path: Path) -> None:
-    from kbuild.checks.ops import Ops
+    from kbuild.checks.ops import OpsCheck
 
     (tmp_path / "__init__.py").write_text('import torch\ntorch.library.define("a::b", "()")\n')
-    found = list(Ops().run(Output(tmp_path, None)))
+    found = list(OpsCheck().run(Output(tmp_path, None)))
     assert [finding.check for finding in found] == ["ops"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.base import Finding
-from kbuild.checks.ops_cxx import BLOCKS, check_ops_cxx
+from kbuild.checks.cxx_sources import BLOCKS, check_ops_cxx
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").rglob("*.cpp"))
 MACRO = "TORCH_EXTENSION_NAME"

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kbuild.checks.ops import check_ops_source
-from kbuild.checks.readers import contents, meaning
+from kbuild.sources import containers, resolution
 
 FEW, MANY = 12, 48
 HEAD = (
@@ -65,8 +65,8 @@ WRAPPERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
 def _low_limits() -> Iterator[None]:
     """What is not told apart any further is so from a few lines on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(meaning, "_MOST_MEANINGS", 6)
-        patch.setattr(contents, "_MOST_TEXTS", 6)
+        patch.setattr(resolution, "_MOST_MEANINGS", 6)
+        patch.setattr(containers, "_MOST_TEXTS", 6)
         yield
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.checks import Finding, Limits
+from kbuild.binary.elf import ElfFile
+from kbuild.binary.symbols import ElfSymbol, outermost_namespace
+from kbuild.checks import CheckLimits, Finding
 from kbuild.checks.manylinux import best_policy
-from kbuild.checks.readers.elf import ElfFile
-from kbuild.checks.readers.mangled import namespace
-from kbuild.checks.readers.policies import load, policies, policy_of, symbol_versions
-from kbuild.checks.readers.tables import Symbol
+from kbuild.checks.policies import find_policy, load_data, policies, symbol_versions
 from kbuild.checks.torch_abi import is_unstable, shims
 from kbuild.variant import Variant
 from kbuild.version import Version
@@ -18,7 +17,7 @@ from kbuild.version import Version
 def asking(
     *versions: str, cpu: str = "x86_64", needed: tuple[str, ...] = ("libc.so.6",)
 ) -> ElfFile:
-    symbols = tuple(Symbol(f"f{n}", False, "STB_GLOBAL", v) for n, v in enumerate(versions))
+    symbols = tuple(ElfSymbol(f"f{n}", False, "STB_GLOBAL", v) for n, v in enumerate(versions))
     needs = tuple(("libc.so.6", version) for version in versions)
     return ElfFile("EM_ANY", cpu, True, needed, (), False, False, symbols, needs)
 
@@ -42,13 +41,13 @@ def test_every_policy_of_auditwheel_is_there() -> None:
     ],
 )
 def test_a_policy_has_its_aliases(alias: str, name: str) -> None:
-    assert policy_of(alias).name == name
-    assert Limits(manylinux=alias).manylinux == name
+    assert find_policy(alias).name == name
+    assert CheckLimits(manylinux=alias).manylinux == name
 
 
 def test_an_unknown_policy_is_refused_with_the_one_that_is_meant() -> None:
     with pytest.raises(ValueError, match=r"no policy `manylinux_2_82`.*did you mean `manylinux_2_"):
-        Limits(manylinux="manylinux_2_82")
+        CheckLimits(manylinux="manylinux_2_82")
 
 
 @pytest.mark.parametrize("cpu", ["x86_64", "aarch64", "s390x"])
@@ -80,13 +79,15 @@ def test_the_oldest_policy_that_holds(elf: ElfFile, best: str | None) -> None:
 
 def test_limits_come_from_the_variant_unless_somebody_chose() -> None:
     stable = Variant.parse("torch-stable-abi211-cpu-x86_64-linux")
-    filled = Limits().filled(stable)
+    filled = CheckLimits().filled(stable)
     assert filled.manylinux == "manylinux_2_28"
     assert filled.python_abi == Version((3, 9))
     assert filled.torch_stable_abi == Version((2, 11))
-    assert Limits().filled(None).torch_stable_abi is None
-    assert Limits().filled(Variant.parse("torch213-metal-aarch64-darwin")).macos == Version((26,))
-    asked = Limits(python_abi=Version((3, 10)), torch_stable_abi=Version((2, 12)))
+    assert CheckLimits().filled(None).torch_stable_abi is None
+    assert CheckLimits().filled(Variant.parse("torch213-metal-aarch64-darwin")).macos == Version(
+        (26,)
+    )
+    asked = CheckLimits(python_abi=Version((3, 10)), torch_stable_abi=Version((2, 12)))
     assert asked.filled(stable).python_abi == Version((3, 10))
     assert asked.filled(stable).torch_stable_abi == Version((2, 12))
 
@@ -105,7 +106,7 @@ def test_the_release_of_a_shim(name: str, since: str) -> None:
 
 
 def test_shims_are_listed_once() -> None:
-    names = [name for listed in load("torch_shims")["since"].values() for name in listed]
+    names = [name for listed in load_data("torch_shims")["since"].values() for name in listed]
     assert len(names) == len(set(names)) > 800
 
 
@@ -142,7 +143,7 @@ def test_what_the_next_torch_may_change(name: str, unstable: bool) -> None:
     ],
 )
 def test_the_outermost_scope(name: str, space: str) -> None:
-    assert namespace(name) == space
+    assert outermost_namespace(name) == space
 
 
 def test_a_finding_says_who_brings_it_in() -> None:

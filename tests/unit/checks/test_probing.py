@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from interpreter_bench import Interpreter, make_interpreter
 
+from kbuild.checks import probe_cache, probe_process
 from kbuild.checks.base import Output
-from kbuild.checks.load import NOT_LOADED, Load
-from kbuild.checks.readers import origin, probing, sandbox
-from kbuild.checks.readers.memory import Memory
-from kbuild.checks.readers.probing import Answer, ask
+from kbuild.checks.load import NOT_LOADED, LoadCheck
+from kbuild.checks.probe_cache import ProbeCache
+from kbuild.checks.probe_process import ProbeAnswer, run_probe
 from kbuild.metadata import Metadata
-from kbuild.run import Done, LocalRunner
+from kbuild.runtime.processes import LocalRunner, ProcessResult
 
 Make = Callable[..., Output]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernels are loaded on Linux")
@@ -35,7 +35,7 @@ class Home:
     interpreter: Interpreter
     runner: LocalRunner = field(default_factory=LocalRunner)
 
-    def asked(self, expression: str) -> Answer:
+    def asked(self, expression: str) -> ProbeAnswer:
         """What the probe says when the client answers with an expression's value."""
         client = "import os, sys, socket\nclass Metadata:\n    def read_from_file(path):\n"
         client += f"        raise ValueError('=' + repr(({expression})))\n"
@@ -44,7 +44,7 @@ class Home:
         module.write_text(client)
         subject.write_text("{}")
         try:
-            return ask(self.runner, self.interpreter.python, "metadata_probe", subject)
+            return run_probe(self.runner, self.interpreter.python, "metadata_probe", subject)
         finally:
             module.write_text(before)
 
@@ -53,16 +53,16 @@ class Home:
         assert answer.state == "refused", answer
         return ast.literal_eval(answer.reason.partition("=")[2])
 
-    def loaded(self, output: Output, source: str, **how: Any) -> Answer:
+    def loaded(self, output: Output, source: str, **how: Any) -> ProbeAnswer:
         (output.root / "__init__.py").write_text(source)
         arguments = (output.root, "torch-cpu", "cpu", "_relu_cpu_1", "torch", "1")
-        return ask(self.runner, self.interpreter.python, "load_probe", *arguments, **how)
+        return run_probe(self.runner, self.interpreter.python, "load_probe", *arguments, **how)
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     folder = tmp_path / "home"
-    monkeypatch.setattr(probing, "_BROKEN", set())
+    monkeypatch.setattr(probe_process, "_BROKEN", set())
     made = Home(folder, make_interpreter(folder / "venv"))
     monkeypatch.setenv("HOME", str(folder))
     return made
@@ -77,7 +77,7 @@ def sandboxed(home: Home) -> Home:
 
 @pytest.fixture
 def plain(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setattr(sandbox, "PROGRAM", "no-such-program")
+    monkeypatch.setattr(probe_process, "PROGRAM", "no-such-program")
     return home
 
 
@@ -172,7 +172,7 @@ def test_what_packages_lead_to_is_there(
         (packages / "library-1.dist-info").mkdir()
         (packages / "library-1.dist-info" / "direct_url.json").write_text(json.dumps(url))
         expression = f"(sys.path.append({str(source)!r}), {expression})[1]"
-    sandbox._of_interpreter.cache_clear()
+    probe_process._of_interpreter.cache_clear()
     assert sandboxed.value(expression) == 42
 
 
@@ -189,7 +189,7 @@ def test_a_sandbox_that_cannot_be_made(
     answer = home.asked("1")
     assert answer.state == "refused"
     assert not answer.sandboxed
-    assert not probing.is_sandboxed()
+    assert not probe_process.is_sandboxed()
 
 
 def test_a_sandbox_can_be_turned_off(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_the_secret_is_in_no_argument_and_no_variable(
     started: list[tuple[Any, dict[str, Any]]] = []
     run = either.runner.run
 
-    def watched(argv: Any, **how: Any) -> Done:
+    def watched(argv: Any, **how: Any) -> ProcessResult:
         started.append((argv, how))
         return run(argv, **how)
 
@@ -326,14 +326,14 @@ os._exit(4)
 
 
 def checked(home: Home, output: Output, cache: Path, **how: Any) -> list[tuple[str, str]]:
-    memory = Memory(cache)
+    memory = ProbeCache(cache)
     foreign = frozenset(
         path
         for path in (output.root, output.beside)
-        if path and not origin.is_built_here(cache, path)
+        if path and not probe_cache.is_built_here(cache, path)
     )
     asked = replace(output, python=home.interpreter.python, memory=memory, foreign=foreign, **how)
-    return [(finding.severity, finding.what) for finding in Load().run(asked)]
+    return [(finding.severity, finding.what) for finding in LoadCheck().run(asked)]
 
 
 def test_a_variant_from_elsewhere_is_not_loaded(either: Home, noarch: Make, tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_variant_that_was_built_here_is_loaded(
     either: Home, noarch: Make, tmp_path: Path
 ) -> None:
     output, cache = noarch(), tmp_path / "cache"
-    origin.note_built(cache, output.root)
+    probe_cache.record_built(cache, output.root)
     assert checked(either, output, cache) == []
 
 
@@ -363,24 +363,24 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_changed_since_is_foreign(noarch: Make, tmp_path: Path, change: str) -> None:
     output, cache = noarch(), tmp_path / "cache"
-    origin.note_built(cache, output.root)
-    assert origin.is_built_here(cache, output.root)
+    probe_cache.record_built(cache, output.root)
+    assert probe_cache.is_built_here(cache, output.root)
     CHANGES[change](output.root)
-    assert not origin.is_built_here(cache, output.root)
+    assert not probe_cache.is_built_here(cache, output.root)
 
 
 def test_a_copy_is_foreign(noarch: Make, tmp_path: Path) -> None:
     output, cache = noarch(), tmp_path / "cache"
-    origin.note_built(cache, output.root)
+    probe_cache.record_built(cache, output.root)
     copy = shutil.copytree(output.root, tmp_path / "copy" / output.root.name)
-    assert not origin.is_built_here(cache, Path(copy))
+    assert not probe_cache.is_built_here(cache, Path(copy))
 
 
 def test_another_version_from_elsewhere_is_not_loaded(
     either: Home, noarch: Make, tmp_path: Path
 ) -> None:
     output, cache = noarch(), tmp_path / "cache"
-    origin.note_built(cache, output.root)
+    probe_cache.record_built(cache, output.root)
     beside = _variant(tmp_path / "older")
     (beside / "__init__.py").write_text("raise RuntimeError('was run')\n")
     ((severity, what),) = checked(either, replace(output, beside=beside), cache)

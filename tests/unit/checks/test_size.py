@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from kbuild.checks.base import Limits, Output
-from kbuild.checks.size import Size, size_text
+from kbuild.checks.base import CheckLimits, Output
+from kbuild.checks.size import SizeCheck, size_text
 
 Make = Callable[..., Output]
 
 
 def said(output: Output) -> list[tuple[str, str, str]]:
-    return [(f.severity, f.where, f.what) for f in Size().run(output)]
+    return [(f.severity, f.where, f.what) for f in SizeCheck().run(output)]
 
 
 def test_without_a_limit_any_size_will_do(noarch: Make) -> None:
@@ -21,7 +21,7 @@ def test_without_a_limit_any_size_will_do(noarch: Make) -> None:
 
 
 def test_too_large(noarch: Make) -> None:
-    output = noarch({"weights.bin": b"0" * 102_400}, asked=Limits(max_size=50 * 1024))
+    output = noarch({"weights.bin": b"0" * 102_400}, asked=CheckLimits(max_size=50 * 1024))
     ((severity, where, what),) = said(output)
     assert (severity, where) == ("error", "weights.bin")
     assert what.startswith("100 KB of 10")
@@ -30,9 +30,9 @@ def test_too_large(noarch: Make) -> None:
 
 def test_the_limit_itself_is_allowed(noarch: Make) -> None:
     output = noarch({"weights.bin": b"0" * 1000})
-    total = Size().facts(output)["total"]
+    total = SizeCheck().facts(output)["total"]
     for limit, faults in ((total, 0), (total - 1, 1)):
-        limited = Output(output.root, output.variant, asked=Limits(max_size=limit))
+        limited = Output(output.root, output.variant, asked=CheckLimits(max_size=limit))
         assert len(said(limited)) == faults
 
 
@@ -47,7 +47,7 @@ def test_many_files(noarch: Make) -> None:
 
 
 def test_facts_name_the_largest_first(noarch: Make) -> None:
-    facts = Size().facts(noarch({"a.bin": b"1", "b/c.bin": b"0" * 5000}))
+    facts = SizeCheck().facts(noarch({"a.bin": b"1", "b/c.bin": b"0" * 5000}))
     assert next(iter(facts["files"])) == "b/c.bin"
     assert facts["files"]["b/c.bin"] == 5000
     assert facts["total"] == sum(facts["files"].values())

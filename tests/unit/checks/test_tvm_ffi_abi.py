@@ -4,9 +4,9 @@ import platform
 
 import pytest
 
-from kbuild.checks.clash import Clash
-from kbuild.checks.readers.policies import load
-from kbuild.checks.tvm_ffi_abi import TvmFfiAbi, runtime_functions
+from kbuild.checks.clash import ClashCheck
+from kbuild.checks.policies import load_data
+from kbuild.checks.tvm_ffi_abi import TvmFfiAbiCheck, runtime_functions
 
 pytestmark = pytest.mark.compile
 
@@ -21,7 +21,7 @@ def said(make, library, run):
 
     def ran(source: str, variant: str = VARIANT, check=None):
         output = make({f"{ID}.so": library(source)}, variant=variant)
-        return [(found.severity, found.what) for found in run(check or TvmFfiAbi(), output)]
+        return [(found.severity, found.what) for found in run(check or TvmFfiAbiCheck(), output)]
 
     return ran
 
@@ -64,7 +64,7 @@ def test_functions_of_newer_runtimes(said) -> None:
 
 
 def test_the_data_knows_what_the_headers_call() -> None:
-    oldest = load("tvm_ffi_api")["oldest"]
+    oldest = load_data("tvm_ffi_api")["oldest"]
     for name in ("TVMFFIErrorSetRaised", "TVMFFITypeGetOrAllocIndex", "TVMFFIEnvTensorAlloc"):
         assert runtime_functions()[name] == oldest
 
@@ -72,5 +72,5 @@ def test_the_data_knows_what_the_headers_call() -> None:
 def test_a_kernel_that_stands_in_for_the_runtime(said) -> None:
     """The process has one runtime; a kernel's own symbols of that name must not be found first."""
     source = f"{FUNCTION}int TVMFFIEnvGetStream(void) {{ return 0; }}\n"
-    ((_, what),) = said(source, check=Clash())
+    ((_, what),) = said(source, check=ClashCheck())
     assert "`TVMFFIEnvGetStream`" in what

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.advice.costs import costs
-from kbuild.advice.measurements import measurements
-from kbuild.advice.tokens import tokens
-from kbuild.build.unit.key import FORMAT
+from kbuild.advice.header_costs import header_costs, measurements
+from kbuild.build.unit.command import OBJECT_FORMAT
+from kbuild.sources.cxx import cxx_tokens
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RELU, STABLE, NOARCH = (EXAMPLES / f"relu{tail}" for tail in ("", "-stable-abi", "-noarch"))
@@ -99,7 +98,7 @@ def test_json(kbuild):
         "seconds": facts["torch/library.h"].host,
         "cheaper": [
             {
-                "advice": costs().stable[0],
+                "advice": header_costs().stable[0],
                 "seconds": facts["torch/csrc/stable/library.h"].host,
             }
         ],
@@ -109,7 +108,7 @@ def test_json(kbuild):
 def test_what_the_last_build_paid(kbuild, migrated):
     record = migrated / "record.d"
     rows = ("first\t\th\t/torch/torch/csrc/api/include/torch/all.h", "first\t\th\t/kernel/a.h")
-    record.write_text("\n".join((FORMAT, "digest", *rows)))
+    record.write_text("\n".join((OBJECT_FORMAT, "digest", *rows)))
     unit = {
         "unit": "relu_cuda/relu.cu", "variant": "torch213-cxx11-cu130-x86_64-linux",
         "language": "CUDA", "start": 1.0, "end": 60.0, "status": 0, "cache": "miss", "user": 100.0,
@@ -120,7 +119,7 @@ def test_what_the_last_build_paid(kbuild, migrated):
     log.write_text(json.dumps(unit))
     (paid,) = kbuild("abi-advice", migrated, "--json").json["last-build"]
     assert (paid["header"], paid["share"], paid["peak-mib"]) == ("torch/all.h", 1.0, 2800)
-    assert paid["cheaper"][0]["advice"] in (costs().device[0], costs().stable[0])
+    assert paid["cheaper"][0]["advice"] in (header_costs().device[0], header_costs().stable[0])
     assert 50 < paid["cheaper"][0]["saves"] < 100
     out = kbuild("abi-advice", migrated).out
     assert "4800 through <torch/all.h>" in out
@@ -208,7 +207,7 @@ def test_each_file_is_read_once(tmp_path, kbuild, monkeypatch):
 
     def counted(text):
         read.append(text)
-        return tokens(text)
+        return cxx_tokens(text)
 
     monkeypatch.setattr("kbuild.advice.survey.tokens", counted)
     assert kbuild("abi-advice", project_of(tmp_path, 5)).code == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from interpreter_bench import Interpreter, make_interpreter
 
-from kbuild.checks.allow import GIVEN
+from kbuild.checks.allow import COMMAND_LINE_REASON
 from kbuild.metadata import read_metadata
 
 WRONG = 'import torch\ntorch.library.define("demo::f", "() -> ()")\n'
@@ -55,13 +55,13 @@ def test_an_option_overrules_for_one_build(kbuild, wrong):
     assert answer.code == 0, answer.err
     (built,) = answer.json["variants"]
     (finding,) = [found for found in built["findings"] if found["check"] == "ops"]
-    assert (finding["severity"], finding["overruled"]) == ("warning", GIVEN)
-    assert built["overruled"] == told_in(wrong) == {"ops": GIVEN}
+    assert (finding["severity"], finding["overruled"]) == ("warning", COMMAND_LINE_REASON)
+    assert built["overruled"] == told_in(wrong) == {"ops": COMMAND_LINE_REASON}
     assert "> - `ops` in `torch-cuda`: " in (wrong / "build" / "CARD.md").read_text()
     statement = json.loads((wrong / "build" / "torch-cuda.intoto.json").read_text())
     definition = statement["predicate"]["buildDefinition"]
-    assert definition["internalParameters"]["overruled"] == {"ops": GIVEN}
-    assert definition["externalParameters"]["options"]["allow"] == {"ops": GIVEN}
+    assert definition["internalParameters"]["overruled"] == {"ops": COMMAND_LINE_REASON}
+    assert definition["externalParameters"]["options"]["allow"] == {"ops": COMMAND_LINE_REASON}
     again = kbuild("build", "demo", "--allow", "ops")
     assert "up-to-date" in again.err
     assert "torch-cuda: the errors of `ops` are overruled" in again.err

@@ -46,11 +46,11 @@ def test_functions_are_called_as_the_prefix_says():
 
 
 def order(targets, prefix):
-    from kbuild.languages.cute.export import Order, able
+    from kbuild.languages.cute.export import CuteExport, parse_targets
 
     pins = ("nvidia-cutlass-dsl==4.8.1",)
-    made = able(targets, pins)
-    return Order("add", ("k.py",), ("x=float32[N]",), made, pins, "cuda13", "add", prefix)
+    made = parse_targets(targets, pins)
+    return CuteExport("add", ("k.py",), ("x=float32[N]",), made, pins, "cuda13", "add", prefix)
 
 
 @pytest.mark.parametrize(
@@ -58,26 +58,28 @@ def order(targets, prefix):
     [("9.0\n8.0\n9.0\n", ["sm_80", "sm_90a"]), ("12.0\n", ["sm_120a"]), ("8.9\n", ["sm_89"])],
 )
 def test_without_a_target_it_is_what_this_machine_has(said, targets):
-    from kbuild.cli.aot import _own_targets
-    from kbuild.languages.cute.export import able
-    from kbuild.run import Done
+    from kbuild.cli.aot import _targets_of_gpus
+    from kbuild.languages.cute.export import parse_targets
+    from kbuild.runtime.processes import ProcessResult
 
     class Smi:
         def run(self, argv, **_):
             ok = argv[0] == "nvidia-smi"
-            return Done(tuple(argv), 0 if ok else 127, said if ok else "", 0.0)
+            return ProcessResult(tuple(argv), 0 if ok else 127, said if ok else "", 0.0)
 
-    found = _own_targets(Smi(), "cute", ("cuda",))
-    assert [str(t) for t in able(found, ("nvidia-cutlass-dsl==4.8.1",))] == targets
+    found = _targets_of_gpus(Smi(), "cute", ("cuda",))
+    assert [str(t) for t in parse_targets(found, ("nvidia-cutlass-dsl==4.8.1",))] == targets
 
 
 def test_amd_gpus_are_targets_of_triton():
-    from kbuild.cli.aot import _own_targets
-    from kbuild.run import Done
+    from kbuild.cli.aot import _targets_of_gpus
+    from kbuild.runtime.processes import ProcessResult
 
     class Enumerator:
         def run(self, argv, **_):
             ok = argv[0] == "rocm_agent_enumerator"
-            return Done(tuple(argv), 0 if ok else 127, "gfx000\ngfx942\n" if ok else "", 0.0)
+            return ProcessResult(
+                tuple(argv), 0 if ok else 127, "gfx000\ngfx942\n" if ok else "", 0.0
+            )
 
-    assert _own_targets(Enumerator(), "triton", ("cuda", "rocm")) == ["hip:gfx942"]
+    assert _targets_of_gpus(Enumerator(), "triton", ("cuda", "rocm")) == ["hip:gfx942"]

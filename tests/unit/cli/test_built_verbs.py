@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.cli.built import Loading, discover
+from kbuild.cli.variants import LoadOptions, find_variants
 from kbuild.errors import UsageError
-from kbuild.fileset import FileSet
+from kbuild.runtime.files import FileSet
 
 CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch-cuda"
 
@@ -29,50 +29,50 @@ class TestDiscovery:
     def test_build_comes_before_a_stale_result(self, tmp_path):
         make(tmp_path / "build", CPU)
         make(tmp_path / "result", CUDA)
-        assert discover(tmp_path) == (tmp_path / "build" / CPU,)
+        assert find_variants(tmp_path) == (tmp_path / "build" / CPU,)
 
     def test_result_is_better_than_nothing(self, tmp_path):
         make(tmp_path / "result", CUDA)
-        assert discover(tmp_path) == (tmp_path / "result" / CUDA,)
+        assert find_variants(tmp_path) == (tmp_path / "result" / CUDA,)
 
     def test_a_folder_of_variants(self, tmp_path):
         make(tmp_path, CUDA, CPU, ".old")
-        assert names(discover(tmp_path)) == [CUDA, CPU]
+        assert names(find_variants(tmp_path)) == [CUDA, CPU]
 
     def test_one_variant(self, tmp_path):
         make(tmp_path, CPU)
-        assert discover(tmp_path / CPU) == (tmp_path / CPU,)
+        assert find_variants(tmp_path / CPU) == (tmp_path / CPU,)
 
     def test_a_variant_without_metadata_is_found(self, tmp_path):
         (tmp_path / "build" / CPU).mkdir(parents=True)
         (tmp_path / "build" / "notes").mkdir()
-        assert names(discover(tmp_path)) == [CPU]
+        assert names(find_variants(tmp_path)) == [CPU]
 
     def test_globs(self, tmp_path):
         make(tmp_path / "build", CPU, CUDA)
-        assert names(discover(tmp_path, ["*-cpu-*"])) == [CPU]
+        assert names(find_variants(tmp_path, ["*-cpu-*"])) == [CPU]
 
     def test_the_other_version_of_a_variant(self, tmp_path):
         old = make(tmp_path / "old" / "build", CPU)
-        beside = Loading(beside=old.parent)
+        beside = LoadOptions(beside=old.parent)
         assert beside.version_beside(tmp_path / "build" / CPU) == old / CPU
-        assert Loading(beside=old / CPU).version_beside(tmp_path / CUDA) == old / CPU
-        assert Loading().version_beside(tmp_path / CPU) is None
+        assert LoadOptions(beside=old / CPU).version_beside(tmp_path / CUDA) == old / CPU
+        assert LoadOptions().version_beside(tmp_path / CPU) is None
 
     def test_a_variant_that_the_other_version_lacks_is_not_passed_over(self, tmp_path):
         old = make(tmp_path / "old" / "build", CPU).parent
-        lacking = Loading(beside=old).version_beside(tmp_path / "build" / CUDA)
+        lacking = LoadOptions(beside=old).version_beside(tmp_path / "build" / CUDA)
         assert lacking is not None
         assert not lacking.exists()
 
     def test_nothing_built(self, tmp_path):
         with pytest.raises(UsageError, match="no built variants"):
-            discover(tmp_path)
+            find_variants(tmp_path)
 
     def test_nothing_matches(self, tmp_path):
         make(tmp_path / "build", CPU)
         with pytest.raises(UsageError, match=r"matches \*xpu\*") as raised:
-            discover(tmp_path, ["*xpu*"])
+            find_variants(tmp_path, ["*xpu*"])
         assert CPU in raised.value.hint
 
 

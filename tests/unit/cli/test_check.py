@@ -6,7 +6,7 @@ import pytest
 
 from kbuild.checks.base import Finding
 from kbuild.errors import ToolchainError
-from kbuild.static.verdict import Verdict
+from kbuild.static.includes import SourceVerdict
 
 METAL = """\
 [general]
@@ -111,6 +111,8 @@ def test_jobs_is_a_number_of_processes(kbuild, metal):
 def test_states():
     error = ToolchainError("no headers")
     warning = Finding("types", "warning", "a:1", "doubtful")
-    assert Verdict("v", "", "no headers", error=error).state == "unchecked"
-    assert Verdict("v", "all", "", (warning,)).state == "ok"
-    assert Verdict("v", "", "no headers", error=error).to_json()["error"]["kind"] == "toolchain"
+    assert SourceVerdict("v", "", "no headers", error=error).state == "unchecked"
+    assert SourceVerdict("v", "all", "", (warning,)).state == "ok"
+    assert (
+        SourceVerdict("v", "", "no headers", error=error).to_json()["error"]["kind"] == "toolchain"
+    )

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from interpreter_bench import Interpreter, make_interpreter
 
+from kbuild.checks import probe_process
 from kbuild.checks.load import NOT_LOADED
-from kbuild.checks.readers import sandbox
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux says what a process has mapped"
@@ -59,7 +59,9 @@ def test_what_was_built_elsewhere_has_a_note(kbuild, variant, interpreter, verb)
 def test_a_second_build_of_the_same_bytes_loads_nothing_but_reproduce_does(
     kbuild, demo, interpreter, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(sandbox, "PROGRAM", "no-such-program")  # nothing written in one remains
+    monkeypatch.setattr(
+        probe_process, "PROGRAM", "no-such-program"
+    )  # nothing written in one remains
     log = tmp_path / "log"
     log.touch()
     with (demo / "torch-ext" / "demo" / "__init__.py").open("a") as file:

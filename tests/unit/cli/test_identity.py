@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 
 import pytest
 
-from kbuild.cli.identity import add_identity, identity_of
+from kbuild.cli.build_options import add_identity, identity_of
 from kbuild.errors import UsageError
 from kbuild.identity import Identity
 

@@ -10,7 +10,7 @@ from kbuild.cli import init
 from kbuild.errors import UsageError
 from kbuild.languages.base import LANGUAGES
 from kbuild.project import open_project
-from kbuild.scaffold import LANGUAGE_BACKENDS, Scaffold, files_of, kernel_name, split_name
+from kbuild.scaffold import LANGUAGE_BACKENDS, Scaffold, kernel_name, scaffold_files, split_name
 
 SETS = [
     ["cpu"],
@@ -351,4 +351,4 @@ def test_bytecode_of_an_installed_package_is_no_template(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     scaffold = Scaffold("k", "org", "org/k", "MIT", ("tpu",), ())
-    assert [path for path, _ in files_of(scaffold, tmp_path).items()] == ["a.py", "b.txt"]
+    assert [path for path, _ in scaffold_files(scaffold, tmp_path).items()] == ["a.py", "b.txt"]

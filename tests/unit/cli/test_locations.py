@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from mirror_bench import CPU, PLACE, built, layout, metadata, room
 
-from kbuild.cli.locations import _parts, _split
-from kbuild.hub.values import Repo
-from kbuild.mirror.places import Place
+from kbuild.cli.versions import _split_mirror_path, _split_version
+from kbuild.hub.repository import Repo
+from kbuild.mirror.layout import VersionPaths
 
 API = "__all__ = ['relu']\ndef relu(x): ...\n"
 
@@ -29,7 +29,7 @@ API = "__all__ = ['relu']\ndef relu(x): ...\n"
     ],
 )
 def test_versions_behind_an_at(text: str, parts: tuple[str, str | None]) -> None:
-    assert _split(text) == parts
+    assert _split_version(text) == parts
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_versions_behind_an_at(text: str, parts: tuple[str, str | None]) -> None
     ],
 )
 def test_kernels_at_the_end(text: str, parts: tuple[str, str, str]) -> None:
-    assert _parts(text) == parts
+    assert _split_mirror_path(text) == parts
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def mirror(tmp_path: Path) -> Path:
     found = room("folder", tmp_path)
     for number, name in enumerate(("v1", "v2")):
         files = {CPU: {"__init__.py": API, "n": str(number), "metadata.json": metadata(number + 1)}}
-        found.publish(layout(tmp_path / name, files), Place(PLACE.repo, name))
-    found.publish(layout(tmp_path / "other", {CPU: {}}), Place(Repo("org/gelu"), "v1"))
+        found.publish(layout(tmp_path / name, files), VersionPaths(PLACE.repo, name))
+    found.publish(layout(tmp_path / "other", {CPU: {}}), VersionPaths(Repo("org/gelu"), "v1"))
     return tmp_path / "mirror"
 
 

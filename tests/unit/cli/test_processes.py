@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbuild.cli import built, test
-from kbuild.cli.context import Context, cache_folder, foreign_writer, refuse_foreign_cache
+from kbuild.cli import test, variants
+from kbuild.cli.context import Context, cache_folder, foreign_writer, validate_cache_owner
 from kbuild.diagnosis import OPTIONAL_TOOLS, diagnose
 from kbuild.errors import TestFailureError, ToolchainError, UsageError
-from kbuild.run import Done
+from kbuild.runtime.processes import ProcessResult
 from kbuild.ui import Ui
 
 
@@ -24,9 +24,9 @@ class Pretend:
         self.code, self.output = code, output
         self.calls: list[tuple[tuple[str, ...], dict]] = []
 
-    def run(self, argv, **options) -> Done:
+    def run(self, argv, **options) -> ProcessResult:
         self.calls.append((tuple(map(str, argv)), options))
-        return Done(tuple(map(str, argv)), self.code, self.output, 0.1)
+        return ProcessResult(tuple(map(str, argv)), self.code, self.output, 0.1)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ class Compiler:
         self.assembler, self.glibc = assembler, glibc
 
     def run(self, argv, **_):
-        return Done(tuple(argv), 0, self._answer(tuple(map(str, argv))), 0.0)
+        return ProcessResult(tuple(argv), 0, self._answer(tuple(map(str, argv))), 0.0)
 
     def _answer(self, command):
         option = command[1]
@@ -159,7 +159,7 @@ class TestDoctor:
         monkeypatch.delenv("KBUILD_ACCEPT_LICENSE", raising=False)
         monkeypatch.setattr("kbuild.toolchains.facts._PROBE", tmp_path / "probe.py")
         facts = __import__("json").loads(self.FACTS) | {"torch": None}
-        monkeypatch.setattr("kbuild.diagnosis.machine.choose_python", lambda *_: facts)
+        monkeypatch.setattr("kbuild.diagnosis.choose_python", lambda *_: facts)
         (tmp_path / "os-release").write_text("ID=debian\n")
         found = diagnose(None, tmp_path, Pretend(), tmp_path / "os-release")
         items = {item.name: item for item in found}
@@ -183,7 +183,7 @@ class TestDoctor:
         nvcc.chmod(0o755)
         monkeypatch.setenv("CUDA_HOME", str(tmp_path))
         monkeypatch.setattr(
-            "kbuild.diagnosis.machine.choose_python",
+            "kbuild.diagnosis.choose_python",
             lambda *_: __import__("json").loads(self.FACTS),
         )
         runner = Pretend(output="Cuda compilation tools, release 12.6, V12.6.85\n")
@@ -196,7 +196,7 @@ class TestDoctor:
         compiler.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
         facts = __import__("json").loads(self.FACTS)
-        monkeypatch.setattr("kbuild.diagnosis.machine.choose_python", lambda *_: facts)
+        monkeypatch.setattr("kbuild.diagnosis.choose_python", lambda *_: facts)
         runner = Pretend(output="g++ (Debian 8.3.0-6) 8.3.0\n")
         items = {item.name: item for item in diagnose(None, tmp_path, runner)}
         assert (items["C++ compiler"].state, items["torch"].state) == ("missing", "ok")
@@ -207,7 +207,7 @@ class TestDoctor:
         """`links(Compiler(...))`: the line about portable links on a machine with that compiler."""
         monkeypatch.setattr("sys.platform", "linux")
         facts = __import__("json").loads(self.FACTS)
-        monkeypatch.setattr("kbuild.diagnosis.machine.choose_python", lambda *_: facts)
+        monkeypatch.setattr("kbuild.diagnosis.choose_python", lambda *_: facts)
         os_release = tmp_path / "os-release"
 
         def ask(compiler, release='ID=mint\nID_LIKE="ubuntu debian"\n'):
@@ -286,9 +286,9 @@ class TestContext:
         assert answer.code == 12
         assert f"`{tmp_path / folder}` belongs to kbuild's cache, and everybody" in answer.err
         assert "KBUILD_SHARED_CACHE=1" in answer.err
-        refuse_foreign_cache(tmp_path, {"KBUILD_SHARED_CACHE": "1"})
+        validate_cache_owner(tmp_path, {"KBUILD_SHARED_CACHE": "1"})
         (tmp_path / folder).chmod(0o755)
-        refuse_foreign_cache(tmp_path, {})
+        validate_cache_owner(tmp_path, {})
 
     @pytest.mark.parametrize(
         ("mode", "owner", "group", "who"),
@@ -335,5 +335,5 @@ def test_the_interpreter_can_be_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr("kbuild.toolchains.host.choose_python", choose)
     ctx = Context(Ui(), Pretend(), tmp_path, tmp_path)
     for given in (None, Path("python3.12"), Path("venv/bin/python")):
-        assert built.chosen_python(given, ctx) == Path("/p")
+        assert variants.chosen_python(given, ctx) == Path("/p")
     assert asked == [None, Path("python3.12"), tmp_path / "venv" / "bin" / "python"]

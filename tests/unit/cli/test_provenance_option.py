@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from git_bench import commit, git
 
-from kbuild.provenance.variantfiles import signature_of
+from kbuild.provenance.files import signature_path
 
 BUILD = ("build", "demo", "--variant", "torch-cuda", "--provenance")
 
@@ -70,7 +70,7 @@ def test_another_build_takes_it_away(kbuild, committed, statement):
 
 def test_a_signature_of_other_words_goes(kbuild, committed, statement):
     kbuild(*BUILD)
-    signature = signature_of(statement)
+    signature = signature_path(statement)
     signature.write_text("{}")
     kbuild(*BUILD)
     assert signature.exists()

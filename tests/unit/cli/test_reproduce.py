@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fake_hub import FakeHub, Repository, serve
 
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 
 VARIANT = "torch-cuda"
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.invalid")

@@ -15,7 +15,7 @@ pytest.importorskip("sigstore")
 
 from sigstore_bench import ISSUER, LocalSigstore, served, token
 
-from kbuild.signing import instance
+from kbuild.signing import sign
 
 ME = "me@example.org"
 BY_ME = ("--identity", ME, "--issuer", ISSUER)
@@ -58,14 +58,14 @@ def refused(kbuild: Callable, folder: Path, trust: tuple, *expected: str) -> str
 
 
 def add_statement(variant: Path) -> Path:
-    from kbuild.provenance.variantfiles import digests, statement_of
+    from kbuild.provenance.files import file_digests, statement_path
 
-    statement = statement_of(variant)
+    statement = statement_path(variant)
     document = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [
             {"name": f"{variant.name}/{path}", "digest": {"sha256": digest}}
-            for path, digest in digests(variant).items()
+            for path, digest in file_digests(variant).items()
         ],
         "predicateType": "https://slsa.dev/provenance/v1",
         "predicate": {"runDetails": {"byproducts": []}},
@@ -313,7 +313,7 @@ class TestCommandLine:
         assert (answer.code, words in answer.err) == (2, True)
 
     def test_without_the_library(self, kbuild, built, trust, monkeypatch):
-        monkeypatch.setattr(instance.importlib.util, "find_spec", lambda _: None)
+        monkeypatch.setattr(sign.importlib.util, "find_spec", lambda _: None)
         answer = kbuild("verify", built, *trust, *BY_ME)
         assert (answer.code, "kbuild[sign]" in answer.err) == (10, True)
         answer = kbuild("sign", built, *trust)

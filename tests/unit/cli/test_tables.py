@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kbuild.languages.tablefile import written
-from kbuild.languages.tables import Row, Table
+from kbuild.ops.tuned_tables import TunedRow, TunedTable, table_text
 
 BUILD = """\
 [general]
@@ -34,7 +33,7 @@ grid = ["cdiv(N, BLOCK)"]
 key = ["N"]
 """
 DTYPES = (("x", "float32"), ("out", "float32"))
-ROW = Row("add", "add", 0, DTYPES, (64,), (("BLOCK", 1024),), (("num_warps", 4),), 1.0, 2.0)
+ROW = TunedRow("add", "add", 0, DTYPES, (64,), (("BLOCK", 1024),), (("num_warps", 4),), 1.0, 2.0)
 
 
 @pytest.fixture
@@ -46,16 +45,16 @@ def judge(kbuild, here):
     (package / "__init__.py").write_text('"""Demo."""\n\n__all__ = ["one"]\n\none = 1\n')
     (here / "tuned").mkdir()
 
-    def run(text: str | Table):
-        text = written(text) if isinstance(text, Table) else text
+    def run(text: str | TunedTable):
+        text = table_text(text) if isinstance(text, TunedTable) else text
         (here / "tuned" / "nvidia-h200.json").write_text(text)
         return kbuild("check-config")
 
     return run
 
 
-def table(*rows: Row) -> Table:
-    return Table("NVIDIA H200", "sm_90", rows)
+def table(*rows: TunedRow) -> TunedTable:
+    return TunedTable("NVIDIA H200", "sm_90", rows)
 
 
 def test_a_good_table(judge):
@@ -64,7 +63,7 @@ def test_a_good_table(judge):
 
 
 def test_a_broken_one_is_an_error_with_its_line(judge):
-    answer = judge(written(table(ROW)).replace('"launch": 0', '"launch": "x"'))
+    answer = judge(table_text(table(ROW)).replace('"launch": 0', '"launch": "x"'))
     assert answer.code == 3
     assert "tuned/nvidia-h200.json:8: rows[0]: `launch` is missing" in answer.err
     assert "`kbuild tune` again" in answer.err

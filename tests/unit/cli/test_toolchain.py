@@ -13,7 +13,7 @@ from toolkit_bench import fill
 from wheel_bench import serve
 
 from kbuild.__main__ import main
-from kbuild.store import Recipe, store_of
+from kbuild.store import Recipe, open_store
 
 pytestmark = [
     pytest.mark.compile,
@@ -70,7 +70,7 @@ def test_what_was_made_here_is_listed_too(
         (root / "libc.so.6").write_bytes(b"\0" * 3_000_000)
         return {"sources": []}
 
-    store_of(tmp_path / "cache").ensure(Recipe("manylinux_2_28", "x86_64", {}), make)
+    open_store(tmp_path / "cache").ensure(Recipe("manylinux_2_28", "x86_64", {}), make)
     toolchain("install", "torch-2.14")
     assert main(["toolchain", "list", "--lock-file", str(tmp_path / "lock.json")]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -7,9 +7,9 @@ from argparse import ArgumentParser, Namespace
 import pytest
 from projects import BINDING, kernel
 
-from kbuild.cli.tools import add_archs, add_dev, add_tools, archs_of, toolchain_of
+from kbuild.cli.build_options import add_archs, add_dev, add_tools, archs_of, toolchain_of
 from kbuild.errors import UsageError
-from kbuild.run import Done
+from kbuild.runtime.processes import ProcessResult
 
 
 class Machine:
@@ -18,9 +18,9 @@ class Machine:
     def __init__(self, *gpus: str) -> None:
         self.gpus = gpus
 
-    def run(self, argv, **_) -> Done:
+    def run(self, argv, **_) -> ProcessResult:
         found = self.gpus if argv[0] == "nvidia-smi" else ()
-        return Done(tuple(argv), 0 if found else 127, "\n".join(found), 0.0)
+        return ProcessResult(tuple(argv), 0 if found else 127, "\n".join(found), 0.0)
 
 
 def options(*arguments: str) -> Namespace:

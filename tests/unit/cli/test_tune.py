@@ -284,23 +284,23 @@ class TestBuilding:
         assert "is for `kbuild tune`, and is not published" in answer.err
 
     def test_not_by_upload_either(self, variant):
-        from kbuild.hub.candidate import candidate_of
+        from kbuild.hub.candidate import examine_candidate
 
         (variant / "aot.json").write_text("{}")
-        words = [reason.words for reason in candidate_of(variant).reasons]
+        words = [reason.words for reason in examine_candidate(variant).reasons]
         assert "it is for `kbuild tune`, with every candidate in it" in words
 
     def test_one_is_built_for_the_torch_that_measures(self):
-        from kbuild.cli.tune_build import variants_for
-        from kbuild.matrix.selection import host_system, select
+        from kbuild.cli.tune_build import selection_for_torch
         from kbuild.project import open_project
+        from kbuild.selection import host_system, select_variants
 
         project = open_project(EXAMPLES / "gemm-cute")
-        found = select(project, variants_for(project, "cuda", "2.11.0+cu130"))
+        found = select_variants(project, selection_for_torch(project, "cuda", "2.11.0+cu130"))
         named = f"torch-stable-abi211-cu130-{host_system()}"
         assert [str(choice.variant) for choice in found] == [named]
         for torch in ("2.11.0", "2.11.0+cu118"):
-            assert len(select(project, variants_for(project, "cuda", torch))) > 1
+            assert len(select_variants(project, selection_for_torch(project, "cuda", torch))) > 1
 
     def test_they_are_built_here(self, kbuild, demo):
         answer = kbuild("build", "demo", "--keep-all", "--driver", "nix")

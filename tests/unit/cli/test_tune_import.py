@@ -199,6 +199,6 @@ class TestProjects:
     ],
 )
 def test_archs_by_name(device, arch):
-    from kbuild.tune.imports.files import arch_of
+    from kbuild.tune.table_import import arch_of
 
     assert arch_of(device) == arch

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from kbuild.cli.tune_report import summed
+from kbuild.cli.tune import summarize_reasons
 
 
 def test_few_calls_have_a_line_each():
     calls = [(f"mm M={m}", "no candidate runs") for m in range(5)]
-    assert list(summed(calls)) == [f"mm M={m}: no candidate runs" for m in range(5)]
+    assert list(summarize_reasons(calls)) == [f"mm M={m}: no candidate runs" for m in range(5)]
 
 
 def test_many_calls_have_a_line_for_each_reason():
     calls = [(f"mm M={m}", "no candidate runs") for m in range(5)]
-    assert list(summed([*calls, ("mm M=7", "it hangs")])) == [
+    assert list(summarize_reasons([*calls, ("mm M=7", "it hangs")])) == [
         "mm M=0 and 4 more: no candidate runs",
         "mm M=7: it hangs",
     ]
 
 
 def test_nothing_is_said_of_nothing():
-    assert list(summed([])) == []
+    assert list(summarize_reasons([])) == []

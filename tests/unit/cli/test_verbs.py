@@ -4,18 +4,18 @@ import importlib
 
 import pytest
 
-from kbuild.cli import VERBS, overview
+from kbuild.cli import COMMANDS, overview
 from kbuild.cli.completions import bash, fish, zsh
-from kbuild.cli.describe import describe
+from kbuild.cli.generate_docs import describe_command
 
-NAMES = [verb.name for verb in VERBS]
+NAMES = [verb.name for verb in COMMANDS]
 # These print a script, a page, or nothing at all.
 WITHOUT_JSON = {"completions", "generate-docs", "devshell", "testshell"}
 
 
-@pytest.fixture(params=VERBS, ids=NAMES)
+@pytest.fixture(params=COMMANDS, ids=NAMES)
 def description(request):
-    return describe(request.param)
+    return describe_command(request.param)
 
 
 def test_names_are_unique():

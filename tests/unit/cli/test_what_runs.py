@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from trap_bench import Traps, set_traps
 
-from kbuild.cli import VERBS
+from kbuild.cli import COMMANDS
 from tests.hub.fixture import running_hub
 
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "what-kbuild-runs.md"
@@ -99,10 +99,10 @@ def online(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_the_page_has_a_row_for_every_command() -> None:
-    assert sorted(rows()) == sorted(verb.name for verb in VERBS)
+    assert sorted(rows()) == sorted(verb.name for verb in COMMANDS)
 
 
-@pytest.mark.parametrize("verb", [verb.name for verb in VERBS])
+@pytest.mark.parametrize("verb", [verb.name for verb in COMMANDS])
 def test_only_what_the_page_lists_is_run(traps: Traps, online: dict[str, str], verb: str) -> None:
     if verb == "verify-mirror":
         traps.kbuild("publish", *ARGUMENTS["publish"])

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbuild.comparison.bytewise import first_difference, first_offset
+from kbuild.comparison import first_difference, first_offset
 
 
 @given(st.binary(max_size=40), st.integers(0, 39), st.integers(1, 255))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.comparison.elf import NotElfError, compare_elf
+from kbuild.comparison import NotElfError, compare_elf
 
 SOURCE = """
 const char *where() { return "%s"; }

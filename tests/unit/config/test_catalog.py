@@ -11,7 +11,7 @@ from kbuild.config.load import load
 from kbuild.config.model import BackendGeneral, KernelSection
 from kbuild.config.schema import json_schema
 from kbuild.errors import ConfigError
-from kbuild.project import catalog
+from kbuild.project import backend_catalog
 from kbuild.sourcetree import SourceTree
 
 TEXT = """\
@@ -52,7 +52,7 @@ def check_spirv(arch):
 
 @pytest.fixture
 def larger():
-    own = catalog()
+    own = backend_catalog()
     return replace(
         own,
         kernel_sections={**own.kernel_sections, "vulkan": VulkanSection},

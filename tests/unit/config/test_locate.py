@@ -10,7 +10,7 @@ import tomlkit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kbuild.config.locate import Lines
+from kbuild.config.locate import LineIndex
 
 TEXT = '''\
 # a comment with [brackets] = "and quotes
@@ -84,23 +84,23 @@ src = []
 )
 def test_line_of(path, line):
     tomli.loads(TEXT)
-    assert path in Lines(TEXT)
-    assert Lines(TEXT).of(path) == line
+    assert path in LineIndex(TEXT)
+    assert LineIndex(TEXT).of(path) == line
 
 
 def test_a_missing_key_is_reported_at_the_table_around_it():
-    assert Lines(TEXT).of(("general", "cuda", "maxver")) == 23
-    assert Lines(TEXT).of(("absent", "key")) == 0
+    assert LineIndex(TEXT).of(("general", "cuda", "maxver")) == 23
+    assert LineIndex(TEXT).of(("absent", "key")) == 0
 
 
 def test_a_table_is_where_its_own_header_is():
-    lines = Lines("[a.b]\nx = 1\n[a]\ny = 2\n")
+    lines = LineIndex("[a.b]\nx = 1\n[a]\ny = 2\n")
     assert lines.of(("a",)) == 3
     assert lines.of(("a", "b")) == 1
 
 
 def test_windows_line_ends():
-    assert Lines('[a]\r\nb = [\r\n"x",\r\n"y"]\r\n').of(("a", "b", 1)) == 4
+    assert LineIndex('[a]\r\nb = [\r\n"x",\r\n"y"]\r\n').of(("a", "b", 1)) == 4
 
 
 keys = st.text(st.sampled_from(string.ascii_letters + string.digits + "-_ .\"'é\n"), max_size=6)
@@ -126,7 +126,7 @@ def paths_in(value, path=()):
 @given(st.dictionaries(keys, values, max_size=5))
 def test_every_path_of_any_document_is_found(data):
     text = tomlkit.dumps(data)
-    lines = Lines(text)
+    lines = LineIndex(text)
     for path in paths_in(tomli.loads(text)):
         assert path in lines, f"{path} in {text!r}"
         assert 1 <= lines.of(path) <= text.count("\n") + 1

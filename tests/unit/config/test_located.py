@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbuild.config.issue import Issue
-from kbuild.config.load import located
+from kbuild.config.load import locate_issues
 from kbuild.sourcetree import SourceTree
 
 TEXT = """\
@@ -22,7 +22,7 @@ def test_lines(tmp_path, monkeypatch):
         Issue(("kernel", "k", "op", 0, "args", "a"), "has no parameter"),
         Issue(("kernel", "k", "op", 0, "grid", 1), "is unknown", "a hint"),
     ]
-    assert [str(problem) for problem in located(issues, SourceTree(tmp_path))] == [
+    assert [str(problem) for problem in locate_issues(issues, SourceTree(tmp_path))] == [
         "build.toml:4: kernel.k.op[0].grid: is unknown\n  hint: a hint",
         "build.toml:5: kernel.k.op[0].args.a: has no parameter",
     ]

@@ -139,7 +139,7 @@ def test_a_pipe_among_the_sources(said, tmp_path):
 
 
 def test_a_header_that_leads_out(project, tmp_path, tmp_path_factory):
-    from kbuild.includes import Includes
+    from kbuild.sources.includes import IncludeGraph
     from kbuild.sourcetree import SourceTree
 
     (tmp_path / "csrc").mkdir(parents=True)
@@ -148,4 +148,4 @@ def test_a_header_that_leads_out(project, tmp_path, tmp_path_factory):
     (tmp_path / "csrc" / "far.h").symlink_to(outside)
     (tmp_path / "csrc" / "relu.cpp").write_text('#include "far.h"\n')
     with pytest.raises(ConfigError, match=r"`csrc/far.h` leads out of the project"):
-        Includes(SourceTree(tmp_path)).reachable(["csrc/relu.cpp"], ())
+        IncludeGraph(SourceTree(tmp_path)).reachable(["csrc/relu.cpp"], ())

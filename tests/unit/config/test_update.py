@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tomli
 
-from kbuild.config.editions import migrate
+from kbuild.config.load import migrate
 from kbuild.config.update import update_text
 from kbuild.errors import ConfigError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.config.verdict import cached_verdict, remember
+from kbuild.config.result_cache import cached_result, store_result
 from kbuild.errors import ConfigError
 from kbuild.project import open_project
 from kbuild.sourcetree import SourceTree
@@ -40,17 +40,17 @@ def judge(root, cache):
         problems = open_project(root, tree).warnings
     except ConfigError as error:
         problems = error.problems
-    return remember(root, cache, problems, tree.observed)
+    return store_result(root, cache, problems, tree.observed)
 
 
 def test_nothing_is_remembered_at_first(project, cache):
-    assert cached_verdict(project(TEXT, FILES), cache) is None
+    assert cached_result(project(TEXT, FILES), cache) is None
 
 
 def test_a_verdict_comes_back(project, cache):
     root = project(TEXT, FILES)
     given = judge(root, cache)
-    found = cached_verdict(root, cache)
+    found = cached_result(root, cache)
     assert found is not None
     assert found.problems == given.problems
     assert found.ok
@@ -60,7 +60,7 @@ def test_a_verdict_comes_back(project, cache):
 def test_errors_are_remembered_too(project, cache):
     root = project(TEXT.replace("a.cpp", "b.cpp"), FILES)
     judge(root, cache)
-    found = cached_verdict(root, cache)
+    found = cached_result(root, cache)
     assert found is not None
     assert not found.ok
 
@@ -69,7 +69,7 @@ def test_files_are_named_from_where_the_command_runs(project, cache, monkeypatch
     root = project(TEXT, FILES)
     judge(root, cache)
     monkeypatch.chdir(root / "torch-ext")
-    found = cached_verdict(root, cache)
+    found = cached_result(root, cache)
     assert found is not None
     assert found.problems[0]["file"] == str(root / "build.toml")
 
@@ -91,21 +91,21 @@ def test_a_change_asks_for_a_new_verdict(project, cache, change):
     root = project(TEXT, FILES)
     judge(root, cache)
     change(root)
-    assert cached_verdict(root, cache) is None
+    assert cached_result(root, cache) is None
 
 
 def test_a_source_that_appears_changes_the_verdict(project, cache):
     root = project(TEXT.replace("a.cpp", "b.cpp"), FILES)
     judge(root, cache)
     (root / "b.cpp").write_text("")
-    assert cached_verdict(root, cache) is None
+    assert cached_result(root, cache) is None
 
 
 def test_a_new_kbuild_judges_again(project, cache, monkeypatch):
     root = project(TEXT, FILES)
     judge(root, cache)
-    monkeypatch.setattr("kbuild.config.verdict.package_digest", lambda _: "another")
-    assert cached_verdict(root, cache) is None
+    monkeypatch.setattr("kbuild.config.result_cache.package_digest", lambda _: "another")
+    assert cached_result(root, cache) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"observed": 3}', b"\xff"])
@@ -114,7 +114,7 @@ def test_a_broken_cache_is_no_failure(project, cache, content):
     judge(root, cache)
     [stored] = (cache / "verdicts").iterdir()
     stored.write_bytes(content)
-    assert cached_verdict(root, cache) is None
+    assert cached_result(root, cache) is None
 
 
 def test_a_cache_that_cannot_be_written_is_no_failure(project, tmp_path):
@@ -131,7 +131,7 @@ def test_a_plug_in_that_is_installed_later_changes_the_verdict(project):
 
 
 def test_looking_up_a_verdict_loads_little():
-    code = "import sys, kbuild.config.verdict; print(*sys.modules)"
+    code = "import sys, kbuild.config.result_cache; print(*sys.modules)"
     done = subprocess.run(  # noqa: TID251
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},

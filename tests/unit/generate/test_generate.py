@@ -15,8 +15,8 @@ from jinja2 import UndefinedError
 from plans import SECTIONS, plan_of
 
 from kbuild.backends import BACKENDS
-from kbuild.generate import generate, generate_project, templates
-from kbuild.generate.variant import ops_text
+from kbuild.generate import templates
+from kbuild.generate.project import generate, generate_project, ops_text
 
 ROOT = Path(__file__).parents[3]
 PROJECT = templates.template_root() / "project"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kbuild.digest import digest_variant
-from kbuild.hub.candidate import Candidate, candidate_of, objections
-from kbuild.hub.notice import with_notice
-from kbuild.pipeline.upload.prepare import overruled
+from kbuild.hub.candidate import UploadCandidate, examine_candidate, upload_obstacles
+from kbuild.hub.card import with_notice
+from kbuild.pipeline.upload import overruled_warnings
 
 NAME = "torch-cpu"
 
@@ -35,21 +35,21 @@ def variant(tmp_path: Path) -> Path:
     return folder
 
 
-def words(candidate: Candidate) -> list[str]:
-    return [reason.words for reason in objections([candidate])]
+def words(candidate: UploadCandidate) -> list[str]:
+    return [reason.words for reason in upload_obstacles([candidate])]
 
 
 def test_what_is_not_sent_is_in_nobodys_way(variant: Path) -> None:
     (variant / "__pycache__").mkdir()
     (variant / "__pycache__" / "x.cpython-311.pyc").write_text("")
-    assert words(candidate_of(variant)) == []
+    assert words(examine_candidate(variant)) == []
 
 
 def test_what_no_digest_counts_is_refused(variant: Path, tmp_path: Path) -> None:
     (variant / "empty").mkdir()
     (variant / "far").symlink_to(tmp_path)
     os.mkfifo(variant / "module.py")
-    assert words(candidate_of(variant)) == [
+    assert words(examine_candidate(variant)) == [
         "`empty` is an empty folder",
         "`far` is a link that leads out of the folder",
         "`module.py` is a named pipe",
@@ -66,17 +66,17 @@ def seal(variant: Path, overruled: dict[str, str]) -> None:
 def test_what_the_author_overruled_is_said_and_in_nobodys_way(variant: Path) -> None:
     (variant / "x.py").write_text('import torch\ntorch.library.define("a::b", "()")\n')
     seal(variant, {})
-    assert any("[ops]" in said for said in words(candidate_of(variant)))
+    assert any("[ops]" in said for said in words(examine_candidate(variant)))
     seal(variant, {"ops": "wanted", "layout": "no"})
-    candidate = candidate_of(variant)
+    candidate = examine_candidate(variant)
     assert words(candidate) == []
-    assert f"{NAME}: the errors of `ops` are overruled: wanted" in overruled([candidate])
+    assert f"{NAME}: the errors of `ops` are overruled: wanted" in overruled_warnings([candidate])
 
 
 def test_what_protects_users_is_never_overruled(variant: Path) -> None:
     (variant / "x.pyo").write_text("")
     seal(variant, {"layout": "no matter"})
-    assert any("is bytecode" in said for said in words(candidate_of(variant)))
+    assert any("is bytecode" in said for said in words(examine_candidate(variant)))
 
 
 def test_a_card_of_another_tool_says_what_is_overruled() -> None:

@@ -15,9 +15,9 @@ from fake_hub import SHA, FakeHub, Repository, serve
 
 from kbuild.digest import digest_variant
 from kbuild.errors import UsageError
-from kbuild.hub.spec import HubSpec
+from kbuild.hub.fetch import HubSpec
 from kbuild.metadata import Metadata
-from kbuild.run import Done, LocalRunner
+from kbuild.runtime.processes import LocalRunner, ProcessResult
 
 pytest.importorskip("huggingface_hub")
 
@@ -42,7 +42,7 @@ for path in sorted(p for p in found.rglob("*") if p.is_file()):
     print(path.relative_to(found).as_posix(), path.is_symlink())
 """
 SECRET = "hf_notatokenbutlookslikeone"  # noqa: S105
-Fetch = Callable[..., Done]
+Fetch = Callable[..., ProcessResult]
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def endpoint(hub: FakeHub) -> Iterator[str]:
 def python(endpoint: str, tmp_path: Path) -> Fetch:
     """Another Python, which knows no Hub but this machine's."""
 
-    def ran(*argv: str, **environ: str) -> Done:
+    def ran(*argv: str, **environ: str) -> ProcessResult:
         own = {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": endpoint, "TMPDIR": str(tmp_path)}
         quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
         path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_TOKEN": ""}
@@ -79,7 +79,7 @@ def fetch(python: Fetch, tmp_path: Path) -> Fetch:
     """`fetch("hub:org/relu@v1")` in another process."""
     number = iter(range(100))
 
-    def asked(spec: str, *variants: str, **environ: str) -> Done:
+    def asked(spec: str, *variants: str, **environ: str) -> ProcessResult:
         into = tmp_path / f"into{next(number)}"
         into.mkdir()
         return python("-c", ASK, spec, str(into), *variants, **environ)
@@ -87,7 +87,7 @@ def fetch(python: Fetch, tmp_path: Path) -> Fetch:
     return asked
 
 
-def files(done: Done) -> list[str]:
+def files(done: ProcessResult) -> list[str]:
     assert done.ok, done.output
     return [line.split()[0] for line in done.output.splitlines() if line.startswith("build/")]
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from kbuild.digest import digest_variant
-from kbuild.hub.entry import Entry, entry_of
-from kbuild.hub.layout import Layout, lay_out, variant_files, variant_of
-from kbuild.hub.sent import as_sent
-from kbuild.hub.values import RemoteFile
+from kbuild.hub.candidate import folder_as_uploaded
+from kbuild.hub.layout import UploadLayout, read_layout, variant_files, variant_of
+from kbuild.hub.repository import RemoteFile, UploadFile, read_upload_file
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def variant(tmp_path: Path) -> Path:
     return folder
 
 
-def paths(layout: Layout) -> list[str]:
+def paths(layout: UploadLayout) -> list[str]:
     return [entry.path for entry in layout.entries]
 
 
@@ -41,14 +40,14 @@ class TestFiles:
         sent = [path for path, _ in variant_files(variant)]
         names = ["__init__.py", "layers/__init__.py", ".hidden", "keep.orig", "metadata.json"]
         assert sorted(sent) == sorted(f"build/torch-cpu/{name}" for name in names)
-        with as_sent(variant) as seen:
+        with folder_as_uploaded(variant) as seen:
             assert seen != variant
             assert (
                 digest_variant(seen) == json.loads((seen / "metadata.json").read_text())["digest"]
             )
 
     def test_a_clean_folder_is_looked_at_where_it_is(self, variant: Path) -> None:
-        with as_sent(variant) as seen:
+        with folder_as_uploaded(variant) as seen:
             assert seen == variant
 
     def test_an_unknown_file_is_sent_so_that_somebody_objects(self, variant: Path) -> None:
@@ -72,18 +71,20 @@ class TestFiles:
             path = tmp_path / "benchmarks" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("")
-        found = [path for path in paths(lay_out([variant], tmp_path)) if path[:3] == "ben"]
+        found = [path for path in paths(read_layout([variant], tmp_path)) if path[:3] == "ben"]
         expected = ["benchmark.py", "benchmark_big.py", "results/one.json"]
         assert found == [f"benchmarks/{name}" for name in expected]
-        assert lay_out([variant], None).benchmarks is None
+        assert read_layout([variant], None).benchmarks is None
 
     def test_hashes_are_those_of_git_and_of_lfs(self, variant: Path) -> None:
         file = variant / "__init__.py"
-        entry = entry_of("x", file)
+        entry = read_upload_file("x", file)
         assert entry.blob == "7d4290a117a4ddcc11daae7ea675841033830c8f"
-        assert entry_of("x", b"").blob == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
-        assert entry == Entry("x", file, 6, entry_of("x", b"x = 1\n").sha256, entry.blob)
-        assert entry.blob == entry_of("x", b"x = 1\n").blob
+        assert read_upload_file("x", b"").blob == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+        assert entry == UploadFile(
+            "x", file, 6, read_upload_file("x", b"x = 1\n").sha256, entry.blob
+        )
+        assert entry.blob == read_upload_file("x", b"x = 1\n").blob
         assert entry.is_in(RemoteFile(6, entry.blob))
         assert not entry.is_in(RemoteFile(6, entry.blob, sha256="0" * 64))
         assert entry.is_in(RemoteFile(6, "pointer", entry.sha256))
@@ -122,9 +123,9 @@ class TestStale:
 
     def test_on_a_branch_that_exists(self, variant: Path, tmp_path: Path) -> None:
         own = ("build/torch-cpu.cdx.json", "build/torch-cpu/old.py")
-        assert lay_out([variant], None).stale(self.REMOTE, is_new=False) == own
+        assert read_layout([variant], None).stale(self.REMOTE, is_new=False) == own
         (tmp_path / "benchmarks").mkdir()
-        layout = lay_out([variant], tmp_path)
+        layout = read_layout([variant], tmp_path)
         assert layout.stale(self.REMOTE, is_new=False) == ("benchmarks/benchmark_old.py", *own)
 
     def test_on_a_new_one(self, variant: Path, tmp_path: Path) -> None:
@@ -134,13 +135,13 @@ class TestStale:
             )
         )
         built = (*build, "build/torch-xpu/__init__.py")
-        assert lay_out([variant], None).stale(self.REMOTE, is_new=True) == tuple(sorted(built))
+        assert read_layout([variant], None).stale(self.REMOTE, is_new=True) == tuple(sorted(built))
         (tmp_path / "benchmarks").mkdir()
-        told = lay_out([variant], tmp_path).stale(self.REMOTE, is_new=True)
+        told = read_layout([variant], tmp_path).stale(self.REMOTE, is_new=True)
         assert {"benchmarks/benchmark_old.py", "benchmarks/data.csv"} < {*told}
 
     def test_charts_of_an_older_card(self) -> None:
         remote = ("CARD-old.svg", "CARD-new.svg", "picture.svg", "docs/CARD-x.svg")
         shown = {"README.md": b"# x", "CARD-new.svg": b"<svg/>"}
-        assert lay_out([], None, shown).stale_charts(remote) == ("CARD-old.svg",)
-        assert lay_out([], None).stale_charts(remote) == ()
+        assert read_layout([], None, shown).stale_charts(remote) == ("CARD-old.svg",)
+        assert read_layout([], None).stale_charts(remote) == ()

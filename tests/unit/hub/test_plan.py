@@ -7,30 +7,36 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbuild.hub.entry import entry_of
-from kbuild.hub.layout import Layout, variant_of
-from kbuild.hub.plan import Changes, batches, changes, overtaken, version_changes
-from kbuild.hub.values import RemoteFile, Tree
+from kbuild.hub.changes import (
+    BranchChanges,
+    branch_changes,
+    conflicting_paths,
+    split_into_commits,
+    version_changes,
+)
+from kbuild.hub.layout import UploadLayout, variant_of
+from kbuild.hub.repository import RemoteFile, RemoteFiles, read_upload_file
 
 CPU, CUDA, XPU = "torch-cpu", "torch-cuda", "torch-xpu"
 
 
-def layout_of(files: Mapping[str, bytes], card: bytes | None = None) -> Layout:
+def layout_of(files: Mapping[str, bytes], card: bytes | None = None) -> UploadLayout:
     """A layout whose variants are those of the paths."""
     found: dict[str, list[str]] = {}
     for path in sorted(files):
         found.setdefault(variant_of(path), []).append(path)
     rest = found.pop("", None)
     variants = {
-        name: tuple(entry_of(path, files[path]) for path in paths) for name, paths in found.items()
+        name: tuple(read_upload_file(path, files[path]) for path in paths)
+        for name, paths in found.items()
     }
-    benchmarks = tuple(entry_of(path, files[path]) for path in rest) if rest else None
-    shown = (entry_of("README.md", card),) if card is not None else ()
-    return Layout(variants, benchmarks, shown)
+    benchmarks = tuple(read_upload_file(path, files[path]) for path in rest) if rest else None
+    shown = (read_upload_file("README.md", card),) if card is not None else ()
+    return UploadLayout(variants, benchmarks, shown)
 
 
-def tree_of(files: Mapping[str, bytes]) -> Tree:
-    entries = (entry_of(path, data) for path, data in files.items())
+def tree_of(files: Mapping[str, bytes]) -> RemoteFiles:
+    entries = (read_upload_file(path, data) for path, data in files.items())
     return {e.path: RemoteFile(e.size, e.blob) for e in entries}
 
 
@@ -69,7 +75,7 @@ class TestBatches:
     def test_a_variant_is_never_spread(self) -> None:
         wanted = version_changes(layout_of(files_of(CPU, CUDA, XPU)), {}, is_new=True)
         for limit in range(1, 12):
-            for batch in batches(wanted, limit):
+            for batch in split_into_commits(wanted, limit):
                 names = {variant_of(entry.path) for entry in batch.adds}
                 own = [e.path for e in batch.adds]
                 assert all(len([p for p in own if variant_of(p) == n]) == 3 for n in names)
@@ -77,7 +83,7 @@ class TestBatches:
     def test_adds_before_what_only_goes_and_the_card_last(self) -> None:
         layout = layout_of({**files_of(CPU), "benchmarks/benchmark.py": b"b"}, card=b"#")
         wanted = version_changes(layout, tree_of(files_of(CUDA)), is_new=True)
-        parts = batches(wanted, limit=1)
+        parts = split_into_commits(wanted, limit=1)
         told = [[e.path for e in part.adds] + list(part.deletes) for part in parts]
         assert [len(part) for part in told] == [3, 1, 3, 1]
         assert told[1] == ["benchmarks/benchmark.py"]
@@ -85,15 +91,15 @@ class TestBatches:
         assert told[3] == ["README.md"]
 
     def test_bytes_inside_a_commit_are_limited(self) -> None:
-        big = entry_of("build/a/x", b"")
+        big = read_upload_file("build/a/x", b"")
         entries = [
             type(big)(f"build/v{n}/x", b"", 9 << 20, f"{n:064}", f"{n:040}") for n in range(50)
         ]
-        parts = batches(Changes(tuple(entries)))
+        parts = split_into_commits(BranchChanges(tuple(entries)))
         assert len(parts) == 3
         assert max(sum(e.size for e in part.adds) for part in parts) <= 200 << 20
         large = [type(big)(e.path, b"", 11 << 20, e.sha256, e.blob) for e in entries]
-        assert len(batches(Changes(tuple(large)))) == 1
+        assert len(split_into_commits(BranchChanges(tuple(large)))) == 1
 
     @given(
         st.dictionaries(
@@ -113,7 +119,7 @@ class TestBatches:
         wanted.pop("other", None)
         layout, tree = layout_of(wanted), dict(tree_of(remote))
         found = version_changes(layout, tree, is_new=is_new)
-        for batch in batches(found, limit):
+        for batch in split_into_commits(found, limit):
             tree |= tree_of({e.path: e.source for e in batch.adds if isinstance(e.source, bytes)})
             for path in batch.deletes:
                 del tree[path]
@@ -129,24 +135,24 @@ class TestOvertaken:
 
     def test_nobody(self) -> None:
         before = tree_of(files_of(CPU, content=b"old"))
-        assert overtaken(self.LAYOUT, before, before) == ()
+        assert conflicting_paths(self.LAYOUT, before, before) == ()
 
     def test_our_own_commits_do_not_count(self) -> None:
         before = tree_of({**files_of(CPU, content=b"old"), f"build/{CPU}/gone.py": b"g"})
         now = tree_of({**files_of(CPU), "benchmarks/benchmark.py": b"b"})
-        assert overtaken(self.LAYOUT, before, now) == ()
+        assert conflicting_paths(self.LAYOUT, before, now) == ()
 
     def test_other_variants_do_not_count(self) -> None:
         now = tree_of({**files_of(CUDA), "LICENSE": b"l", "benchmarks/data.csv": b"d"})
-        assert overtaken(self.LAYOUT, {}, now) == ()
+        assert conflicting_paths(self.LAYOUT, {}, now) == ()
 
     def test_the_same_variant_with_another_content_does(self) -> None:
         now = tree_of(files_of(CPU, content=b"theirs"))
-        assert len(overtaken(self.LAYOUT, {}, now)) == 3
+        assert len(conflicting_paths(self.LAYOUT, {}, now)) == 3
         extra = tree_of({f"build/{CPU}/theirs.py": b"t"})
-        assert overtaken(self.LAYOUT, {}, extra) == (f"build/{CPU}/theirs.py",)
+        assert conflicting_paths(self.LAYOUT, {}, extra) == (f"build/{CPU}/theirs.py",)
 
 
 def test_changes_of_nothing() -> None:
-    assert not changes([], [], {})
-    assert batches(Changes()) == ()
+    assert not branch_changes([], [], {})
+    assert split_into_commits(BranchChanges()) == ()

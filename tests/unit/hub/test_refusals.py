@@ -8,10 +8,16 @@ from typing import Any
 
 import pytest
 
-from kbuild.hub.patience import Patience
-from kbuild.hub.refusals import asked_wait, in_words
-from kbuild.hub.remote import Busy, Denied, Missing, Moved
-from kbuild.hub.values import Account, Repo
+from kbuild.hub.huggingface import requested_wait, translate_hub_error
+from kbuild.hub.repository import (
+    AccessDeniedError,
+    Account,
+    BusyError,
+    ConflictError,
+    NotFoundError,
+    Repo,
+    RetryPolicy,
+)
 
 
 @dataclass
@@ -29,11 +35,11 @@ class AnswerError(Exception):
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(429, Busy), (500, Busy), (503, Busy), (401, Denied), (403, Denied), (404, Missing),
-     (409, Moved), (412, Moved)],
+    [(429, BusyError), (500, BusyError), (503, BusyError), (401, AccessDeniedError), (403, AccessDeniedError), (404, NotFoundError),
+     (409, ConflictError), (412, ConflictError)],
 )  # fmt: skip
 def test_statuses(status: int, kind: type[Exception]) -> None:
-    found = in_words(AnswerError(status), "for a test")
+    found = translate_hub_error(AnswerError(status), "for a test")
     assert type(found) is kind
     assert "hf_" not in str(found)
     assert "Signature" not in str(found)
@@ -41,7 +47,7 @@ def test_statuses(status: int, kind: type[Exception]) -> None:
 
 def test_the_servers_own_reason_is_told_without_secrets() -> None:
     error = AnswerError(403, "no rights\nfor hf_abcdefghijklmnop1234")
-    assert str(in_words(error, "for a test")).startswith(
+    assert str(translate_hub_error(error, "for a test")).startswith(
         "the Hub refuses when asked for a test: no rights for ***\n"
     )
 
@@ -49,9 +55,9 @@ def test_the_servers_own_reason_is_told_without_secrets() -> None:
 def test_a_cause_deep_down() -> None:
     error = RuntimeError("Error while uploading")
     error.__cause__ = AnswerError(503)
-    assert isinstance(in_words(error, "x"), Busy)
+    assert isinstance(translate_hub_error(error, "x"), BusyError)
     error.__cause__ = ConnectionResetError()
-    assert isinstance(in_words(error, "x"), Busy)
+    assert isinstance(translate_hub_error(error, "x"), BusyError)
 
 
 @pytest.mark.parametrize(
@@ -65,27 +71,27 @@ def test_a_cause_deep_down() -> None:
     ],
 )
 def test_how_long_the_hub_asks_to_wait(headers: dict[str, str], seconds: float | None) -> None:
-    assert asked_wait(headers) == seconds
+    assert requested_wait(headers) == seconds
 
 
 class TestPatience:
-    def patience(self, waits: list[float], **more: Any) -> Patience:
-        return Patience(sleep=waits.append, chance=random.Random(1), **more)  # noqa: S311
+    def patience(self, waits: list[float], **more: Any) -> RetryPolicy:
+        return RetryPolicy(sleep=waits.append, chance=random.Random(1), **more)  # noqa: S311
 
     def test_longer_each_time_and_never_at_the_same_moment(self) -> None:
         waits: list[float] = []
 
         def fail() -> None:
-            raise Busy("busy")
+            raise BusyError("busy")
 
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             self.patience(waits).persist(fail)
         assert len(waits) == 7
         assert all(2**n <= wait < 2 ** (n + 1) for n, wait in enumerate(waits))
 
     def test_as_long_as_asked(self) -> None:
         waits: list[float] = []
-        answers = iter([Busy("busy", wait=30), None])
+        answers = iter([BusyError("busy", wait=30), None])
 
         def once() -> str:
             if (error := next(answers)) is not None:
@@ -97,8 +103,8 @@ class TestPatience:
 
     def test_not_for_hours(self) -> None:
         waits: list[float] = []
-        with pytest.raises(Busy):
-            self.patience(waits).wait(Busy("busy", wait=7200), 1)
+        with pytest.raises(BusyError):
+            self.patience(waits).wait(BusyError("busy", wait=7200), 1)
         assert waits == []
 
 

@@ -6,15 +6,13 @@ import json
 import sys
 from pathlib import Path
 
-from kbuild.fileset import FileSet
-from kbuild.languages.export.grid import read_grid
-from kbuild.languages.export.signature import read_signature
-from kbuild.languages.export.source import write_source
-from kbuild.languages.export.variant import variant_of
-from kbuild.languages.image import Image, Parameter
-from kbuild.languages.spec import KernelParameter
-from kbuild.languages.target import Target
-from kbuild.run import LocalRunner
+from kbuild.languages.export.c_source import read_grid, write_source
+from kbuild.languages.export.signature import read_signature, variant_of
+from kbuild.languages.image import ImageParameter, KernelImage
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.binding import KernelParameter
+from kbuild.runtime.files import FileSet
+from kbuild.runtime.processes import LocalRunner
 
 HERE = Path(__file__).parent / "export"
 ADD = "x_ptr, y_ptr, out_ptr, n, BLOCK!"
@@ -27,14 +25,18 @@ def parameters(text: str) -> list[KernelParameter]:
     return [KernelParameter(name.rstrip("!"), name.endswith("!")) for name in names]
 
 
-def image_of(target: Target, arguments, **changes) -> Image:
+def image_of(target: ImageTarget, arguments, **changes) -> KernelImage:
     kinds = {"*": "pointer", "f": "float", "b": "float"}
-    own = [Parameter(kinds.get(a.type[0], "int"), a.type, a.name) for a in arguments if a.hint != 1]
+    own = [
+        ImageParameter(kinds.get(a.type[0], "int"), a.type, a.name)
+        for a in arguments
+        if a.hint != 1
+    ]
     changes = {"ones": frozenset(a.name for a in arguments if a.hint == 1), **changes}
-    scratch = [Parameter("global_scratch", "*i8"), Parameter("profile_scratch", "*i8")]
+    scratch = [ImageParameter("global_scratch", "*i8"), ImageParameter("profile_scratch", "*i8")]
     facts = {"shared": 0, "threads": 128, **changes}
     names = {"entry": "add_kernel", "parameters": (*own, *scratch)}
-    return Image("triton", target.arch, target.kind, **{**names, **facts})
+    return KernelImage("triton", target.arch, target.kind, **{**names, **facts})
 
 
 def files(
@@ -46,7 +48,7 @@ def files(
     name: str = "add",
     **changes,
 ) -> FileSet:
-    where = Target.parse(target)
+    where = ImageTarget.parse(target)
     read = read_signature(signature, "add_kernel", parameters(names))
     axes = read_grid(grid, read)
     variant = variant_of(name, where, read, options, [str(axis) for axis in axes])

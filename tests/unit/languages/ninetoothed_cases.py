@@ -7,10 +7,10 @@ import itertools
 from sections import read
 
 from kbuild.config.issue import dotted
-from kbuild.languages.ninetoothed.complete import complete
-from kbuild.languages.ninetoothed.facts import Facts
-from kbuild.languages.spec.place import Place
-from kbuild.languages.worker.ninetoothed.merge import merge
+from kbuild.languages.ninetoothed.complete import complete_op
+from kbuild.languages.ninetoothed.configs import NineToothedKernel
+from kbuild.languages.worker.ninetoothed.merge import merge_configs
+from kbuild.ops.model import IssueCollector
 
 ADD = """\
 [kernel.k]
@@ -71,11 +71,11 @@ def config(tensors=None, *, written=("out",), text="pass", grid=None, options=No
 
 
 def merged(*configs, meta=(), name="k"):
-    return merge(name, meta, configs or (config(),))
+    return merge_configs(name, meta, configs or (config(),))
 
 
 def facts(*configs, meta=()):
-    return Facts.from_json(merged(*configs, meta=meta).facts)
+    return NineToothedKernel.from_json(merged(*configs, meta=meta).facts)
 
 
 def completed(*configs, section=ADD, meta=(), **keys):
@@ -85,8 +85,8 @@ def completed(*configs, section=ADD, meta=(), **keys):
         section = "\n".join([*lines, f"{key} = {value}"] if value is not None else lines)
     reading = read(section)
     assert reading.issues == ()
-    place = Place(("kernel", "k"))
-    op = complete(reading.ops[0], {"k": facts(*configs, meta=meta)}, place)
+    place = IssueCollector(("kernel", "k"))
+    op = complete_op(reading.ops[0], {"k": facts(*configs, meta=meta)}, place)
     said = "\n".join(f"{dotted(one.path)}: {one.message} | {one.hint}" for one in place.issues)
     assert (op is None) == any(one.severity == "error" for one in place.issues), said
     return op, said

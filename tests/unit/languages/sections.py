@@ -7,8 +7,9 @@ from pathlib import Path
 import tomli
 
 from kbuild.config.issue import dotted
-from kbuild.config.locate import Lines
-from kbuild.languages.spec import OpSpec, Reading, read_section
+from kbuild.config.locate import LineIndex
+from kbuild.ops.model import OpSpec
+from kbuild.ops.section import SectionReading, read_section
 
 FOLDER = Path(__file__).parent / "examples"
 HEAD = """\
@@ -33,7 +34,7 @@ def text_of(_more: str = "", **keys: str) -> str:
     return HEAD + "".join(f"{k} = {v}\n" for k, v in lines.items() if v is not None) + _more
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> SectionReading:
     name, section = next(iter(tomli.loads(text)["kernel"].items()))
     return read_section(name, section)
 
@@ -46,7 +47,7 @@ def op_of(text: str) -> OpSpec:
 
 def said(text: str) -> str:
     """Every issue with its line, as `kbuild check-config` words it."""
-    lines = Lines(text)
+    lines = LineIndex(text)
     return "\n".join(
         f"{lines.of(issue.path)}: {'warning: ' * (issue.severity == 'warning')}"
         f"{dotted(issue.path)}: {issue.message}\n  hint: {issue.hint}"

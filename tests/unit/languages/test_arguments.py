@@ -8,14 +8,9 @@ import pytest
 from sections import example, op_of, text_of
 
 from kbuild.config.issue import dotted
-from kbuild.languages.spec import (
-    Candidate,
-    KernelParameter,
-    bind,
-    descriptor_parts,
-    with_candidates,
-)
-from kbuild.languages.spec.place import Place
+from kbuild.ops.binding import KernelParameter, bind, descriptor_parts
+from kbuild.ops.candidates import with_candidates
+from kbuild.ops.model import Candidate, IssueCollector
 
 
 def signature(text):
@@ -25,7 +20,7 @@ def signature(text):
 
 
 def joined(op, function, text, launch=0):
-    place = Place(op.launches[launch].path)
+    place = IssueCollector(op.launches[launch].path)
     bound = bind(op, op.launches[launch], {function: signature(text)}, place)
     said = [f"{dotted(i.path)}: {i.message} | {i.hint}" for i in place.issues]
     assert (bound is None) == bool(said)
@@ -199,7 +194,7 @@ def test_tensors_of_a_list_by_name():
 
 def completed(own, **keys):
     op = op_of(text_of(configs='"autotune"', **keys))
-    place = Place(op.launches[0].path)
+    place = IssueCollector(op.launches[0].path)
     launch = with_candidates(op, op.launches[0], own, place)
     return launch, [f"{dotted(i.path)}: {i.message} | {i.hint}" for i in place.issues]
 

@@ -7,11 +7,17 @@ from dataclasses import replace
 import pytest
 from sections import op_of, text_of
 
-from kbuild.languages.choice import Call, choose, distance, nearest, rows_for
-from kbuild.languages.shipped import closest, shipped
-from kbuild.languages.spec import Launch
-from kbuild.languages.tables import Row, Table
-from kbuild.languages.target import Target
+from kbuild.languages.candidates import closest_target, shipped_candidates
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.model import Launch
+from kbuild.ops.table_lookup import (
+    OpCall,
+    choose_candidate,
+    key_distance,
+    nearest_row,
+    rows_for_call,
+)
+from kbuild.ops.tuned_tables import TunedRow, TunedTable
 
 CONFIGS = """[
   { BLOCK = 512, when = "N > 256" },
@@ -21,12 +27,12 @@ CONFIGS = """[
 ]"""
 CANDIDATES = op_of(text_of(configs=CONFIGS)).launches[0].candidates
 F16 = (("x", "float16"), ("out", "float16"))
-CALL = Call("NVIDIA H200", "sm_90", dict(F16), (64,), {"N": 64})
+CALL = OpCall("NVIDIA H200", "sm_90", dict(F16), (64,), {"N": 64})
 
 
-def row(index: int, *key: int, **fields) -> Row:
+def row(index: int, *key: int, **fields) -> TunedRow:
     one = CANDIDATES[index]
-    return Row(
+    return TunedRow(
         **{
             "kernel": "k",
             "op": "k",
@@ -44,25 +50,25 @@ def row(index: int, *key: int, **fields) -> Row:
 
 class TestChoose:
     def test_without_a_table_the_first_that_fits(self):
-        assert choose(CANDIDATES, (), CALL) == 1
-        assert choose(CANDIDATES, (), replace(CALL, values={"N": 512})) == 0
-        assert choose(CANDIDATES, (), CALL, lambda index: index == 3) == 3
-        assert choose(CANDIDATES, (), CALL, lambda _: False) is None
+        assert choose_candidate(CANDIDATES, (), CALL) == 1
+        assert choose_candidate(CANDIDATES, (), replace(CALL, values={"N": 512})) == 0
+        assert choose_candidate(CANDIDATES, (), CALL, lambda index: index == 3) == 3
+        assert choose_candidate(CANDIDATES, (), CALL, lambda _: False) is None
 
     def test_the_row_of_the_key(self):
-        assert choose(CANDIDATES, (row(1, 63), row(2, 64)), CALL) == 2
+        assert choose_candidate(CANDIDATES, (row(1, 63), row(2, 64)), CALL) == 2
 
     def test_the_nearest_row(self):
         rows = (row(1, 1), row(2, 40))
-        assert choose(CANDIDATES, rows, CALL) == 2
+        assert choose_candidate(CANDIDATES, rows, CALL) == 2
 
     def test_a_candidate_that_is_gone(self):
         gone = row(2, constants=(("BLOCK", 999),))
-        assert choose(CANDIDATES, (gone,), CALL) == 1
+        assert choose_candidate(CANDIDATES, (gone,), CALL) == 1
 
     def test_one_whose_when_does_not_hold_or_that_does_not_fit(self):
-        assert choose(CANDIDATES, (row(0),), CALL) == 1
-        assert choose(CANDIDATES, (row(2),), CALL, lambda index: index != 2) == 1
+        assert choose_candidate(CANDIDATES, (row(0),), CALL) == 1
+        assert choose_candidate(CANDIDATES, (row(2),), CALL, lambda index: index != 2) == 1
 
     def test_true_is_not_one(self):
         turned = row(1, options=(("num_warps", True),))
@@ -73,30 +79,30 @@ class TestNearest:
     def test_equally_near_rows_the_first_decides(self):
         # log2(1 + x): 0, 1, 2.
         rows = (row(1, 0), row(2, 3))
-        assert nearest(rows, (1,)) is rows[0]
-        assert nearest(rows[::-1], (1,)) is rows[1]
+        assert nearest_row(rows, (1,)) is rows[0]
+        assert nearest_row(rows[::-1], (1,)) is rows[1]
 
     def test_negative_values_count_as_zero(self):
-        assert distance((-5, 3), (0, 1)) == 1.0
+        assert key_distance((-5, 3), (0, 1)) == 1.0
 
     def test_the_largest_values(self):
-        assert distance((2**63 - 1,), (0,)) == 63.0
+        assert key_distance((2**63 - 1,), (0,)) == 63.0
 
     def test_several_parts(self):
         rows = (row(1, 16, 4096), row(2, 4096, 16))
-        assert nearest(rows, (20, 4000)) is rows[0]
+        assert nearest_row(rows, (20, 4000)) is rows[0]
 
     def test_an_op_without_a_key(self):
-        assert nearest((row(1, key=()),), ()) is not None
+        assert nearest_row((row(1, key=()),), ()) is not None
 
 
 class TestRows:
-    OWN = Table("NVIDIA H200", "sm_90", (row(1),))
-    ALIKE = Table("NVIDIA H100", "sm_90", (row(2),))
-    OTHER = Table("NVIDIA A100", "sm_80", (row(3),))
+    OWN = TunedTable("NVIDIA H200", "sm_90", (row(1),))
+    ALIKE = TunedTable("NVIDIA H100", "sm_90", (row(2),))
+    OTHER = TunedTable("NVIDIA A100", "sm_80", (row(3),))
 
     def of(self, *tables, **fields):
-        return rows_for(tables, "k", "k", 0, replace(CALL, **fields))
+        return rows_for_call(tables, "k", "k", 0, replace(CALL, **fields))
 
     def test_of_the_device_itself(self):
         assert self.of(self.OTHER, self.ALIKE, self.OWN) == self.OWN.rows
@@ -124,19 +130,21 @@ class TestShipped:
     LAUNCH = Launch(("k",), candidates=CANDIDATES)
 
     def of(self, *tables, target="sm_90a", **more):
-        found = shipped(self.LAUNCH, tables, "k", "k", 0, Target.parse(target), **more)
+        found = shipped_candidates(
+            self.LAUNCH, tables, "k", "k", 0, ImageTarget.parse(target), **more
+        )
         return [CANDIDATES.index(one) for one in found]
 
     def test_without_tables_the_default_ones(self):
         assert self.of() == [0, 1]
 
     def test_winners_of_the_arch_as_well(self):
-        tables = (Table("NVIDIA H200", "sm_90", (row(2),)),)
+        tables = (TunedTable("NVIDIA H200", "sm_90", (row(2),)),)
         assert self.of(*tables) == [0, 1, 2]
         assert self.of(*tables, target="sm_80") == [0, 1]
 
     def test_archs_of_a_candidate(self):
-        a100 = Table("NVIDIA A100-SXM4-80GB", "sm_80", (row(3),))
+        a100 = TunedTable("NVIDIA A100-SXM4-80GB", "sm_80", (row(3),))
         assert self.of(a100, target="sm_80") == [0, 1, 3]
         assert self.of(replace(a100, arch="sm_90")) == [0, 1]
 
@@ -146,18 +154,18 @@ class TestShipped:
 
     def test_rows_of_other_launches_and_stale_ones(self):
         rows = (row(2, op="l"), row(2, launch=1), row(2, options=()))
-        assert self.of(Table("NVIDIA H200", "sm_90", rows)) == [0, 1]
+        assert self.of(TunedTable("NVIDIA H200", "sm_90", rows)) == [0, 1]
 
     def test_a_device_that_runs_code_for_another_arch(self):
-        l4 = Table("NVIDIA L4", "sm_89", (row(2),))
-        among = tuple(map(Target.parse, ("sm_80", "sm_90a", "compute_80")))
+        l4 = TunedTable("NVIDIA L4", "sm_89", (row(2),))
+        among = tuple(map(ImageTarget.parse, ("sm_80", "sm_90a", "compute_80")))
         assert self.of(l4, target="sm_80", among=among) == [0, 1, 2]
         assert self.of(l4, target="compute_80", among=among) == [0, 1]
         assert self.of(l4, target="sm_90a", among=among) == [0, 1]
 
     def test_a_device_that_only_has_ptx(self):
-        table = Table("NVIDIA B200", "sm_100", (row(2),))
-        among = tuple(map(Target.parse, ("sm_80", "compute_80")))
+        table = TunedTable("NVIDIA B200", "sm_100", (row(2),))
+        among = tuple(map(ImageTarget.parse, ("sm_80", "compute_80")))
         assert self.of(table, target="compute_80", among=among) == [0, 1, 2]
 
 
@@ -167,20 +175,26 @@ class TestAligned:
     ALL = tuple(replace(one, aligned=at in {0, 1}) for at, one in enumerate(CANDIDATES))
 
     def test_the_next_one_runs_where_the_assumptions_do_not_hold(self):
-        assert choose(self.ALL, (), CALL) == 1
-        assert choose(self.ALL, (), replace(CALL, aligned=False)) == 2
-        assert choose(self.ALL, (row(1),), replace(CALL, aligned=False)) == 2
+        assert choose_candidate(self.ALL, (), CALL) == 1
+        assert choose_candidate(self.ALL, (), replace(CALL, aligned=False)) == 2
+        assert choose_candidate(self.ALL, (row(1),), replace(CALL, aligned=False)) == 2
 
     def test_the_default_ones_go_on_past_it(self):
         launch = Launch(("k",), candidates=self.ALL)
-        found = shipped(launch, (), "k", "k", 0, Target.parse("sm_90a"))
+        found = shipped_candidates(launch, (), "k", "k", 0, ImageTarget.parse("sm_90a"))
         assert found == self.ALL[:3]
 
 
 def test_default_candidates_go_on_past_those_that_some_device_cannot_run():
     launch = Launch(("k",), candidates=CANDIDATES)
-    found = shipped(
-        launch, (), "k", "k", 0, Target.parse("sm_90a"), is_scarce=lambda one: one is CANDIDATES[1]
+    found = shipped_candidates(
+        launch,
+        (),
+        "k",
+        "k",
+        0,
+        ImageTarget.parse("sm_90a"),
+        is_scarce=lambda one: one is CANDIDATES[1],
     )
     assert found == CANDIDATES[:3]
 
@@ -204,5 +218,5 @@ def test_default_candidates_go_on_past_those_that_some_device_cannot_run():
     ],
 )
 def test_what_a_device_runs(arch, targets, expected):
-    found = closest(arch, [Target.parse(text) for text in targets.split()])
+    found = closest_target(arch, [ImageTarget.parse(text) for text in targets.split()])
     assert (str(found) if found else None) == expected

@@ -11,10 +11,10 @@ from sections import read
 from kbuild.errors import BuildError, ToolchainError
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.expand import expand
-from kbuild.languages.image import Image
-from kbuild.languages.spec import KernelParameter, bind
-from kbuild.languages.spec.place import Place
-from kbuild.languages.target import Target
+from kbuild.languages.image import KernelImage
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.model import IssueCollector
 
 PINS = ("nvidia-cutlass-dsl==4.8.1",)
 HEAD = """
@@ -47,7 +47,7 @@ def cute():
 
 def bound_of(op, names, issues=None):
     parameters = [KernelParameter(name.rstrip("!"), name.endswith("!")) for name in names]
-    place = Place((), [] if issues is None else issues)
+    place = IssueCollector((), [] if issues is None else issues)
     return bind(op, op.launches[0], {"f": parameters}, place)
 
 
@@ -61,7 +61,7 @@ def requests(text, names, *targets):
     op = op_of(text)
     bound = bound_of(op, names)
     assert bound is not None
-    units = expand(op, [Target.parse(target) for target in targets or ("sm_90a",)])
+    units = expand(op, [ImageTarget.parse(target) for target in targets or ("sm_90a",)])
     return [(unit, cute().request(unit, bound)) for unit in units]
 
 
@@ -193,7 +193,7 @@ class TestRequests:
 
 
 def image(version):
-    return Image(
+    return KernelImage(
         "cute", "sm_80", "object", "f", (), 0, 1, convention="tvm-ffi",
         compiler={"nvidia-cutlass-dsl": version},
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbuild.errors import UsageError
-from kbuild.languages.cute.signature import described, read_arguments
+from kbuild.languages.cute.export import describe_arguments, read_arguments
 
 
 def size(name, divisor=1, bits=32):
@@ -71,6 +71,6 @@ def test_a_name_twice():
 
 def test_facts_say_what_a_header_does_not():
     arguments, _ = read_arguments(["x=float64[4]", "shape=(i32, i32)"])
-    facts = described(arguments)
+    facts = describe_arguments(arguments)
     assert [one["name"] for one in facts] == ["x", "shape.0", "shape.1"]
     assert facts[0]["align"] == 8

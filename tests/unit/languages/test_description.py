@@ -10,9 +10,8 @@ import tomli
 from sections import read, text_of
 
 from kbuild.errors import UsageError
-from kbuild.languages.description import FILE, DescribedKernel, Description, read_description
-from kbuild.languages.spec import Candidate
-from kbuild.languages.spec.values import Proposal
+from kbuild.ops.manifest import MANIFEST_FILE, ManifestKernel, OpManifest, read_manifest
+from kbuild.ops.model import Candidate, TuneProposal
 
 TEXT = text_of(
     let='{ z = "numel(x)", y = "z + 1", a = "y + 1" }',
@@ -25,16 +24,16 @@ TEXT = text_of(
 )
 
 
-def described(text: str = TEXT) -> Description:
+def described(text: str = TEXT) -> OpManifest:
     section = tomli.loads(text)["kernel"]["k"]
     launches = [launch.candidates for op in read(text).ops for launch in op.launches]
-    kernel = DescribedKernel("k", section, tuple(launches))
-    return Description("_k_cuda_1", (kernel,), (("ptxas", "13.0"), ("triton", "3.9.0")))
+    kernel = ManifestKernel("k", section, tuple(launches))
+    return OpManifest("_k_cuda_1", (kernel,), (("ptxas", "13.0"), ("triton", "3.9.0")))
 
 
 def test_there_and_back(tmp_path):
-    (tmp_path / FILE).write_text(described().text())
-    found = read_description(tmp_path)
+    (tmp_path / MANIFEST_FILE).write_text(described().text())
+    found = read_manifest(tmp_path)
     assert found == described()
     (op,) = found.kernels[0].ops()
     assert op == read(TEXT).ops[0]
@@ -46,15 +45,15 @@ def test_there_and_back(tmp_path):
 def test_candidates_of_the_kernel_itself():
     section = tomli.loads(text_of(configs='"autotune"'))["kernel"]["k"]
     own = (Candidate((("BLOCK", 64),)), Candidate((("BLOCK", 32),), (("num_warps", 2),)))
-    described = Description("n", (DescribedKernel("k", section, (own,)),))
-    (op,) = Description.from_json(json.loads(described.text())).kernels[0].ops()
+    described = OpManifest("n", (ManifestKernel("k", section, (own,)),))
+    (op,) = OpManifest.from_json(json.loads(described.text())).kernels[0].ops()
     assert op.launches[0].candidates == own
 
 
 def test_what_tuning_resets_comes_along():
     (kernel,) = described().kernels
-    one = Description("n", (replace(kernel, resets=(("k", (("x", "-inf"), ("out", 0))),)),))
-    found = Description.from_json(json.loads(one.text()))
+    one = OpManifest("n", (replace(kernel, resets=(("k", (("x", "-inf"), ("out", 0))),)),))
+    found = OpManifest.from_json(json.loads(one.text()))
     assert found == one
     (op,) = found.kernels[0].ops()
     assert op.tune.resets == (("x", "-inf"), ("out", 0))
@@ -62,10 +61,10 @@ def test_what_tuning_resets_comes_along():
 
 
 def test_proposed_sizes_come_along():
-    proposals = (Proposal((("N", 512),)), Proposal((), (("N", 1 << 20),)))
+    proposals = (TuneProposal((("N", 512),)), TuneProposal((), (("N", 1 << 20),)))
     (kernel,) = described().kernels
-    one = Description("n", (replace(kernel, proposals=(("k", proposals),)),))
-    found = Description.from_json(json.loads(one.text()))
+    one = OpManifest("n", (replace(kernel, proposals=(("k", proposals),)),))
+    found = OpManifest.from_json(json.loads(one.text()))
     assert found == one
     assert found.kernels[0].ops()[0].tune.proposals == proposals
     assert found.measured() == replace(one, kernels=(kernel,)).measured()
@@ -82,7 +81,7 @@ def test_what_times_depend_on():
 
 def test_kernels_are_in_the_order_of_their_names():
     one = described().kernels[0]
-    both = Description("n", (DescribedKernel("z", one.section, one.candidates), one))
+    both = OpManifest("n", (ManifestKernel("z", one.section, one.candidates), one))
     assert [kernel["name"] for kernel in both.to_json()["kernels"]] == ["k", "z"]
 
 
@@ -96,18 +95,18 @@ def test_kernels_are_in_the_order_of_their_names():
     ],
 )
 def test_what_is_wrong(tmp_path, change, words):
-    (tmp_path / FILE).write_text(json.dumps(described().to_json() | change))
+    (tmp_path / MANIFEST_FILE).write_text(json.dumps(described().to_json() | change))
     with pytest.raises(UsageError, match=words):
-        read_description(tmp_path)
+        read_manifest(tmp_path)
 
 
 def test_sections_and_candidates_that_do_not_fit(tmp_path):
     data = described().to_json()
     data["kernels"][0]["launches"].append([])
-    (tmp_path / FILE).write_text(json.dumps(data))
+    (tmp_path / MANIFEST_FILE).write_text(json.dumps(data))
     with pytest.raises(UsageError, match=r"`kernel\.k` has 1 launches"):
-        read_description(tmp_path)
+        read_manifest(tmp_path)
     data["kernels"][0]["section"]["op"][0]["dtypes"] = "float61"
-    (tmp_path / FILE).write_text(json.dumps(data))
+    (tmp_path / MANIFEST_FILE).write_text(json.dumps(data))
     with pytest.raises(UsageError, match="is not a dtype"):
-        read_description(tmp_path)
+        read_manifest(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 import tomli
 from sections import HEAD, read, text_of
 
-from kbuild.languages.expression.nodes import FUNCTIONS, OF_LISTS, QUERIES
+from kbuild.ops.expression.nodes import FUNCTIONS, LIST_QUERIES, QUERIES
 
 PAGE = (Path(__file__).parents[3] / "docs/explanation/languages.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -39,12 +39,12 @@ def test_examples_are_read(block):
 
 def test_every_function_is_explained():
     explained = set(re.findall(r"`(\w+)\(", PAGE.split("## Expressions")[1].split("\n## ")[0]))
-    assert explained == {*FUNCTIONS, *QUERIES, OF_LISTS[0]}
+    assert explained == {*FUNCTIONS, *QUERIES, LIST_QUERIES[0]}
 
 
 def test_every_key_is_explained():
-    from kbuild.config.languages import OpSection
-    from kbuild.config.violations import keys_of
+    from kbuild.config.file_model import OpSection
+    from kbuild.config.model_errors import keys_of
 
     keys = set(keys_of(OpSection))
     assert {key for key in keys if f"`{key}" not in PAGE and f"\n{key} =" not in PAGE} == set()

@@ -9,7 +9,7 @@ from expression_cases import NAMES, evaluated_by_python, expressions, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbuild.languages.expression import (
+from kbuild.ops.expression import (
     EvaluationError,
     Expression,
     ExpressionError,

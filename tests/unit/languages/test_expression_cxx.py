@@ -9,12 +9,7 @@ import pytest
 from expression_cases import LIMITS, expressions, values
 from hypothesis import HealthCheck, Phase, given, settings
 
-from kbuild.languages.expression import (
-    EvaluationError,
-    ExpressionError,
-    arithmetic_header,
-    parse,
-)
+from kbuild.ops.expression import EvaluationError, ExpressionError, arithmetic_header, parse
 
 CASES = 400
 PAIRS = [(a, b) for a in LIMITS for b in LIMITS]

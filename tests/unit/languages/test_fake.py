@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from sections import example, op_of, text_of
 
-from kbuild.languages.spec import fake_source
+from kbuild.ops.fake_kernels import fake_source
 
 torch = pytest.importorskip("torch")
 pytestmark = [

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from sections import read
 
-from kbuild.languages.base import Function
-from kbuild.languages.hooks import followed
-from kbuild.languages.joined import Joined
-from kbuild.languages.spec import Candidate, KernelParameter, bind
-from kbuild.languages.spec.keep import with_candidates
-from kbuild.languages.spec.place import Place
+from kbuild.languages.base import KernelFunction
+from kbuild.languages.resolve import ResolvedLaunch, apply_hooks
+from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.candidates import with_candidates
+from kbuild.ops.model import Candidate, IssueCollector
 
 PARAMETERS = ("x_ptr", "acc", "out_ptr", "part", "N", "BLOCK!")
 CANDIDATES = tuple(Candidate((("BLOCK", size),), (("num_warps", 4),)) for size in (64, 128))
@@ -46,15 +45,15 @@ def run(
     (op,) = reading.ops
     hooks = {"configs": [fills(), fills()], "reset": [], "problems": [], **said}
     parameters = tuple(KernelParameter(p.rstrip("!"), p.endswith("!")) for p in names)
-    function = Function("k", parameters, CANDIDATES, facts={"hooks": hooks})
-    place, launches = Place(("kernel", "k")), []
+    function = KernelFunction("k", parameters, CANDIDATES, facts={"hooks": hooks})
+    place, launches = IssueCollector(("kernel", "k")), []
     for launch in op.launches:
         whole = with_candidates(op, launch, CANDIDATES, place)
         assert whole is not None
         bound = bind(op, whole, dict.fromkeys(launch.functions, parameters), place)
         assert bound is not None, place.issues
-        launches.append(Joined(whole, bound, function))
-    found = followed(op, launches, place)
+        launches.append(ResolvedLaunch(whole, bound, function))
+    found = apply_hooks(op, launches, place)
     return found, [(issue.severity, issue.message) for issue in place.issues]
 
 

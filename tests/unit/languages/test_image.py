@@ -7,23 +7,23 @@ import json
 
 import pytest
 
-from kbuild.languages.image import Image, Parameter, TensorMap
+from kbuild.languages.image import ImageParameter, KernelImage, TensorMap
 
-IMAGE = Image(
+IMAGE = KernelImage(
     language="triton",
     arch="sm_90a",
     kind="cubin",
     entry="add_kernel",
     parameters=(
-        Parameter("pointer", "*fp16", "x_ptr"),
-        Parameter("int", "i32", "n"),
-        Parameter("float", "fp32", "eps"),
-        Parameter("int", "u1", "flag"),
-        Parameter("tensor_map", "tensor_map", "desc"),
-        Parameter("int", "i32", "desc.shape.0"),
-        Parameter("int", "i64", "desc.stride.0"),
-        Parameter("global_scratch", "*i8"),
-        Parameter("profile_scratch", "*i8"),
+        ImageParameter("pointer", "*fp16", "x_ptr"),
+        ImageParameter("int", "i32", "n"),
+        ImageParameter("float", "fp32", "eps"),
+        ImageParameter("int", "u1", "flag"),
+        ImageParameter("tensor_map", "tensor_map", "desc"),
+        ImageParameter("int", "i32", "desc.shape.0"),
+        ImageParameter("int", "i64", "desc.stride.0"),
+        ImageParameter("global_scratch", "*i8"),
+        ImageParameter("profile_scratch", "*i8"),
     ),
     shared=49152,
     threads=128,
@@ -42,8 +42,8 @@ IMAGE = Image(
 
 def test_round_trip():
     text = json.dumps(IMAGE.to_json())
-    assert Image.from_json(json.loads(text)) == IMAGE
-    assert hash(IMAGE) == hash(Image.from_json(json.loads(text)))
+    assert KernelImage.from_json(json.loads(text)) == IMAGE
+    assert hash(IMAGE) == hash(KernelImage.from_json(json.loads(text)))
 
 
 def test_target():
@@ -97,14 +97,14 @@ def test_what_no_image_is(change, words):
 )
 def test_what_no_parameter_is(parameter, words):
     with pytest.raises(ValueError, match=words):
-        Parameter(*parameter)
+        ImageParameter(*parameter)
 
 
 def test_a_part_comes_with_64_and_32_bits():
     """As Triton passes a descriptor where there are no tensor maps."""
-    twice = tuple(Parameter("int", width, "d.shape.0") for width in ("i64", "i32"))
+    twice = tuple(ImageParameter("int", width, "d.shape.0") for width in ("i64", "i32"))
     changed = dataclasses.replace(IMAGE, parameters=(*IMAGE.parameters, *twice))
-    assert Image.from_json(json.loads(json.dumps(changed.to_json()))) == changed
+    assert KernelImage.from_json(json.loads(json.dumps(changed.to_json()))) == changed
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_what_no_tensor_map_is(block, size, swizzle, words):
 def test_json_that_is_no_image(lost):
     data = {key: value for key, value in IMAGE.to_json().items() if key != lost}
     with pytest.raises(ValueError, match="not an image"):
-        Image.from_json(data)
+        KernelImage.from_json(data)

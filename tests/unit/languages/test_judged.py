@@ -9,18 +9,17 @@ import pytest
 from sections import read
 
 from kbuild.errors import BuildError
-from kbuild.languages.base import Function
-from kbuild.languages.compiled import Compiled
+from kbuild.languages.aot_build import default_candidate_warnings, memory_warnings
+from kbuild.languages.base import KernelFunction
 from kbuild.languages.expand import expand
-from kbuild.languages.image import Image
-from kbuild.languages.joined import Joined, Section
-from kbuild.languages.judged import judge_defaults, judge_memory
-from kbuild.languages.spec import Candidate, KernelParameter, bind
-from kbuild.languages.spec.keep import with_candidates
-from kbuild.languages.spec.place import Place
-from kbuild.languages.tables import Row, Table
-from kbuild.languages.target import Target
-from kbuild.languages.worker.access import of_source, of_ttir
+from kbuild.languages.image import KernelImage, UnitImage
+from kbuild.languages.resolve import ResolvedKernel, ResolvedLaunch
+from kbuild.languages.unit import ImageTarget
+from kbuild.languages.worker.compiler_output import memory_access_of_cxx, memory_access_of_ttir
+from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.candidates import with_candidates
+from kbuild.ops.model import Candidate, IssueCollector
+from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from kbuild.plan import AotKernel
 
 HEAD = """
@@ -53,34 +52,36 @@ PARAMETERS = tuple(
 OWN = tuple(Candidate((("BLOCK", size),), (("num_warps", 4),)) for size in (64, 128))
 
 
-def section(text: str, *, keep_all: bool = False, targets: Any = ("sm_80", "sm_90a")) -> Section:
+def section(
+    text: str, *, keep_all: bool = False, targets: Any = ("sm_80", "sm_90a")
+) -> ResolvedKernel:
     reading = read(HEAD + text)
     assert reading.issues == ()
     (op,) = reading.ops
-    function, place = Function("k", PARAMETERS, OWN), Place(("kernel", "k"))
+    function, place = KernelFunction("k", PARAMETERS, OWN), IssueCollector(("kernel", "k"))
     launches = {}
     for index, launch in enumerate(op.launches):
         whole = with_candidates(op, launch, OWN, place)
         assert whole is not None
         bound = bind(op, whole, dict.fromkeys(launch.functions, PARAMETERS), place)
         assert bound is not None, place.issues
-        launches[op.name, index] = Joined(whole, bound, function)
+        launches[op.name, index] = ResolvedLaunch(whole, bound, function)
     kernel = AotKernel(
         "k", "triton", ("triton==3.9.0",), ("k.py",), targets, "cuda13", {}, keep_all=keep_all
     )
-    return Section(kernel, (op,), launches, ())
+    return ResolvedKernel(kernel, (op,), launches, ())
 
 
-def images(of: Section, at: int = 0, **facts: Any) -> list[Compiled]:
+def images(of: ResolvedKernel, at: int = 0, **facts: Any) -> list[UnitImage]:
     """Of all launches, the default candidate's; those of launch `at` have the facts."""
     (op,) = of.ops
-    targets = [Target.parse(one) for one in of.kernel.targets]
+    targets = [ImageTarget.parse(one) for one in of.kernel.targets]
     own = dict.fromkeys(range(len(op.launches)), OWN[:1])
     made = []
     for unit in expand(op, targets, own):
         more: Mapping[str, Any] = facts if unit.launch == at else {}
-        image = Image("triton", unit.target.arch, unit.target.kind, "k", (), 0, 128, **more)
-        made.append(Compiled(unit, image, b"code"))
+        image = KernelImage("triton", unit.target.arch, unit.target.kind, "k", (), 0, 128, **more)
+        made.append(UnitImage(unit, image, b"code"))
     return made
 
 
@@ -89,7 +90,7 @@ class TestMemory:
     def test_adding_to_a_result(self, more):
         of = section(ONE + more)
         with pytest.raises(BuildError) as caught:
-            list(judge_memory(of, images(of, adds=frozenset({"out"}))))
+            list(memory_warnings(of, images(of, adds=frozenset({"out"}))))
         words = "kernel.k: `k` adds to the result `out`, which has no value before"
         assert caught.value.message == words
         assert 'zero = ["out"]' in (caught.value.hint or "")
@@ -97,69 +98,71 @@ class TestMemory:
     def test_adding_to_a_temporary(self):
         of = section(TWO)
         with pytest.raises(BuildError, match="adds to the temporary `part`"):
-            list(judge_memory(of, images(of, adds=frozenset({"out"}))))
+            list(memory_warnings(of, images(of, adds=frozenset({"out"}))))
 
     @pytest.mark.parametrize("more", ['zero = ["out"]\n', 'fill = { out = "-inf" }\n'])
     def test_adding_to_what_has_a_value(self, more):
         of = section(ONE + more)
         made = images(of, adds=frozenset({"out", "acc"}), reads=frozenset({"x"}))
-        assert list(judge_memory(of, made)) == []
+        assert list(memory_warnings(of, made)) == []
 
     def test_reading_is_a_warning(self):
         of = section(ONE)
-        (words,) = judge_memory(of, images(of, reads=frozenset({"out", "x", "acc"})))
+        (words,) = memory_warnings(of, images(of, reads=frozenset({"out", "x", "acc"})))
         assert words.startswith("kernel.k: `k` reads the result `out` before it writes it")
 
     def test_an_earlier_launch_may_have_written(self):
         of = section(TWO.replace('args = { out = "part" }', ""))
-        assert list(judge_memory(of, images(of, at=1, adds=frozenset({"out"})))) == []
+        assert list(memory_warnings(of, images(of, at=1, adds=frozenset({"out"})))) == []
         with pytest.raises(BuildError):
-            list(judge_memory(of, images(of, at=0, adds=frozenset({"out"}))))
+            list(memory_warnings(of, images(of, at=0, adds=frozenset({"out"}))))
 
 
 class TestDefaults:
     LISTED = 'grid = ["cdiv(N, BLOCK)"]\nconfigs = [{ BLOCK = 64, num_warps = 4 }]\n'
 
-    def row(self) -> Row:
-        return Row("k", "k", 0, (("x", "float32"),), (1,), *_pairs(OWN[0]), 1.0, 1.0)
+    def row(self) -> TunedRow:
+        return TunedRow("k", "k", 0, (("x", "float32"),), (1,), *_pairs(OWN[0]), 1.0, 1.0)
 
     def test_spills(self):
         of = section(self.LISTED)
-        words = list(judge_defaults(of, images(of, spills=2080, registers=255), ()))
+        words = list(default_candidate_warnings(of, images(of, spills=2080, registers=255), ()))
         assert words == [
             "kernel.k: `k`: the default candidate (BLOCK=64 num_warps=4) for "
             f"{target} spills 2,080 bytes of registers, with 255 registers a thread; put a smaller "
             "one first, or `kbuild tune` finds a better one"
             for target in ("sm_80", "sm_90a")
         ]
-        assert list(judge_defaults(of, images(of, spills=0, registers=255), ())) == []
-        assert list(judge_defaults(of, images(of), ())) == []
+        assert list(default_candidate_warnings(of, images(of, spills=0, registers=255), ())) == []
+        assert list(default_candidate_warnings(of, images(of), ())) == []
 
     def test_on_amd(self):
         of = section(self.LISTED, targets=("gfx942",))
-        (words,) = judge_defaults(of, images(of, spills=3), ())
+        (words,) = default_candidate_warnings(of, images(of, spills=3), ())
         assert "for gfx942 spills 3 registers;" in words
 
     def test_a_winner_may_spill(self):
         of = section(self.LISTED)
-        (words,) = judge_defaults(of, images(of, spills=8), [Table("H", "sm_90", (self.row(),))])
+        (words,) = default_candidate_warnings(
+            of, images(of, spills=8), [TunedTable("H", "sm_90", (self.row(),))]
+        )
         assert "for sm_80 spills" in words
 
     def test_never_tuned(self):
         of = section(ONE)
-        (words,) = judge_defaults(of, images(of), ())
+        (words,) = default_candidate_warnings(of, images(of), ())
         assert words == (
             "kernel.k: `k` has 2 candidates of its own and was not tuned for sm_80, sm_90a: the "
             "first (BLOCK=64 num_warps=4) ships; `kbuild tune` measures them"
         )
-        tables = [Table("H", "sm_90", (self.row(),)), Table("A", "sm_80", (self.row(),))]
-        (words,) = judge_defaults(of, images(of), tables[:1])
+        tables = [TunedTable("H", "sm_90", (self.row(),)), TunedTable("A", "sm_80", (self.row(),))]
+        (words,) = default_candidate_warnings(of, images(of), tables[:1])
         assert "was not tuned for sm_80: the first" in words
-        assert list(judge_defaults(of, images(of), tables)) == []
+        assert list(default_candidate_warnings(of, images(of), tables)) == []
 
     def test_not_while_tuning(self):
         of = section(ONE, keep_all=True)
-        assert list(judge_defaults(of, images(of, spills=100), ())) == []
+        assert list(default_candidate_warnings(of, images(of, spills=100), ())) == []
 
 
 def _pairs(candidate: Candidate) -> tuple[Any, Any]:
@@ -201,7 +204,7 @@ ADD = "%9 = tt.atomic_rmw fadd, acq_rel, gpu, {}, %2#0, %m : (tensor<64x!tt.ptr<
     ],
 )
 def test_ttir(body, end, adds, reads):
-    found = of_ttir(TTIR.replace("BODY", body).replace("END", end))
+    found = memory_access_of_ttir(TTIR.replace("BODY", body).replace("END", end))
     assert found == {"adds": adds, "reads": reads}
 
 
@@ -219,7 +222,7 @@ extern "C" int call(float* out, float* x) {
 
 def test_kernels_in_cxx():
     names = ["out", "x", "n"]
-    assert of_source(SOURCE, names) == {"adds": ["out"], "reads": []}
+    assert memory_access_of_cxx(SOURCE, names) == {"adds": ["out"], "reads": []}
     stored = SOURCE.replace("float acc", "out[1] = 0; float acc")
-    assert of_source(stored, names)["adds"] == []
-    assert of_source(SOURCE.replace("AtomicAdd((&", "f(("), names)["adds"] == []
+    assert memory_access_of_cxx(stored, names)["adds"] == []
+    assert memory_access_of_cxx(SOURCE.replace("AtomicAdd((&", "f(("), names)["adds"] == []

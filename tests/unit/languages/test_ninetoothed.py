@@ -8,14 +8,13 @@ import pytest
 from ninetoothed_cases import ADD, completed, config, facts, tensor
 from sections import said as said_of
 
+from kbuild.languages.candidates import shipped_candidates
 from kbuild.languages.expand import expand
-from kbuild.languages.expression import parse
-from kbuild.languages.ninetoothed.language import NineToothed
-from kbuild.languages.shipped import shipped
-from kbuild.languages.spec import KernelParameter, bind
-from kbuild.languages.spec.place import Place
-from kbuild.languages.spec.values import Proposal
-from kbuild.languages.target import Target
+from kbuild.languages.ninetoothed import NineToothed
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.expression import parse
+from kbuild.ops.model import IssueCollector, TuneProposal
 
 BLOCKS = [config(block=block) for block in (64, 128)]
 SQUARE = {name: tensor(512, 512) for name in ("x", "y", "out")}
@@ -74,7 +73,7 @@ def test_every_parameter_is_bound():
     op, _ = completed(*BLOCKS)
     own = facts(*BLOCKS)
     names = [KernelParameter(part.name, part.kind == "constant") for part in own.parts]
-    place = Place(())
+    place = IssueCollector(())
     bound = bind(op, op.launches[0], {"k": [*names, KernelParameter("wide", True)]}, place)
     assert place.issues == []
     assert bound.constants == ("block", "wide")
@@ -225,23 +224,25 @@ def test_sizes_without_values_and_values_without_sizes(kinds, constants, words):
 
 def test_sizes_that_there_is_code_for_are_proposed_for_tuning():
     op, _ = completed(sized("fixed"), constants='{ N = { value = "N", choices = [100, 64] } }')
-    assert op.tune.proposals == (Proposal((("N", 100),)), Proposal((("N", 64),)))
+    assert op.tune.proposals == (TuneProposal((("N", 100),)), TuneProposal((("N", 64),)))
 
 
 def test_sizes_in_configs_are_proposed_for_tuning():
     sizes = {m: {name: tensor(m, m) for name in ("x", "y", "out")} for m in (256, 512)}
     configs = [config(sizes[m], m=m, block=b) for m in (256, 512) for b in (1, 2)]
     op, _ = completed(*configs, shapes=MATRICES)
-    assert op.tune.proposals == tuple(Proposal((("M", m), ("K", m), ("N", m))) for m in (256, 512))
+    assert op.tune.proposals == tuple(
+        TuneProposal((("M", m), ("K", m), ("N", m))) for m in (256, 512)
+    )
 
 
 def test_bounds_are_proposed_for_tuning():
     bounds = {"x": [1 << 20], "y": [1 << 24], "out": None}
     bounded = {name: tensor(None, bounds=bound) for name, bound in bounds.items()}
     op, _ = completed(config(bounded))
-    assert op.tune.proposals == (Proposal((), (("N", 1 << 20),)),)
+    assert op.tune.proposals == (TuneProposal((), (("N", 1 << 20),)),)
     op, _ = completed(config(bounded), config(SIZED, m=512))
-    assert op.tune.proposals == (Proposal((), (("N", 1 << 20),)), Proposal((("N", 512),)))
+    assert op.tune.proposals == (TuneProposal((), (("N", 1 << 20),)), TuneProposal((("N", 512),)))
     assert completed()[0].tune.proposals == ()
 
 
@@ -287,7 +288,7 @@ def test_the_first_config_for_each_size_is_a_default():
     sizes = {m: {name: tensor(m, m) for name in ("x", "y", "out")} for m in (256, 512)}
     configs = [config(sizes[m], m=m, block=b) for m in (256, 512) for b in (1, 2)]
     launch = completed(*configs, shapes=MATRICES)[0].launches[0]
-    found = shipped(launch, [], "k", "k", 0, Target.parse("sm_80"))
+    found = shipped_candidates(launch, [], "k", "k", 0, ImageTarget.parse("sm_80"))
     assert [dict(one.constants) for one in found] == [
         {"m": 256, "block": 1},
         {"m": 512, "block": 1},
@@ -349,7 +350,7 @@ def test_candidates_of_other_dtypes_are_told_apart_by_their_size():
     small, large = dtypes("fp16", "fp16", "fp16", block=8), dtypes("fp32", "fp32", "fp32", block=4)
     op, said = completed(small, large, dtypes='["float16", "float32"]')
     assert said == ""
-    units = expand(op, [Target.parse("sm_80")])
+    units = expand(op, [ImageTarget.parse("sm_80")])
     made = {(dict(unit.dtypes)["x"], dict(unit.constants)["block"]) for unit in units}
     assert made == {("float16", 8), ("float32", 4)}
 

@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 from ninetoothed_cases import config, merged, tensor
 
-from kbuild.languages.worker.ninetoothed.generate import loosen
-from kbuild.languages.worker.ninetoothed.inputs import Recorder, collect
+from kbuild.languages.worker.ninetoothed.generate import unfix_sizes
+from kbuild.languages.worker.ninetoothed.inputs import BuildRecorder, collect
 from kbuild.languages.worker.protocol import RefusalError
 
 CONFIGS = (((), {"block": 64}, {}), ((), {"block": 128}, {"num_warps": 4}))
@@ -38,7 +38,7 @@ def entry(text, name="k"):
 
 
 def test_a_call_of_build_is_kept():
-    recorder = Recorder()
+    recorder = BuildRecorder()
     kernel = recorder.build(
         premake, CONFIGS, meta_parameters=("block",), kernel_name="add", output_dir="x", lazy=True
     )
@@ -49,7 +49,7 @@ def test_a_call_of_build_is_kept():
 
 
 def test_a_call_without_a_name_is_called_like_premake():
-    recorder = Recorder()
+    recorder = BuildRecorder()
     recorder.build(functools.partial(premake, dtype=None), iter(CONFIGS))
     assert recorder.calls[0].name == "premake"
 
@@ -92,7 +92,7 @@ def test_a_meta_parameter_that_is_none():
 
 def test_another_caller():
     with pytest.raises(RefusalError, match="caller='torch'"):
-        Recorder().build(premake, CONFIGS, caller="torch")
+        BuildRecorder().build(premake, CONFIGS, caller="torch")
 
 
 def test_what_differs_is_a_constant():
@@ -160,7 +160,7 @@ def test_a_constexpr_size_stays_one_where_a_shape_is_made_of_it(body, stays):
     size = f"{PREFIX}_tensor_0_size_1"
     text = f"def k(p, {size}: triton.language.constexpr):\n    {body.replace('SIZE', size)}"
     (function,) = ast.parse(text).body
-    loosen(function)
+    unfix_sizes(function)
     assert (function.args.args[1].annotation is not None) == stays
 
 

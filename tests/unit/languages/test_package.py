@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import tomli
 
-from kbuild.languages.jit import file_of, module_of
-from kbuild.languages.package import FOLDER, package_files
-from kbuild.languages.spec import KernelParameter, bind, read_section
-from kbuild.languages.spec.place import Place
+from kbuild.languages.jit_fallback import source_file, source_module
+from kbuild.languages.python_package import PYTHON_FOLDER, package_files
+from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.model import IssueCollector
+from kbuild.ops.section import read_section
 
 SECTION = """
 language = "triton"
@@ -40,12 +41,12 @@ def text_of(fallback: str, root: Path) -> tuple[str, list[str]]:
     (op,) = reading.ops
     parameters = [KernelParameter(name) for name in NAMES]
     parameters += [KernelParameter(name, True) for name in ("BLOCK", "EVEN")]
-    place = Place(())
+    place = IssueCollector(())
     bound = bind(op, op.launches[0], {"add": parameters}, place)
     assert bound is not None, place.issues
     files = package_files([(op, [(op.launches[0], bound)])], root)
-    paths = [path.removeprefix(f"{FOLDER}/") for path, _ in files.items()]
-    return files[f"{FOLDER}/_aot.py"].decode(), paths
+    paths = [path.removeprefix(f"{PYTHON_FOLDER}/") for path, _ in files.items()]
+    return files[f"{PYTHON_FOLDER}/_aot.py"].decode(), paths
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_a_fallback_ships_its_sources(root):
     ],
 )
 def test_names_of_sources(path, module, file):
-    assert (module_of(path), file_of(path)) == (module, file)
+    assert (source_module(path), source_file(path)) == (module, file)
 
 
 def test_a_language_is_found_without_the_others():
@@ -95,6 +96,6 @@ def test_a_language_is_found_without_the_others():
     code = (
         "import sys; from kbuild.languages.base import LANGUAGES; "
         "assert LANGUAGES.find('triton').name == 'triton'; "
-        "assert 'kbuild.languages.workshop' not in sys.modules"
+        "assert 'kbuild.languages.aot_compiler' not in sys.modules"
     )
     subprocess.run((sys.executable, "-c", code), check=True)  # noqa: TID251

@@ -13,15 +13,15 @@ import pytest
 import tomli
 from workshop_bench import WORKER, Fake, Nowhere
 
-from kbuild.build.budget import Budget, opened
 from kbuild.errors import BuildError, ConfigError
-from kbuild.languages.description import Description
-from kbuild.languages.produce import produce
-from kbuild.languages.workshop import Workshop
+from kbuild.languages.aot_build import build_aot_kernels
+from kbuild.languages.aot_compiler import AotCompiler
+from kbuild.ops.manifest import OpManifest
 from kbuild.plan import AotKernel
-from kbuild.run import LocalRunner
+from kbuild.runtime.budget import Budget, open_run
+from kbuild.runtime.processes import LocalRunner
 from kbuild.store import Store
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.toolchains.wheels.installer import WheelInstaller
 
 OP = """
 schema = "k(Tensor(a!) x, int n) -> ()"
@@ -49,7 +49,7 @@ class Asking(Fake):
 
 @dataclass
 class Bench:
-    workshop: Workshop
+    workshop: AotCompiler
     root: Path
     notes: list[str] = field(default_factory=list)
 
@@ -75,18 +75,20 @@ class Bench:
         )  # fmt: skip
         named = {"ops_name": "_k", "variant": "torch211-cxx11-cu130-x86_64-linux"}
         plan: Any = SimpleNamespace(framework=framework, aot=(kernel,), components=(), **named)
-        produced = produce(plan, self.root, self.workshop, lambda *_: None, self.notes.append)
+        produced = build_aot_kernels(
+            plan, self.root, self.workshop, lambda *_: None, self.notes.append
+        )
         return [one.unit for one in produced.compiled[0][1]], produced
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    installer = Installer(LocalRunner(), Store(tmp_path / "store"))
+    installer = WheelInstaller(LocalRunner(), Store(tmp_path / "store"))
     (tmp_path / "project").mkdir()
-    with opened(Budget(2, 4096), tmp_path / "cache", {}) as run:
+    with open_run(Budget(2, 4096), tmp_path / "cache", {}) as run:
         language = Asking()
         assert language.worker == str(WORKER)
-        workshop = Workshop(run, Nowhere(installer), lambda _: language)
+        workshop = AotCompiler(run, Nowhere(installer), lambda _: language)
         try:
             yield Bench(workshop, tmp_path / "project")
         finally:
@@ -218,7 +220,7 @@ class TestKey:
             '"autotune"', function=self.FUNCTION, more=self.MORE + more, keep_all=True
         )
         data = json.loads(dict(produced.python())["aot.json"])
-        (kernel,) = Description.from_json(data).kernels
+        (kernel,) = OpManifest.from_json(data).kernels
         return [str(one) for one in kernel.ops()[0].key]
 
     def test_the_kernels_own(self, bench: Bench):
@@ -243,7 +245,7 @@ class TestKey:
             more=f"{self.MORE}constants = {{ {constants} }}\n",
             keep_all=True,
         )
-        (kernel,) = Description.from_json(json.loads(dict(produced.python())["aot.json"])).kernels
+        (kernel,) = OpManifest.from_json(json.loads(dict(produced.python())["aot.json"])).kernels
         assert [str(one) for one in kernel.ops()[0].key] == ["N", "N % 16 == 0"]
         (note,) = bench.notes
         assert note.startswith("kernel.k: `k` has `HOW` in its key")

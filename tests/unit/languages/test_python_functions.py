@@ -15,9 +15,13 @@ import pytest
 import tomli
 
 from kbuild.generate import templates
-from kbuild.languages.functions import functions_source, operators_source
-from kbuild.languages.package import FOLDER, package_files
-from kbuild.languages.spec import read_section
+from kbuild.languages.python_package import (
+    PYTHON_FOLDER,
+    functions_source,
+    operators_source,
+    package_files,
+)
+from kbuild.ops.section import read_section
 
 numpy: Any = pytest.importorskip("numpy", minversion="2.0")
 torch: Any = pytest.importorskip("torch")
@@ -109,7 +113,7 @@ def written(control: bool) -> dict[str, str]:
     reading = read_section("k", tomli.loads(SECTION))
     assert not reading.issues
     files = package_files([(op, []) for op in reading.ops], Path(), "tvm-ffi", control=control)
-    return {path.removeprefix(f"{FOLDER}/"): data.decode() for path, data in files.items()}
+    return {path.removeprefix(f"{PYTHON_FOLDER}/"): data.decode() for path, data in files.items()}
 
 
 @pytest.fixture

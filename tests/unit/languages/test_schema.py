@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbuild.languages.schema import Alias, Schema, SchemaError, Symbol, Type, parse_schema
-from kbuild.languages.schema.values import BASES
+from kbuild.ops.schema.model import BASES, Alias, Schema, SymbolicDefault, Type
+from kbuild.ops.schema.parser import SchemaError, parse_schema
 
 WHOLE = (
     "rmsnorm(Tensor x, Tensor? bias, Tensor(a!) out, float eps=1e-6, int[2] pad=[0,0], *, "
@@ -217,7 +217,7 @@ class TestAgainstTorch:
         """Torch keeps words as numbers."""
         if isinstance(value, tuple):
             return [self.value(item) for item in value]
-        if isinstance(value, Symbol):
+        if isinstance(value, SymbolicDefault):
             return {"Mean": 1, "strided": 0, "contiguous_format": 0, "bfloat16": 15, "long": 4}[
                 value.name
             ]

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from sections import example, op_of, text_of
 
-from kbuild.languages.spec import Candidate, Size
+from kbuild.ops.model import Candidate, Dimension
 
 
 def test_the_shortest_op():
@@ -18,7 +18,7 @@ def test_the_shortest_op():
     assert op.results == ("out",)
     assert op.inputs == ("x", "w", "b")
     assert op.optional == ("b",)
-    assert op.sizes == (Size("N", "x", -1),)
+    assert op.sizes == (Dimension("N", "x", -1),)
     assert op.path == ("kernel", "k", "op", 0)
     (launch,) = op.launches
     assert launch.functions == ("k", "k_kernel")

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sections import FOLDER, read, text_of
 
-from kbuild.languages.spec import Reading, fake_source, read_section
+from kbuild.ops.fake_kernels import fake_source
+from kbuild.ops.section import SectionReading, read_section
 
 WORDS = st.sampled_from(
     [
@@ -60,7 +61,7 @@ def test_shapes(shapes):
 
 
 def check(reading):
-    assert isinstance(reading, Reading)
+    assert isinstance(reading, SectionReading)
     assert all(issue.message for issue in reading.issues)
     for op in reading.ops:
         compile(fake_source(op), "fake", "exec")

@@ -9,20 +9,22 @@ import pytest
 from sections import op_of, text_of
 
 from kbuild.errors import ConfigError
-from kbuild.languages.stale import stale
-from kbuild.languages.tablefile import (
-    file_of,
+from kbuild.ops.table_lookup import stale_rows
+from kbuild.ops.tuned_tables import (
+    TunedRow,
+    TunedTable,
+    merge_tables,
     parse_table,
     read_tables,
+    table_path,
     table_paths,
+    table_text,
     write_table,
-    written,
 )
-from kbuild.languages.tables import Row, Table, merge
 
 DTYPES = tuple((name, "float16") for name in ("x", "w", "b", "out"))
-ROW = Row("k", "k", 0, DTYPES, (64,), (("BLOCK", 128),), (("num_warps", 4),), 10.0, 20.0)
-TABLE = Table(
+ROW = TunedRow("k", "k", 0, DTYPES, (64,), (("BLOCK", 128),), (("num_warps", 4),), 10.0, 20.0)
+TABLE = TunedTable(
     "NVIDIA H200",
     "sm_90",
     (ROW, replace(ROW, key=(16,), microseconds=5.0004)),
@@ -40,7 +42,7 @@ def refused(text: str) -> list[str]:
 
 def changed(**fields) -> str:
     """The table's text with fields of its second row changed."""
-    data = json.loads(written(TABLE))
+    data = json.loads(table_text(TABLE))
     data["rows"][1] |= fields
     rows = ",\n".join(json.dumps(row) for row in data.pop("rows"))
     return json.dumps(data)[:-1] + ',\n"rows": [\n' + rows + "]}"
@@ -60,7 +62,7 @@ class TestFile:
         )
 
     def test_one_row_per_line_sorted(self):
-        lines = written(TABLE).splitlines()
+        lines = table_text(TABLE).splitlines()
         rows = [line for line in lines if '"us"' in line]
         assert len(rows) == 2
         assert '"key": [16]' in rows[0]
@@ -75,7 +77,9 @@ class TestFile:
     def test_rows_of_the_file_stay(self, tmp_path):
         write_table(tmp_path, TABLE)
         newer = replace(ROW, constants=(("BLOCK", 256),), microseconds=9.0)
-        write_table(tmp_path, Table("NVIDIA H200", "sm_90", (newer,), "590.1", (("torch", "3"),)))
+        write_table(
+            tmp_path, TunedTable("NVIDIA H200", "sm_90", (newer,), "590.1", (("torch", "3"),))
+        )
         (read,) = read_tables(tmp_path, table_paths(tmp_path))
         assert [row.constants for row in read.rows] == [(("BLOCK", 128),), (("BLOCK", 256),)]
         assert (read.driver, dict(read.versions)) == ("590.1", {"torch": "3", "kbuild": "1"})
@@ -94,7 +98,7 @@ class TestFile:
         ],
     )
     def test_names(self, device, path):
-        assert file_of(device) == path
+        assert table_path(device) == path
 
 
 class TestRefused:
@@ -142,14 +146,14 @@ class TestRefused:
 class TestMerge:
     def test_the_newer_row_wins_and_others_stay(self):
         newer = replace(TABLE, rows=(replace(ROW, microseconds=1.0),))
-        other = Table("NVIDIA H100", "sm_90", (ROW,))
-        merged = merge([TABLE, other, newer])
+        other = TunedTable("NVIDIA H100", "sm_90", (ROW,))
+        merged = merge_tables([TABLE, other, newer])
         assert [table.device for table in merged] == ["NVIDIA H100", "NVIDIA H200"]
         assert [row.microseconds for row in merged[1].rows] == [5.0004, 1.0]
 
     def test_the_order_of_dtypes_is_no_difference(self):
         turned = replace(ROW, dtypes=tuple(reversed(DTYPES)))
-        (merged,) = merge([TABLE, replace(TABLE, rows=(turned,))])
+        (merged,) = merge_tables([TABLE, replace(TABLE, rows=(turned,))])
         assert len(merged.rows) == 2
 
     def test_of_different_devices(self):
@@ -161,9 +165,9 @@ class TestStale:
     OPS = (op_of(text_of(key='["N"]')),)
 
     def of(self, **fields):
-        text = written(replace(TABLE, rows=(replace(ROW, **fields),)))
+        text = table_text(replace(TABLE, rows=(replace(ROW, **fields),)))
         file = parse_table(text, "tuned/x.json")
-        return [problem.message for problem in stale(file, self.OPS)]
+        return [problem.message for problem in stale_rows(file, self.OPS)]
 
     def test_what_is_there(self):
         assert self.of() == []
@@ -188,14 +192,14 @@ class TestStale:
         assert self.of(**fields) == [words]
 
     def test_it_is_a_warning_with_its_line(self):
-        file = parse_table(written(replace(TABLE, rows=(replace(ROW, op="l"),))), "t.json")
-        (problem,) = stale(file, self.OPS)
+        file = parse_table(table_text(replace(TABLE, rows=(replace(ROW, op="l"),))), "t.json")
+        (problem,) = stale_rows(file, self.OPS)
         assert problem.severity == "warning"
         assert (
             '"op": "l"'
-            in written(TABLE).replace('"op": "k"', '"op": "l"').splitlines()[problem.line - 1]
+            in table_text(TABLE).replace('"op": "k"', '"op": "l"').splitlines()[problem.line - 1]
         )
 
     def test_candidates_that_only_the_kernel_knows(self):
         ops = (op_of(text_of(configs='"autotune"', key='["N"]')),)
-        assert stale(parse_table(written(TABLE), "t.json"), ops) == ()
+        assert stale_rows(parse_table(table_text(TABLE), "t.json"), ops) == ()

@@ -8,13 +8,12 @@ import pytest
 from sections import read
 
 from kbuild.errors import BuildError
-from kbuild.languages.base import LANGUAGES, Function, flavour
-from kbuild.languages.image import Image
-from kbuild.languages.spec import KernelParameter, bind
-from kbuild.languages.spec.place import Place
-from kbuild.languages.spec.values import Proposal
-from kbuild.languages.target import CPU, Target
-from kbuild.tune.ordinary import ordinary
+from kbuild.languages.base import LANGUAGES, KernelFunction, flavour_of
+from kbuild.languages.image import KernelImage
+from kbuild.languages.unit import CPU_TARGET, ImageTarget
+from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.model import IssueCollector, TuneProposal
+from kbuild.tune.cases import default_cases
 
 PINS, OLDER = ("tilelang==0.1.15",), ("tilelang==0.1.12",)
 HEAD = """
@@ -50,9 +49,9 @@ def requests(text=OP, names=NAMES, target="sm_90a"):
         for name in names
     ]
     issues = []
-    bound = bind(op, op.launches[0], {"f": parameters}, Place((), issues))
+    bound = bind(op, op.launches[0], {"f": parameters}, IssueCollector((), issues))
     assert bound is not None, issues
-    units = tilelang().expand(op, [Target.parse(target)])
+    units = tilelang().expand(op, [ImageTarget.parse(target)])
     return [(unit, tilelang().request(unit, bound)) for unit in units]
 
 
@@ -76,9 +75,9 @@ class TestPins:
         cuda = tilelang().programs(PINS, "cuda13")
         assert cuda == {"KBUILD_NVCC": "cuda-13.0", "KBUILD_CXX": "c++"}
         assert tilelang().programs(PINS, "cpu") == {"KBUILD_CXX": "c++"}
-        assert tilelang().program(PINS, "cuda13", Target.parse("sm_80")) == "cuda-13.0"
-        assert tilelang().program(PINS, "cpu", CPU) == "c++"
-        assert flavour("cpu", None) == "cpu"
+        assert tilelang().program(PINS, "cuda13", ImageTarget.parse("sm_80")) == "cuda-13.0"
+        assert tilelang().program(PINS, "cpu", CPU_TARGET) == "c++"
+        assert flavour_of("cpu", None) == "cpu"
 
 
 class TestTargets:
@@ -103,7 +102,7 @@ class TestTargets:
         assert "8.0+PTX: objects of tilelang hold no PTX" in found.notes[1]
 
     def test_other_backends(self):
-        assert tilelang().targets("cpu", None, None, PINS).targets == (CPU,)
+        assert tilelang().targets("cpu", None, None, PINS).targets == (CPU_TARGET,)
         for backend, toolkit, pins, words in (
             ("cpu", None, OLDER, "for the CPU cannot be compiled"),
             ("rocm", "7.0", OLDER, "is not known to compile for AMD's GPUs"),
@@ -125,12 +124,12 @@ class TestTargets:
         assert tilelang().program(PINS, "rocm", usual.targets[0]) == "hip"
 
     def test_the_cpu_as_a_target(self):
-        assert Target.parse("cpu") == CPU
-        assert str(CPU) == "cpu"
-        assert CPU.capability is None
-        assert not CPU.is_one_of(("9.0",))
+        assert ImageTarget.parse("cpu") == CPU_TARGET
+        assert str(CPU_TARGET) == "cpu"
+        assert CPU_TARGET.capability is None
+        assert not CPU_TARGET.is_one_of(("9.0",))
         with pytest.raises(ValueError, match="no arch of cubin images"):
-            Target("cpu", "cubin")
+            ImageTarget("cpu", "cubin")
 
     def test_what_is_linked(self, tmp_path):
         assert tilelang().linked(tmp_path, PINS, "cuda13").cudart == "13"
@@ -160,8 +159,8 @@ cases = [
             for n in names
         )
         known = {"dimensions": dimensions or {"x": ["", "width"], "out": ["", "width"]}}
-        function = Function("f", parameters, facts=known)
-        return tilelang().complete(reading.ops[0], {"f": function}, Place(()))
+        function = KernelFunction("f", parameters, facts=known)
+        return tilelang().complete(reading.ops[0], {"f": function}, IssueCollector(()))
 
     @staticmethod
     def without_width(text=OP):
@@ -187,8 +186,8 @@ cases = [
 
     def test_ordinary_sizes_are_those_that_there_are_objects_for(self):
         op = self.completed(OP)
-        assert op.tune.proposals == (Proposal((("N", 64),)), Proposal((("N", 128),)))
-        sizes = {dict(case)["N"] for case in ordinary(op)}
+        assert op.tune.proposals == (TuneProposal((("N", 64),)), TuneProposal((("N", 128),)))
+        sizes = {dict(case)["N"] for case in default_cases(op)}
         assert sizes == {64, 128}
 
     def test_another_launch_takes_any(self):
@@ -208,7 +207,7 @@ constants = { dtype = { dtype = "x" }, block = 128 }
 """
         )
         op = self.completed(text)
-        assert op.tune.proposals == (Proposal((("N", 64),)), Proposal())
+        assert op.tune.proposals == (TuneProposal((("N", 64),)), TuneProposal())
 
 
 def _sized(op):
@@ -252,7 +251,7 @@ class TestRequests:
             requests(text)
 
     def test_images_of_another_release(self):
-        image = Image("tilelang", "cpu", "object", "f", (), 0, 1, convention="c",
+        image = KernelImage("tilelang", "cpu", "object", "f", (), 0, 1, convention="c",
                       compiler={"tilelang": "0.1.14"})  # fmt: skip
         with pytest.raises(BuildError, match=r"made by tilelang 0.1.14"):
             tilelang().judge(image, PINS)

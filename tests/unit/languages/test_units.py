@@ -10,14 +10,14 @@ import pytest
 from sections import example, op_of, text_of
 
 from kbuild.languages.expand import expand
-from kbuild.languages.expression import parse
-from kbuild.languages.launcher.variants import is_of
-from kbuild.languages.spec import Bound, Candidate, Source
-from kbuild.languages.target import Target, targets
+from kbuild.languages.launcher.launch_variants import is_compiled_for
 from kbuild.languages.triton import Triton
-from kbuild.languages.unit import Unit
+from kbuild.languages.unit import ImageTarget, KernelUnit, targets_of_arch
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.expression import parse
+from kbuild.ops.model import ArgumentSource, Candidate
 
-ARCHS = (Target.parse("sm_80"), Target.parse("sm_90a"), Target.parse("compute_80"))
+ARCHS = (ImageTarget.parse("sm_80"), ImageTarget.parse("sm_90a"), ImageTarget.parse("compute_80"))
 SOURCES = {"k.py": "0" * 64}
 TOOLS = {"triton": "3.9.0"}
 
@@ -62,8 +62,10 @@ def test_a_constant_and_an_argument_that_are_none():
     (unit, *_) = expand(op, ARCHS[:1])
     assert dict(unit.constants)["ACT"] is None
     assert unit.args == (("bias", "None"),)
-    assert Unit.from_json(json.loads(json.dumps(unit.to_json()))) == unit
-    bound = Bound("k", (("x", Source("tensor", "x")), *op.launches[0].args), ("ACT",), tuned=True)
+    assert KernelUnit.from_json(json.loads(json.dumps(unit.to_json()))) == unit
+    bound = BoundLaunch(
+        "k", (("x", ArgumentSource("tensor", "x")), *op.launches[0].args), ("ACT",), tuned=True
+    )
     request = Triton().request(unit, bound)
     assert (request["types"]["bias"], request["constants"]["ACT"]) == ("none", None)
     assert request["tuned"] is True
@@ -105,7 +107,9 @@ def test_predicates_on_dtypes():
 def test_predicates_on_the_device():
     configs = '[{ BLOCK = 1, when = "capability() >= 89" }, { BLOCK = 2 }]'
     op = without_optional(configs=configs)
-    named = [Target.parse(name) for name in ("sm_80", "sm_87a", "sm_90a", "gfx942", "compute_80")]
+    named = [
+        ImageTarget.parse(name) for name in ("sm_80", "sm_87a", "sm_90a", "gfx942", "compute_80")
+    ]
     found = {(str(u.target), dict(u.constants)["BLOCK"]) for u in expand(op, named)}
     assert found == {
         *((str(target), 2) for target in named),
@@ -118,7 +122,7 @@ def test_the_order_in_which_conditions_are_joined_compiles_nothing_more(order):
     parts = ["capability() >= 90", "n == 3", "itemsize(x) == 2"]
     when = " and ".join(parts[at] for at in order)
     op = without_optional(configs=f'[{{ BLOCK = 1, when = "{when}" }}, {{ BLOCK = 2 }}]')
-    units = expand(op, [Target.parse(name) for name in ("sm_80", "sm_90a")])
+    units = expand(op, [ImageTarget.parse(name) for name in ("sm_80", "sm_90a")])
     first = [unit for unit in units if dict(unit.constants)["BLOCK"] == 1]
     assert {(str(u.target), dict(u.dtypes)["x"]) for u in first} == {("sm_90a", "float16")}
 
@@ -133,7 +137,7 @@ def test_a_condition_that_another_guards_compiles_nothing_less():
 def test_candidates_of_some_archs():
     configs = '[{ BLOCK = 1, archs = ["9.0"] }, { BLOCK = 2, archs = ["8.0", "gfx942"] }]'
     op = without_optional(configs=configs)
-    units = expand(op, (*ARCHS, Target.parse("gfx942")))
+    units = expand(op, (*ARCHS, ImageTarget.parse("gfx942")))
     assert {(str(u.target), dict(u.constants)["BLOCK"]) for u in units} == {
         *{("sm_90a", 1), ("sm_80", 2), ("compute_80", 2), ("gfx942", 2)}
     }
@@ -166,7 +170,7 @@ def test_descriptors_and_tuples_are_part_of_a_unit():
     args = '{ d = { tensor = "x", block = ["BLOCK"] }, t = ["N", "n"] }'
     unit = expand(without_optional(args=args), ARCHS)[0]
     assert dict(unit.args) == {"d": "descriptor(x, [BLOCK], zero)", "t": "(N, n,)"}
-    assert Unit.from_json(json.loads(json.dumps(unit.to_json()))) == unit
+    assert KernelUnit.from_json(json.loads(json.dumps(unit.to_json()))) == unit
 
 
 def test_a_tensor_that_is_none_has_no_dtype():
@@ -268,27 +272,27 @@ class TestJson:
     def test_round_trip(self):
         for name in ("add", "rmsnorm", "gemm"):
             for op in example(name):
-                for unit in expand(op, (*ARCHS, Target.parse("gfx942"))):
-                    again = Unit.from_json(json.loads(json.dumps(unit.to_json())))
+                for unit in expand(op, (*ARCHS, ImageTarget.parse("gfx942"))):
+                    again = KernelUnit.from_json(json.loads(json.dumps(unit.to_json())))
                     assert again == unit
                     assert again.key(SOURCES, TOOLS) == unit.key(SOURCES, TOOLS)
 
     def test_what_is_no_unit(self):
         data = expand(without_optional(), ARCHS)[0].to_json()
         with pytest.raises(ValueError, match="not a unit: aligned missing or unknown"):
-            Unit.from_json({key: value for key, value in data.items() if key != "aligned"})
+            KernelUnit.from_json({key: value for key, value in data.items() if key != "aligned"})
         with pytest.raises(ValueError, match="not a unit: extra missing or unknown"):
-            Unit.from_json({**data, "extra": 1})
+            KernelUnit.from_json({**data, "extra": 1})
         with pytest.raises(ValueError, match="`sm_9` is not an arch"):
-            Unit.from_json({**data, "target": "sm_9"})
+            KernelUnit.from_json({**data, "target": "sm_9"})
         with pytest.raises(ValueError, match="`x` has the dtype `fp16`, which is none"):
-            Unit.from_json({**data, "dtypes": [["x", "fp16"]]})
+            KernelUnit.from_json({**data, "dtypes": [["x", "fp16"]]})
         with pytest.raises(ValueError, match="a plain unit assumes nothing"):
-            Unit.from_json({**data, "aligned": False, "ones": ["n"]})
+            KernelUnit.from_json({**data, "aligned": False, "ones": ["n"]})
         with pytest.raises(ValueError, match="z: absent, but not a tensor"):
-            Unit.from_json({**data, "absent": ["z"]})
+            KernelUnit.from_json({**data, "absent": ["z"]})
         with pytest.raises(ValueError, match="the constant `T` is the dtype `fp16`, which is"):
-            Unit.from_json({**data, "dtype_constants": [["T", "fp16"]]})
+            KernelUnit.from_json({**data, "dtype_constants": [["T", "fp16"]]})
 
 
 class TestTargets:
@@ -306,7 +310,7 @@ class TestTargets:
         ],
     )
     def test_names(self, text, arch, kind):
-        target = Target.parse(text)
+        target = ImageTarget.parse(text)
         assert (target.arch, target.kind, str(target)) == (arch, kind, text)
 
     @pytest.mark.parametrize(
@@ -315,14 +319,14 @@ class TestTargets:
     )
     def test_no_names(self, text):
         with pytest.raises(ValueError, match="arch"):
-            Target.parse(text)
+            ImageTarget.parse(text)
 
     @pytest.mark.parametrize(
         ("arch", "kind"), [("sm_90", "hsaco"), ("gfx942", "ptx"), ("sm_90", "x")]
     )
     def test_kinds(self, arch, kind):
         with pytest.raises(ValueError, match="is no arch of"):
-            Target(arch, kind)
+            ImageTarget(arch, kind)
 
     @pytest.mark.parametrize(
         ("arch", "wanted"),
@@ -335,7 +339,7 @@ class TestTargets:
         ],
     )
     def test_of_build_toml(self, arch, wanted):
-        assert [str(target) for target in targets(arch)] == wanted
+        assert [str(target) for target in targets_of_arch(arch)] == wanted
 
     @pytest.mark.parametrize(
         ("text", "arch", "means"),
@@ -351,7 +355,7 @@ class TestTargets:
         ],
     )
     def test_meaning(self, text, arch, means):
-        assert Target.parse(text).is_one_of((arch,)) is means
+        assert ImageTarget.parse(text).is_one_of((arch,)) is means
 
 
 def test_a_candidate_with_the_aligned_image_alone():
@@ -362,7 +366,7 @@ def test_a_candidate_with_the_aligned_image_alone():
     assert found == [(128, True), (256, False), (256, True)]
     plain = [dataclasses.replace(unit, aligned=False) for unit in units if unit.aligned]
     candidate = Candidate((("BLOCK", 128),), (("num_warps", 4),), aligned=True)
-    assert [is_of(candidate, unit) for unit in (units[0], plain[0])] == [True, False]
+    assert [is_compiled_for(candidate, unit) for unit in (units[0], plain[0])] == [True, False]
 
 
 class TestOnlyWhatACallCanHave:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sections import read
 
-from kbuild.languages.description import FILE, DescribedKernel, Description
+from kbuild.ops.manifest import MANIFEST_FILE, ManifestKernel, OpManifest
 
 NAMESPACE = "_tunable_cpu_1"
 SECTION = """\
@@ -106,9 +106,11 @@ def write_variant(folder: Path, text: str = SECTION) -> Path:
 
     launches = [launch.candidates for op in reading.ops for launch in op.launches]
     section = tomli.loads(text)["kernel"]["k"]
-    kernel = DescribedKernel("k", section, tuple(launches))
+    kernel = ManifestKernel("k", section, tuple(launches))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(Description(NAMESPACE, (kernel,), (("triton", "3.9.0"),)).text())
+    (folder / MANIFEST_FILE).write_text(
+        OpManifest(NAMESPACE, (kernel,), (("triton", "3.9.0"),)).text()
+    )
     candidates = [[dict(one.constants) for one in launch] for launch in launches]
     code = CODE.format(namespace=NAMESPACE, candidates=candidates)
     (folder / "__init__.py").write_text(code)

@@ -10,19 +10,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kbuild.build.budget import Budget, Run, opened
-from kbuild.languages.base import Language, Resolved
-from kbuild.languages.environment import Environments
-from kbuild.languages.spec import Bound
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
-from kbuild.languages.workshop import Workshop
-from kbuild.run import LocalRunner
+from kbuild.languages.aot_compiler import AotCompiler
+from kbuild.languages.base import Language, ResolvedTargets
+from kbuild.languages.environment import DslEnvironments
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.binding import BoundLaunch
+from kbuild.runtime.budget import Budget, Run, open_run
+from kbuild.runtime.processes import LocalRunner
 from kbuild.store import Store
-from kbuild.toolchains.wheels.installer import Installer
+from kbuild.toolchains.wheels.installer import WheelInstaller
 
 WORKER = Path(__file__).parent / "worker" / "fake_worker.py"
-BOUND = Bound("k", (), ())
+BOUND = BoundLaunch("k", (), ())
 FUNCTIONS = [
     {
         "name": "k",
@@ -47,14 +46,14 @@ class Fake(Language):
     def refuses(self, pins: Sequence[str]) -> str | None:
         return "pins nothing" if not pins else None
 
-    def targets(self, backend: str, archs: Any, toolkit: Any, pins: Any) -> Resolved:
+    def targets(self, backend: str, archs: Any, toolkit: Any, pins: Any) -> ResolvedTargets:
         raise NotImplementedError
 
-    def request(self, unit: Unit, bound: Bound) -> Mapping[str, Any]:
+    def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         return {"function": bound.function, "options": dict(unit.options)}
 
 
-class Nowhere(Environments):
+class Nowhere(DslEnvironments):
     """Environments that are an empty folder."""
 
     def provide(self, language: str, pins: Sequence[str]) -> Any:
@@ -75,7 +74,7 @@ class Kernel:
 
 @dataclass
 class Shop:
-    workshop: Workshop
+    workshop: AotCompiler
     root: Path
     run: Run
 
@@ -106,19 +105,19 @@ class Shop:
             most = max(most, count)
         return most
 
-    def compile(self, *units: Unit, **options: Any) -> Any:
+    def compile(self, *units: KernelUnit, **options: Any) -> Any:
         wanted = [(unit, BOUND) for unit in units]
         return self.workshop.compile(Kernel(), self.root, wanted, **options)
 
 
-def unit(number: int = 0, *, op: str = "k", target: str = "sm_90a", **options: Any) -> Unit:
-    return Unit(
+def unit(number: int = 0, *, op: str = "k", target: str = "sm_90a", **options: Any) -> KernelUnit:
+    return KernelUnit(
         language="fake",
         kernel="k",
         op=op,
         launch=0,
         functions=("k",),
-        target=Target.parse(target),
+        target=ImageTarget.parse(target),
         dtypes=(("x", "float16"),),
         options=(("number", number), *options.items()),
     )
@@ -130,10 +129,10 @@ def shop(
 ) -> Iterator[Shop]:
     """Projects and cache are in `folder`."""
     cache = folder / "cache"
-    installer = Installer(LocalRunner(), Store(cache / "store"))
-    with opened(Budget(jobs, memory), cache, {}, keeps=keeps) as run:
+    installer = WheelInstaller(LocalRunner(), Store(cache / "store"))
+    with open_run(Budget(jobs, memory), cache, {}, keeps=keeps) as run:
         fake = Fake()
-        workshop = Workshop(run, Nowhere(installer), lambda _: fake, patience)
+        workshop = AotCompiler(run, Nowhere(installer), lambda _: fake, patience)
         found = Shop(workshop, folder, run)
         found.write()
         try:

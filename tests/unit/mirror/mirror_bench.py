@@ -9,21 +9,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from kbuild.hub.layout import Layout, lay_out
-from kbuild.hub.patience import Patience
-from kbuild.hub.values import Repo
-from kbuild.mirror.address import parse_address
-from kbuild.mirror.job import Job, Outcome
-from kbuild.mirror.opened import open_store
-from kbuild.mirror.places import MANIFEST, Place
-from kbuild.mirror.publish import publish
-from kbuild.mirror.read import snapshot_at
-from kbuild.mirror.store import Store
+from kbuild.hub.layout import UploadLayout, read_layout
+from kbuild.hub.repository import Repo, RetryPolicy
+from kbuild.mirror.layout import MANIFEST, VersionPaths, read_snapshot_name
+from kbuild.mirror.publish import PublishResult, PublishRun, publish
+from kbuild.mirror.store import MirrorStore, open_mirror, parse_mirror_address
 
 CPU = "torch213-cxx11-cpu-x86_64-linux"
 CUDA = "torch213-cxx11-cu130-x86_64-linux"
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-PLACE = Place(Repo("org/relu"), "v1")
+PLACE = VersionPaths(Repo("org/relu"), "v1")
 _ROOMS = itertools.count()
 
 
@@ -49,24 +44,24 @@ def built(root: Path, variants: Mapping[str, Mapping[str, str]]) -> tuple[Path, 
 class Room:
     """One mirror, with a clock of its own."""
 
-    store: Store
+    store: MirrorStore
     url: str
     time: datetime = NOON
     waits: list[float] = field(default_factory=list)
 
-    def publish(self, layout: Layout, place: Place = PLACE) -> Outcome:
-        patience = Patience(tries=4, sleep=self.waits.append)
-        return publish(Job(self.store, place, layout, patience, now=lambda: self.time))
+    def publish(self, layout: UploadLayout, place: VersionPaths = PLACE) -> PublishResult:
+        patience = RetryPolicy(tries=4, sleep=self.waits.append)
+        return publish(PublishRun(self.store, place, layout, patience, now=lambda: self.time))
 
     def later(self, days: float) -> None:
         self.time += timedelta(days=days)
 
-    def snapshot(self, place: Place = PLACE) -> str:
-        found = snapshot_at(self.store, place)
+    def snapshot(self, place: VersionPaths = PLACE) -> str:
+        found = read_snapshot_name(self.store, place)
         assert found is not None
         return found
 
-    def files(self, place: Place = PLACE) -> dict[str, str]:
+    def files(self, place: VersionPaths = PLACE) -> dict[str, str]:
         """What readers of a version see; nothing of kbuild's own."""
         top = place.snapshot(self.snapshot(place))
         paths = self.store.sizes(top).keys() - {MANIFEST}
@@ -80,13 +75,13 @@ def room(kind: str, tmp_path: Path) -> Room:
         "memory": f"memory://mirror-{next(_ROOMS)}",
         "local": f"local://{tmp_path}/mirror",
     }
-    address = parse_address(urls[kind], tmp_path)
-    return Room(open_store(address), urls[kind])
+    address = parse_mirror_address(urls[kind], tmp_path)
+    return Room(open_mirror(address), urls[kind])
 
 
 def layout(
     root: Path,
     variants: Mapping[str, Mapping[str, str]],
     card: Mapping[str, bytes] | None = None,
-) -> Layout:
-    return lay_out(built(root, variants), None, card)
+) -> UploadLayout:
+    return read_layout(built(root, variants), None, card)

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from kbuild.errors import ToolchainError, UsageError
-from kbuild.hub.remote import Busy, Denied, Missing
-from kbuild.hub.values import Repo
-from kbuild.mirror.address import parse_address, without_credentials
-from kbuild.mirror.opened import open_store
-from kbuild.mirror.places import place_of, repo_in
-from kbuild.mirror.refusals import in_words
+from kbuild.hub.repository import AccessDeniedError, BusyError, NotFoundError, Repo
+from kbuild.mirror.fsspec_store import translate_store_error
+from kbuild.mirror.layout import repo_of_folder, version_paths
+from kbuild.mirror.store import open_mirror, parse_mirror_address, without_credentials
 
 HERE = Path("/home/me/here")
 SECRET = "canary-5f2b"  # noqa: S105
@@ -35,19 +33,19 @@ SECRET_URLS = (
     ],
 )
 def test_folders(text: str, folder: str) -> None:
-    address = parse_address(text, HERE)
+    address = parse_mirror_address(text, HERE)
     assert address.folder == Path(folder)
     assert address.shown == folder
 
 
 def test_another_machines_files() -> None:
     with pytest.raises(UsageError, match="another machine"):
-        parse_address("file://server/srv", HERE)
+        parse_mirror_address("file://server/srv", HERE)
 
 
 @pytest.mark.parametrize("url", SECRET_URLS)
 def test_secrets_are_not_shown(url: str) -> None:
-    address = parse_address(url, HERE)
+    address = parse_mirror_address(url, HERE)
     assert address.shown.partition("://")[2] in ("host/kernels", "bucket/kernels")
     said = address.hidden(f"cannot open {url}: bad {SECRET} for {url.upper()[:4]}")
     for text in (address.shown, said, repr(address), str(address)):
@@ -58,15 +56,17 @@ def test_secrets_are_not_shown(url: str) -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (FileNotFoundError, Missing),
-        (PermissionError, Denied),
-        (TimeoutError, Busy),
+        (FileNotFoundError, NotFoundError),
+        (PermissionError, AccessDeniedError),
+        (TimeoutError, BusyError),
         (NotImplementedError, UsageError),
         (RuntimeError, Exception),
     ],
 )
 def test_nor_in_errors(url: str, error: type[Exception], kind: type[Exception]) -> None:
-    told = in_words(error(f"{url} {SECRET}"), parse_address(url, HERE), "for `x`")
+    told = translate_store_error(
+        error(f"{url} {SECRET}"), parse_mirror_address(url, HERE), "for `x`"
+    )
     assert isinstance(told, kind)
     assert SECRET not in f"{told} {told.hint} {told.to_json()}"
 
@@ -85,36 +85,39 @@ class Botocore(Exception):  # noqa: N818
 
 @pytest.mark.parametrize("kind", [Answered, Botocore])
 @pytest.mark.parametrize(
-    ("status", "wanted"), [(403, Denied), (404, Missing), (429, Busy), (503, Busy)]
+    ("status", "wanted"),
+    [(403, AccessDeniedError), (404, NotFoundError), (429, BusyError), (503, BusyError)],
 )
 def test_statuses(kind: type[Exception], status: int, wanted: type[Exception]) -> None:
     """Also when a driver has put an `OSError` around them."""
-    address = parse_address("s3://bucket", HERE)
-    assert isinstance(in_words(kind(status), address, "for `x`"), wanted)
+    address = parse_mirror_address("s3://bucket", HERE)
+    assert isinstance(translate_store_error(kind(status), address, "for `x`"), wanted)
     around = OSError(5, "said")
     around.__cause__ = kind(status)
-    assert isinstance(in_words(around, address, "for `x`"), wanted)
+    assert isinstance(translate_store_error(around, address, "for `x`"), wanted)
 
 
 def test_a_full_disk_is_no_matter_of_patience() -> None:
     import errno
 
     error = OSError(errno.ENOSPC, "full")
-    assert not isinstance(in_words(error, parse_address("sftp://h/x", HERE), "for `x`"), Busy)
+    assert not isinstance(
+        translate_store_error(error, parse_mirror_address("sftp://h/x", HERE), "for `x`"), BusyError
+    )
 
 
 def test_unknown_kinds_and_missing_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     with pytest.raises(UsageError, match="is no place for a mirror"):
-        open_store(parse_address(f"nonsense://{SECRET}@x/y", HERE))
+        open_mirror(parse_mirror_address(f"nonsense://{SECRET}@x/y", HERE))
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(ToolchainError, match="needs a driver") as raised:
-        open_store(parse_address("s3://bucket/x", HERE))
+        open_mirror(parse_mirror_address("s3://bucket/x", HERE))
     assert "s3fs" in raised.value.hint
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(ToolchainError) as raised:
-        open_store(parse_address("memory://x", HERE))
+        open_mirror(parse_mirror_address("memory://x", HERE))
     assert raised.value.hint == "pip install 'kbuild[publish]'"
 
 
@@ -126,13 +129,13 @@ def test_without_credentials() -> None:
 @pytest.mark.parametrize("branch", ["", "..", "a/../b", "/v1", "v1/", ".hidden", "a b", "-x"])
 def test_branches_that_cannot_be_files(branch: str) -> None:
     with pytest.raises(UsageError):
-        place_of(Repo("org/relu"), branch)
+        version_paths(Repo("org/relu"), branch)
 
 
 def test_names() -> None:
-    place = place_of(Repo("org/my-relu"), "try/v1")
+    place = version_paths(Repo("org/my-relu"), "try/v1")
     assert place.ref == "kernels--org--my-relu/refs/try/v1"
     assert place.target("a") == "../../../kernels--org--my-relu/snapshots/a"
-    assert repo_in("kernels--org--my-relu") == Repo("org/my-relu")
-    assert repo_in("models--org--relu") is None
-    assert repo_in("kernels--org") is None
+    assert repo_of_folder("kernels--org--my-relu") == Repo("org/my-relu")
+    assert repo_of_folder("models--org--relu") is None
+    assert repo_of_folder("kernels--org") is None

@@ -11,12 +11,11 @@ import pytest
 from mirror_bench import CPU, CUDA, PLACE, Room, layout, room
 
 from kbuild.errors import HubError
-from kbuild.hub.layout import Layout
-from kbuild.hub.patience import Patience
-from kbuild.hub.remote import Busy
-from kbuild.mirror.read import snapshot_at
-from kbuild.mirror.store import Store
-from kbuild.mirror.verify import verify
+from kbuild.hub.layout import UploadLayout
+from kbuild.hub.repository import BusyError, RetryPolicy
+from kbuild.mirror.layout import read_snapshot_name
+from kbuild.mirror.store import MirrorStore
+from kbuild.mirror.verify import verify_version
 
 SEEDS = {"folder": range(8), "memory": range(30)}
 KILLED = KeyboardInterrupt
@@ -28,7 +27,7 @@ class Faulty:
     rereads: bool
     workers = 1  # the order of calls is the seed's business alone
 
-    def __init__(self, store: Store, chance: random.Random, look: Callable[[], None]) -> None:
+    def __init__(self, store: MirrorStore, chance: random.Random, look: Callable[[], None]) -> None:
         self.store = store
         self.chance = chance
         self.look = look
@@ -42,7 +41,7 @@ class Faulty:
     def _maybe(self) -> None:
         if self.chance.random() < 0.12:
             self.faults += 1
-            raise self.chance.choice([Busy("later"), KILLED()])
+            raise self.chance.choice([BusyError("later"), KILLED()])
 
     def _changed(self, act: Callable[[], None]) -> None:
         self._maybe()
@@ -95,8 +94,8 @@ class Faulty:
 def test_only_small_files_are_read_as_a_whole(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("store", "folder", "bucket"):
-        monkeypatch.setattr(f"kbuild.mirror.{module}.SMALL", 1 << 20)
+    for module in ("store", "folder_store", "fsspec_store"):
+        monkeypatch.setattr(f"kbuild.mirror.{module}.MAX_SMALL_FILE", 1 << 20)
     store = room(kind, tmp_path).store
     store.write("a", bytes(1 << 20))
     store.write("b", bytes((1 << 20) + 1))
@@ -118,8 +117,8 @@ def suffer(kind: str, seed: int, folder: Path) -> int:
     whole: set[tuple[tuple[str, str], ...]] = set()
 
     def look() -> None:
-        if snapshot_at(calm.store, PLACE) is not None:
-            assert verify(calm.store, PLACE, Patience(tries=1)).faults in ((), _STRAY)
+        if read_snapshot_name(calm.store, PLACE) is not None:
+            assert verify_version(calm.store, PLACE, RetryPolicy(tries=1)).faults in ((), _STRAY)
             assert tuple(calm.files().items()) in whole
 
     faulty = Faulty(calm.store, chance, look)
@@ -129,7 +128,7 @@ def suffer(kind: str, seed: int, folder: Path) -> int:
         whole.add(tuple(sorted(expected.items())))
         until_done(Room(faulty, calm.url, calm.time), wanted)
         assert calm.files() == dict(sorted(expected.items()))
-        assert verify(calm.store, PLACE, Patience(tries=1)).faults == ()
+        assert verify_version(calm.store, PLACE, RetryPolicy(tries=1)).faults == ()
     return faulty.faults
 
 
@@ -137,11 +136,11 @@ def suffer(kind: str, seed: int, folder: Path) -> int:
 _STRAY = ("the link `org/relu/v1` leads to another snapshot",)
 
 
-def until_done(place: Room, wanted: Layout) -> None:
+def until_done(place: Room, wanted: UploadLayout) -> None:
     for _ in range(200):
         try:
             place.publish(wanted)
-        except (KeyboardInterrupt, Busy):
+        except (KeyboardInterrupt, BusyError):
             continue
         return
     pytest.fail("it never succeeded")
@@ -149,7 +148,7 @@ def until_done(place: Room, wanted: Layout) -> None:
 
 def content(
     root: Path, number: int, chance: random.Random, before: Room
-) -> tuple[Layout, dict[str, str]]:
+) -> tuple[UploadLayout, dict[str, str]]:
     """Variants of one publication, and what the version holds afterwards."""
     names = chance.choice([(CPU,), (CUDA,), (CPU, CUDA)])
     more = {f"f{n}.py": chance.choice("abc") for n in range(chance.randrange(4))}

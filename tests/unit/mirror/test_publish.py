@@ -12,12 +12,16 @@ import pytest
 from mirror_bench import CPU, CUDA, PLACE, Room, layout, room
 
 from kbuild.errors import FileConflictError, HubError
-from kbuild.hub.remote import Busy
-from kbuild.hub.values import Repo
-from kbuild.mirror.manifest import ManifestError, parse_manifest
-from kbuild.mirror.places import MANIFEST, Place
-from kbuild.mirror.read import kept_at, snapshot_at
-from kbuild.mirror.verify import verify
+from kbuild.hub.repository import BusyError, Repo
+from kbuild.mirror.layout import (
+    MANIFEST,
+    ManifestError,
+    VersionPaths,
+    parse_manifest,
+    read_snapshot_name,
+    read_version,
+)
+from kbuild.mirror.verify import verify_version
 
 KINDS = ("folder", "memory", "local")
 ONE = {CPU: {"__init__.py": "one"}}
@@ -34,9 +38,9 @@ def path_of(found: Room, path: str) -> str:
 
 
 def faults(found: Room) -> tuple[str, ...]:
-    from kbuild.hub.patience import Patience
+    from kbuild.hub.repository import RetryPolicy
 
-    return verify(found.store, PLACE, Patience(tries=2, sleep=lambda _: None)).faults
+    return verify_version(found.store, PLACE, RetryPolicy(tries=2, sleep=lambda _: None)).faults
 
 
 class TestWhatIsThere:
@@ -84,7 +88,7 @@ class TestWhatIsThere:
         assert place.files()[f"build/{CUDA}/__init__.py"] == "cuda"
 
     def test_versions_and_kernels_beside_each_other(self, place: Room, tmp_path: Path) -> None:
-        others = (Place(PLACE.repo, "v2"), Place(Repo("org/gelu"), "v1"))
+        others = (VersionPaths(PLACE.repo, "v2"), VersionPaths(Repo("org/gelu"), "v1"))
         for number, where in enumerate((PLACE, *others)):
             files = {CPU: {"__init__.py": str(number)}}
             place.publish(layout(tmp_path / str(number), files), where)
@@ -171,7 +175,7 @@ class TestReaders:
         place.store.write = damaging  # type: ignore[method-assign]
         with pytest.raises(HubError, match=r"does not give back `build/.*__init__.py`"):
             place.publish(layout(tmp_path, ONE))
-        assert snapshot_at(place.store, PLACE) is None
+        assert read_snapshot_name(place.store, PLACE) is None
         place.store.write = real  # type: ignore[method-assign]
         place.publish(layout(tmp_path, ONE))
         assert faults(place) == ()
@@ -219,7 +223,7 @@ class TestTrouble:
             nonlocal failures
             if failures:
                 failures -= 1
-                raise Busy("too many requests", wait=7)
+                raise BusyError("too many requests", wait=7)
             real(path, source)
 
         place.store.write = busy  # type: ignore[method-assign]
@@ -332,7 +336,7 @@ class TestManifest:
     def text(self, tmp_path: Path) -> dict[str, object]:
         found = room("folder", tmp_path)
         found.publish(layout(tmp_path, ONE))
-        kept = kept_at(found.store, PLACE)
+        kept = read_version(found.store, PLACE)
         assert kept is not None
         document: dict[str, object] = json.loads(kept.manifest.to_json_text())
         assert parse_manifest(json.dumps(document).encode(), "m") == kept.manifest

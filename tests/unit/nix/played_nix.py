@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.nix.events import read_event
-from kbuild.run import Done
+from kbuild.nix.flake import read_event
+from kbuild.runtime.processes import ProcessResult
 
 LOGS = Path(__file__).parent / "logs"
 RELEASES = ("2.8", "2.26", "2.34")
@@ -71,7 +71,9 @@ class PlayedNix:
     def stop(self) -> None:
         """Nothing runs."""
 
-    def run(self, argv: Sequence[str], *, listen: Any = None, env: Any = None, **_: Any) -> Done:
+    def run(
+        self, argv: Sequence[str], *, listen: Any = None, env: Any = None, **_: Any
+    ) -> ProcessResult:
         command = tuple(str(part) for part in argv)
         self.asked.append(command)
         if command[0] == "unshare" or command[-2:] == ("config", "list"):
@@ -98,7 +100,7 @@ class PlayedNix:
     def output(self, variant: str) -> Path:
         return self.outputs / f"my-kernel-{variant}"
 
-    def _evaluated(self, command: tuple[str, ...]) -> Done:
+    def _evaluated(self, command: tuple[str, ...]) -> ProcessResult:
         if self.evaluation:
             return self._done(command, "\n".join(lines(self.release, self.evaluation)), 1)
         named = json.loads(command[command.index("--apply") + 1].split('fromJSON "')[1]
@@ -115,7 +117,7 @@ class PlayedNix:
         noise = '@nix {"action":"msg","level":1,"msg":"warning: Git tree is dirty"}\n'
         return self._done(command, noise + json.dumps(answer))
 
-    def _built(self, command: tuple[str, ...], listen: Any) -> Done:
+    def _built(self, command: tuple[str, ...], listen: Any) -> ProcessResult:
         if "develop" in command:
             return self._done(command, "")
         said = lines(self.release, self.played)
@@ -125,8 +127,8 @@ class PlayedNix:
             make_output(self.output(variant))
         return self._done(command, "\n".join(said), self.code)
 
-    def _done(self, command: tuple[str, ...], output: str, code: int = 0) -> Done:
-        return Done(command, code, output, 0.0)
+    def _done(self, command: tuple[str, ...], output: str, code: int = 0) -> ProcessResult:
+        return ProcessResult(command, code, output, 0.0)
 
 
 def make_output(folder: Path) -> None:

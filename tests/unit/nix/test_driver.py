@@ -11,13 +11,13 @@ from played_nix import PlayedNix, program
 from projects import BINDING, kernel, write_project
 
 from kbuild.cli import build as verb
-from kbuild.cli import devshell, testshell
+from kbuild.cli import shells
+from kbuild.cli.build_options import driver_request_of, nix_options_of
 from kbuild.cli.context import Context
-from kbuild.cli.driver import nix_options_of, wish_of
-from kbuild.diagnosis.nix import nix_items
+from kbuild.diagnosis import nix_items
 from kbuild.errors import ToolchainError, UsageError
-from kbuild.pipeline import Doors
-from kbuild.pipeline.driver import Wish
+from kbuild.pipeline.driver import DriverRequest
+from kbuild.pipeline.options import Services
 from kbuild.ui import Ui
 from kbuild.variant import System
 
@@ -26,7 +26,7 @@ FLAKE = '{ inputs.kbuild.url = "github:kbuild/kbuild"; outputs = _: { }; }\n'
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    monkeypatch.setattr("kbuild.matrix.selection.host_system", lambda: System.parse("x86_64-linux"))
+    monkeypatch.setattr("kbuild.selection.host_system", lambda: System.parse("x86_64-linux"))
     folder = write_project(tmp_path / "project", BINDING, kernel("cpu"))
     (folder / "flake.nix").write_text(FLAKE)
     program(tmp_path, monkeypatch)
@@ -36,20 +36,20 @@ def root(tmp_path, monkeypatch):
 @pytest.fixture
 def doors(tmp_path):
     runner = PlayedNix("2.34", tmp_path)
-    return Doors(runner, Ui(out=io.StringIO(), err=io.StringIO()), tmp_path / "cache")
+    return Services(runner, Ui(out=io.StringIO(), err=io.StringIO()), tmp_path / "cache")
 
 
 class TestAuto:
     def test_nix_where_the_flake_uses_kbuild(self, root, doors):
-        driver = Wish().driver(root, doors, {"KBUILD_TOOLCHAIN": ""})
+        driver = DriverRequest().driver(root, doors, {"KBUILD_TOOLCHAIN": ""})
         assert str(driver) == "driver: nix 2.34.3, sandbox on (flake.nix uses kbuild)"
 
     def test_nothing_is_said_where_there_is_no_choice(self, root, doors):
         (root / "flake.nix").write_text("{ outputs = _: { }; }\n")
-        driver = Wish().driver(root, doors, {})
+        driver = DriverRequest().driver(root, doors, {})
         assert (driver.name, driver.reason, driver.nix) == ("local", "", None)
         (root / "flake.nix").unlink()
-        assert Wish().driver(root, doors, {}).reason == ""
+        assert DriverRequest().driver(root, doors, {}).reason == ""
         assert doors.runner.asked == []
 
     @pytest.mark.parametrize(
@@ -62,34 +62,34 @@ class TestAuto:
         ],
     )
     def test_surroundings_that_speak_for_this_machine(self, root, doors, environ, words):
-        driver = Wish().driver(root, doors, environ)
+        driver = DriverRequest().driver(root, doors, environ)
         assert driver.name == "local"
         assert words in driver.reason
 
     def test_options_that_only_one_driver_has(self, root, doors):
-        assert Wish(local=["--arch"]).driver(root, doors, {}).reason == (
+        assert DriverRequest(local=["--arch"]).driver(root, doors, {}).reason == (
             "--arch is the local driver's"
         )
-        chosen = Wish(nix=["--builders"]).driver(root, doors, {"KBUILD_TOOLCHAIN": "host"})
+        chosen = DriverRequest(nix=["--builders"]).driver(root, doors, {"KBUILD_TOOLCHAIN": "host"})
         assert (chosen.name, chosen.reason) == ("nix", "--builders is Nix's")
 
     def test_a_nix_that_cannot_be_used(self, root, doors, monkeypatch):
         monkeypatch.setenv("PATH", "/nowhere")
         monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
-        assert Wish().driver(root, doors, {}).reason == "Nix is not installed"
+        assert DriverRequest().driver(root, doors, {}).reason == "Nix is not installed"
         with pytest.raises(ToolchainError):
-            Wish("nix").driver(root, doors, {})
+            DriverRequest("nix").driver(root, doors, {})
         with pytest.raises(ToolchainError):
-            Wish(nix=["--cores"]).driver(root, doors, {})
+            DriverRequest(nix=["--cores"]).driver(root, doors, {})
 
 
 class TestRefusals:
     @pytest.mark.parametrize(
         "wish",
         [
-            Wish(local=["--arch"], nix=["--cores"]),
-            Wish("nix", local=["--python"]),
-            Wish("local", nix=["--rebuild"]),
+            DriverRequest(local=["--arch"], nix=["--cores"]),
+            DriverRequest("nix", local=["--python"]),
+            DriverRequest("local", nix=["--rebuild"]),
         ],
     )
     def test_options_of_different_drivers(self, root, doors, wish):
@@ -99,27 +99,27 @@ class TestRefusals:
     def test_no_flake(self, root, doors):
         (root / "flake.nix").unlink()
         with pytest.raises(UsageError, match=r"has no flake\.nix"):
-            Wish("nix").driver(root, doors, {})
+            DriverRequest("nix").driver(root, doors, {})
         with pytest.raises(UsageError, match=r"has no flake\.nix"):
-            Wish(nix=["--rebuild"]).driver(root, doors, {})
+            DriverRequest(nix=["--rebuild"]).driver(root, doors, {})
 
 
 def parsed(*words):
-    from kbuild.cli import find
-    from kbuild.cli.parser import parser_of
+    from kbuild.cli import find_command
+    from kbuild.cli.parser import build_parser
 
-    return parser_of(find("build")).parse_args(words)
+    return build_parser(find_command("build")).parse_args(words)
 
 
 def wish(*words):
     args = parsed(*words)
-    return wish_of(args, nix_options_of(args))
+    return driver_request_of(args, nix_options_of(args))
 
 
 class TestCommandLine:
     def test_plain(self, monkeypatch):
         monkeypatch.delenv("KBUILD_DRIVER")
-        assert wish() == Wish("auto")
+        assert wish() == DriverRequest("auto")
         monkeypatch.setenv("KBUILD_DRIVER", "nix")
         assert wish().asked == "nix"
 
@@ -212,22 +212,22 @@ class TestShells:
         return command[3:]
 
     def test_defaults(self, root, doors, monkeypatch):
-        assert self.open(devshell, root, doors) == ("develop", ".#default")
+        assert self.open(shells, root, doors) == ("develop", ".#default")
         monkeypatch.setenv("KBUILD_NIX_ARGS", "--override-input kbuild/nixpkgs path:/x")
-        assert self.open(testshell, root, doors, rest=("pytest", "-x")) == (
+        assert self.open(shells, root, doors, rest=("pytest", "-x")) == (
             "develop", ".#test", "--override-input", "kbuild/nixpkgs", "path:/x",
             "--command", "pytest", "-x",
         )  # fmt: skip
 
     def test_a_variant(self, root, doors):
         name = "torch213-cxx11-cpu-x86_64-linux"
-        assert self.open(devshell, root, doors, "torch213-*")[1] == f".#devShells.{name}"
-        assert self.open(testshell, root, doors, name)[1] == f".#testShells.{name}"
+        assert self.open(shells, root, doors, "torch213-*")[1] == f".#devShells.{name}"
+        assert self.open(shells, root, doors, name)[1] == f".#testShells.{name}"
 
     def test_what_it_is_made_of_is_fetched_as_pip_is_set_up(self, root, doors):
         """Before the shell begins, since settings that are lent are taken away again."""
         doors.runner.pip = "global.index-url='https://me:secret@a.invalid/simple'\n"
-        assert self.open(devshell, root, doors, rest=("true",)) == (
+        assert self.open(shells, root, doors, rest=("true",)) == (
             "develop", ".#default", "--command", "true",
         )  # fmt: skip
         (first,) = (command for command in doors.runner.asked if "develop" in command)
@@ -239,16 +239,16 @@ class TestShells:
 
     def test_a_daemon_is_lent_nothing(self, root, doors):
         doors.runner.store = "daemon"
-        self.open(devshell, root, doors)
+        self.open(shells, root, doors)
         assert not doors.runner.environments
 
     @pytest.mark.parametrize("pattern", ["torch21?-*", "*-aarch64-linux"])
     def test_a_pattern_for_several_or_none(self, root, doors, pattern):
         with pytest.raises(UsageError, match="does not name one variant"):
-            self.open(devshell, root, doors, pattern)
+            self.open(shells, root, doors, pattern)
 
     @pytest.mark.parametrize(
-        ("shell", "instead"), [(devshell, "create-pyproject"), (testshell, "kbuild test")]
+        ("shell", "instead"), [(shells, "create-pyproject"), (shells, "kbuild test")]
     )
     def test_without_nix_or_flake(self, root, doors, monkeypatch, shell, instead):
         monkeypatch.setenv("PATH", "/nowhere")

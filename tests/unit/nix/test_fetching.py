@@ -10,21 +10,20 @@ from pathlib import Path
 import pytest
 from played_nix import PlayedNix
 
-from kbuild.nix.fetching import Lent, lend, lent_settings
-from kbuild.nix.program import Nix
-from kbuild.nix.sandbox import Sandbox
+from kbuild.nix.pip_settings import SandboxPipSettings, sandbox_pip_settings, write_pip_settings
+from kbuild.nix.program import Nix, NixSandbox
 from kbuild.toolchains.wheels.settings import IndexSettings
 from kbuild.version import Version
 
 HTTPS = "https://user:s%20cret@index.example.invalid/simple"
 
 
-def lent(settings: IndexSettings, folder: Path, **environ: str) -> Lent:
+def lent(settings: IndexSettings, folder: Path, **environ: str) -> SandboxPipSettings:
     folder.mkdir(exist_ok=True)
-    return lend(settings, folder, environ)
+    return write_pip_settings(settings, folder, environ)
 
 
-def options(made: Lent) -> dict[str, str]:
+def options(made: SandboxPipSettings) -> dict[str, str]:
     parser = configparser.RawConfigParser()
     parser.read(made.environment["PIP_CONFIG_FILE"])
     return dict(parser["global"])
@@ -42,7 +41,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> PlayedNix:
 
 @pytest.fixture
 def nix() -> Nix:
-    return Nix("nix", Version.parse("2.26"), Sandbox("on"))
+    return Nix("nix", Version.parse("2.26"), NixSandbox("on"))
 
 
 @pytest.fixture
@@ -108,7 +107,7 @@ class TestConfiguration:
 
     def test_all_is_gone_afterwards(self, nix, runner, tmp_path, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        with lent_settings(nix, runner) as made:
+        with sandbox_pip_settings(nix, runner) as made:
             file = Path(made.environment["PIP_CONFIG_FILE"])
             assert file.is_relative_to(tmp_path)
             assert file.is_file()
@@ -119,7 +118,7 @@ class TestConfiguration:
 
     def test_a_folder_that_cannot_be_named_is_not_used(self, nix, runner, odd, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(odd))
-        with lent_settings(nix, runner) as made:
+        with sandbox_pip_settings(nix, runner) as made:
             assert " " not in made.places[0]
 
 
@@ -179,9 +178,9 @@ class TestFolders:
             (tmp_path / name).chmod(mode)
         settings = IndexSettings(find_links=(str(tmp_path / "open"), str(tmp_path / "closed")))
         (tmp_path / "own").mkdir()
-        made = lend(settings, tmp_path / "own", {}, "no-such-group")
+        made = write_pip_settings(settings, tmp_path / "own", {}, "no-such-group")
         assert made.unreadable == (str(tmp_path / "closed"),)
-        assert lend(settings, tmp_path / "own", {}).unreadable == ()
+        assert write_pip_settings(settings, tmp_path / "own", {}).unreadable == ()
 
     def test_relative_ones_are_named_in_full(self, tmp_path, monkeypatch):
         (tmp_path / "wheels").mkdir()

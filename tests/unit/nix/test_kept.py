@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.workspace import Workspace
-from kbuild.nix.kept import keep, read_kept
+from kbuild.nix.store_copy import read_copy_record, record_copy
+from kbuild.runtime.workspace import Workspace
 
 OUTPUT = "/nix/store/x"
 
@@ -17,12 +17,12 @@ def target(tmp_path: Path) -> Path:
     target = tmp_path / "build" / "torch-cuda"
     target.mkdir(parents=True)
     (target / "__init__.py").write_text("one = 1\n")
-    keep(OUTPUT, target, "sandbox").write(Workspace(tmp_path, "torch-cuda"))
+    record_copy(OUTPUT, target, "sandbox").write(Workspace(tmp_path, "torch-cuda"))
     return target
 
 
 def holds(target: Path, output: str = OUTPUT) -> bool:
-    kept = read_kept(Workspace(target.parents[1], "torch-cuda"))
+    kept = read_copy_record(Workspace(target.parents[1], "torch-cuda"))
     assert kept is not None
     return kept.holds(output, target)
 
@@ -39,5 +39,5 @@ def test_an_edited_copy_is_none(target: Path, name: str) -> None:
 
 
 def test_another_kbuild_copies_anew(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbuild.nix.kept.package_digest", lambda: "another")
+    monkeypatch.setattr("kbuild.nix.store_copy.package_digest", lambda: "another")
     assert not holds(target)

@@ -11,15 +11,14 @@ import pytest
 from played_nix import RELEASES, SETTINGS, PlayedNix, derivations, make_output, program
 from projects import BINDING, kernel
 
-from kbuild.build.workspace import Workspace
 from kbuild.errors import BuildError, CheckError, ConfigError, FileConflictError
-from kbuild.matrix.selection import Selection
-from kbuild.nix.copy import copy_variant, is_copied
 from kbuild.nix.flake import Flake
-from kbuild.nix.options import NixOptions
-from kbuild.nix.program import find_nix
-from kbuild.pipeline.nix import NixBuild, NothingOfferedError, is_for_another_driver
-from kbuild.pipeline.options import Doors
+from kbuild.nix.program import NixOptions, find_nix
+from kbuild.nix.store_copy import copy_variant, is_current_copy
+from kbuild.pipeline.nix_build import NixBuild, NoDerivationError, can_fall_back_to_local
+from kbuild.pipeline.options import Services
+from kbuild.runtime.workspace import Workspace
+from kbuild.selection import Selection
 from kbuild.ui import Ui
 from kbuild.variant import System
 
@@ -31,7 +30,9 @@ class Desk:
 
     def __init__(self, project, release, tmp_path, monkeypatch, **played):
         program(tmp_path, monkeypatch)
-        monkeypatch.setattr("kbuild.pipeline.nix.host_system", lambda: System.parse("x86_64-linux"))
+        monkeypatch.setattr(
+            "kbuild.pipeline.nix_build.host_system", lambda: System.parse("x86_64-linux")
+        )
         self.project = project(BINDING, kernel("cpu"))
         store = tmp_path / "store"
         store.mkdir()
@@ -41,7 +42,7 @@ class Desk:
 
     def build(self, *globs, output=None, **options):
         self.err.truncate(0)
-        doors = Doors(self.runner, Ui(out=io.StringIO(), err=self.err, environ={}), self.cache)
+        doors = Services(self.runner, Ui(out=io.StringIO(), err=self.err, environ={}), self.cache)
         nix = find_nix(self.cache, self.runner)
         flake = Flake(self.project.root, nix, NixOptions(**options), self.runner)
         selection = Selection(globs=globs)
@@ -104,7 +105,7 @@ class TestReleases:
         here = desk(release, evaluation="unreachable")
         with pytest.raises(BuildError, match="cannot be fetched: unable to download") as caught:
             here.build(T213)
-        assert is_for_another_driver(caught.value)
+        assert can_fall_back_to_local(caught.value)
 
     def test_a_second_build_that_differs(self, desk, release):
         here = desk(release, makes=(T213,), played="rebuild", code=1)
@@ -208,7 +209,7 @@ class TestCopies:
 
 
 class TestSettingsOfPip:
-    """Builders that fetch wheels get them; see `kbuild.nix.fetching`."""
+    """Builders that fetch wheels get them; see `kbuild.nix.pip_settings`."""
 
     SAID = "global.index-url='https://me:secret@a.invalid/simple'\nglobal.constraint='/c'\n"
 
@@ -247,7 +248,7 @@ class TestSandbox:
         made, target, space = tmp_path / "made", tmp_path / T213, Workspace(tmp_path, T213)
         make_output(made)
         copy_variant(space, str(made), target, "off")
-        assert is_copied(space, str(made), target)
+        assert is_current_copy(space, str(made), target)
         (target / "__init__.py").write_text("")
         copy_variant(space, str(made), target, "")
         assert json.loads((target / "metadata.json").read_text())["provenance"][
@@ -286,9 +287,9 @@ class TestSelection:
     def test_nothing_of_it(self, desk):
         here = desk()
         here.runner.variants = {}
-        with pytest.raises(NothingOfferedError, match=T213) as caught:
+        with pytest.raises(NoDerivationError, match=T213) as caught:
             here.build(T213)
-        assert is_for_another_driver(caught.value)
+        assert can_fall_back_to_local(caught.value)
 
 
 class TestFailures:

@@ -6,8 +6,7 @@ import pytest
 from played_nix import RELEASES, SETTINGS, PlayedNix, program
 
 from kbuild.errors import ToolchainError, UsageError
-from kbuild.nix.options import NixOptions, with_environment
-from kbuild.nix.program import find_nix
+from kbuild.nix.program import NixOptions, find_nix, with_environment
 from kbuild.version import Version
 
 

@@ -7,8 +7,8 @@ import io
 import pytest
 from played_nix import RELEASES, lines
 
-from kbuild.nix.events import name_of, read_event
-from kbuild.nix.watch import Watch
+from kbuild.nix.build import NixBuildMonitor
+from kbuild.nix.flake import read_event, store_path_name
 from kbuild.ui import Ui
 
 VARIANTS = [f"torch2{minor}-cxx11-cpu-x86_64-linux" for minor in (11, 12, 13, 14)]
@@ -32,14 +32,14 @@ class Ticks:
 
 
 def label(derivation):
-    name = name_of(derivation)
+    name = store_path_name(derivation)
     return next((variant for variant in VARIANTS if variant in name), name)
 
 
 def played(release, log, folder, *, prints=False, verbosity=0):
     err, shown = io.StringIO(), Shown()
     ui = Ui(out=io.StringIO(), err=err, verbosity=verbosity, environ={})
-    watch = Watch(label, folder, ui, shown, prints, Ticks())
+    watch = NixBuildMonitor(label, folder, ui, shown, prints, Ticks())
     for line in lines(release, log):
         watch.listen(line)
     watch.close()

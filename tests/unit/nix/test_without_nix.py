@@ -29,7 +29,9 @@ def test_looking_needs_no_nix(tmp_path, monkeypatch, words):
 
 
 def test_a_build_by_nix_loads_no_toolchain(tmp_path):
-    script = "import sys, kbuild.pipeline.nix; print([n for n in sys.modules if 'wheels' in n])"
+    script = (
+        "import sys, kbuild.pipeline.nix_build; print([n for n in sys.modules if 'wheels' in n])"
+    )
     command = (sys.executable, "-c", script)
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: TID251
     assert done.stdout.strip() == "[]"

@@ -11,7 +11,7 @@ from git_bench import commit, git
 from kbuild import __version__
 from kbuild.metadata import Builder, GitState
 from kbuild.provenance.builder import running_builder
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 
 
 def builder(package: Path) -> Builder:

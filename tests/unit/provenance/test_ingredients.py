@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.provenance.folders import headers_on_this_machine
-from kbuild.provenance.ingredient import Ingredient
-from kbuild.provenance.installed import entries_used, ingredients_of
-from kbuild.provenance.licences import licensed
-from kbuild.provenance.programs import Programs
-from kbuild.run import LocalRunner
-from kbuild.store import Entry, Recipe, Store
-from kbuild.toolchains import Toolchain, build_tools
+from kbuild.provenance.documents import Material
+from kbuild.provenance.materials import (
+    ProgramInspector,
+    local_headers,
+    materials_of_entry,
+    store_entries_used,
+    with_licence,
+)
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import Recipe, Store, StoreEntry
+from kbuild.toolchains import build_tools
+from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.wheels.lock import packaged_lock
 
@@ -28,7 +32,7 @@ def toolchain(*cache: tuple[str, str], **others: object) -> Toolchain:
     return Toolchain("wheels", CMAKE, NINJA, Path("/python"), cache=cache, **others)
 
 
-def installed(store: Store, kind: str, facts: dict, **files: str) -> Entry:
+def installed(store: Store, kind: str, facts: dict, **files: str) -> StoreEntry:
     def make(root: Path) -> dict:
         for name, text in files.items():
             (root / name.replace("_a", ".a")).write_text(text)
@@ -47,7 +51,7 @@ class TestStore:
         used = installed(store, "torch", {"sources": []})
         flag = installed(store, "manylinux", {"sources": []})
         installed(store, "cuda", {"sources": []})
-        found = entries_used(
+        found = store_entries_used(
             toolchain(
                 ("A", f"{used.root}/include;{used.root}/include/torch"),
                 ("B", f"-nodefaultlibs -L{flag.root} -Wl,--x"),
@@ -64,7 +68,7 @@ class TestStore:
             "fetched": 5,
             "how": "ranges",
         }
-        (found,) = ingredients_of(installed(store, "torch", {"sources": [source]}))
+        (found,) = materials_of_entry(installed(store, "torch", {"sources": [source]}))
         assert (found.name, found.version) == ("torch", "2.13.0+cpu")
         assert found.digest == ("sha256", "1" * 64)
         assert found.purl.startswith("pkg:pypi/torch@2.13.0%2Bcpu?file_name=torch-2.13.0")
@@ -74,7 +78,7 @@ class TestStore:
             {"filename": "nvidia-cuda-toolkit_12.4_amd64.deb", "sha256": "2" * 64},
             {"name": "c", "version": "1:2-3", "path": "pool/c_2-3_amd64.deb", "sha256": "3" * 64},
         ]
-        found = list(ingredients_of(installed(store, "hip", {"sources": sources})))
+        found = list(materials_of_entry(installed(store, "hip", {"sources": sources})))
         assert [(part.name, part.version) for part in found] == [
             ("nvidia-cuda-toolkit", "12.4"),
             ("c", "1:2-3"),
@@ -84,25 +88,25 @@ class TestStore:
     def test_a_checkout(self, store):
         source = {"repository": "https://git.example/c", "tag": "v3.9", "commit": "a" * 40}
         entry = installed(store, "source-cutlass_3_9", {"sources": [source]})
-        (found,) = ingredients_of(entry)
+        (found,) = materials_of_entry(entry)
         assert (found.name, found.digest) == ("cutlass_3_9", ("gitCommit", "a" * 40))
         assert "https%3A%2F%2Fgit.example%2Fc" in found.purl
 
     def test_what_kbuild_made_of_this_machine(self, store):
         entry = installed(store, "manylinux_2_28", {"sources": []}, libcompat_a="code", stub="s")
-        library, rest = ingredients_of(entry)
+        library, rest = materials_of_entry(entry)
         assert (library.name, library.enters) == ("libcompat.a", "static")
         assert library.digest == ("sha256", hashlib.sha256(b"code").hexdigest())
         assert (rest.name, rest.enters) == ("manylinux_2_28", "interface")
 
     def test_no_path_is_told(self, store, tmp_path):
         entry = installed(store, "m", {"sources": [], "compiler": "/opt/me/c++"}, lib_a="code")
-        assert "/" not in "".join(f"{part.name}{part.purl}" for part in ingredients_of(entry))
+        assert "/" not in "".join(f"{part.name}{part.purl}" for part in materials_of_entry(entry))
 
 
 class TestLicences:
-    def named(self, name: str) -> Ingredient:
-        return licensed(Ingredient(name, "1", ("sha256", ""), "", "tool"))
+    def named(self, name: str) -> Material:
+        return with_licence(Material(name, "1", ("sha256", ""), "", "tool"))
 
     @pytest.mark.parametrize(
         ("name", "licence", "enters"),
@@ -137,21 +141,19 @@ class TestLicences:
 class TestHeaders:
     def test_pythons(self, store):
         include = sysconfig.get_path("include")
-        found = headers_on_this_machine(
-            toolchain(("KBUILD_PYTHON_INCLUDE_DIR", include)), store.root
-        )
+        found = local_headers(toolchain(("KBUILD_PYTHON_INCLUDE_DIR", include)), store.root)
         (python,) = found
         assert python.name == "python headers"
         assert python.version.startswith("3.")
 
     def test_a_folder_of_the_user_by_content(self, store, tmp_path):
-        def ingredient(name: str, text: str) -> Ingredient:
+        def ingredient(name: str, text: str) -> Material:
             folder = tmp_path / name / "include"
             folder.mkdir(parents=True)
             (folder / "cutlass.h").write_text(text)
             headers = (("cutlass_3_9", f"3.9 ({folder}, sha256 0123)"),)
             made = toolchain(("KBUILD_CUTLASS_3_9_INCLUDE_DIRS", str(folder)), headers=headers)
-            (found,) = headers_on_this_machine(made, store.root)
+            (found,) = local_headers(made, store.root)
             return found
 
         first = ingredient("a", "x")
@@ -160,7 +162,7 @@ class TestHeaders:
         assert ingredient("c", "y") != first
 
     def test_an_installed_torch_by_what_pip_recorded(self, store, tmp_path):
-        def ingredient(name: str, line: str) -> Ingredient:
+        def ingredient(name: str, line: str) -> Material:
             site = tmp_path / name
             (site / "torch" / "include").mkdir(parents=True)
             (site / "torch" / "__init__.py").write_text("")
@@ -172,7 +174,7 @@ class TestHeaders:
                 ("KBUILD_TORCH_INCLUDE_DIRS", f"{include};{include}/api"),
                 versions=(("torch", "2.13.0"),),
             )
-            (found,) = headers_on_this_machine(made, store.root)
+            (found,) = local_headers(made, store.root)
             return found
 
         first = ingredient("a", "x")
@@ -182,14 +184,14 @@ class TestHeaders:
 
     def test_what_is_in_the_store_is_not_this_machines(self, store):
         made = toolchain(("KBUILD_TORCH_INCLUDE_DIRS", f"{store.root}/torch-1/root/include"))
-        assert list(headers_on_this_machine(made, store.root)) == []
+        assert list(local_headers(made, store.root)) == []
 
 
 @pytest.mark.compile
 @pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler")
 class TestPrograms:
-    def of(self, tmp_path: Path, compiler: Path) -> dict[str, Ingredient]:
-        programs = Programs(LocalRunner(), FactCache(tmp_path / "facts"))
+    def of(self, tmp_path: Path, compiler: Path) -> dict[str, Material]:
+        programs = ProgramInspector(LocalRunner(), FactCache(tmp_path / "facts"))
         made = toolchain(("CMAKE_CXX_COMPILER", str(compiler)))
         return {part.name: part for part in programs.of(made, tmp_path / "store")}
 
@@ -197,7 +199,7 @@ class TestPrograms:
         found = self.of(tmp_path, Path(str(shutil.which("c++"))))
         assert {"cmake", "ninja", "compiler of CXX", "libgcc.a", "libstdc++ headers"} <= set(found)
         assert found["compiler of CXX"].enters == "tool"
-        assert licensed(found["libgcc.a"]).is_contained
+        assert with_licence(found["libgcc.a"]).is_contained
         assert "/" not in "".join(part.version for part in found.values())
 
     def test_the_digest_is_of_the_program_wherever_it_is(self, tmp_path):

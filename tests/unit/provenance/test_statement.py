@@ -10,28 +10,33 @@ import pytest
 
 from kbuild.errors import DamagedFileError
 from kbuild.metadata import Builder, GitState, Provenance
-from kbuild.plan import KernelFacts, Requirements, ToolchainSummary, VariantPlan
-from kbuild.provenance.bom import bom_text
-from kbuild.provenance.ingredient import Ingredient
-from kbuild.provenance.statement import Facts, byproducts, statement_text, subjects
+from kbuild.plan import KernelInfo, Requirements, ToolchainSummary, VariantPlan
+from kbuild.provenance.documents import (
+    Material,
+    ProvenanceFacts,
+    byproducts,
+    sbom_text,
+    statement_text,
+    subjects,
+)
 
 VARIANT = "torch213-cxx11-cpu-x86_64-linux"
 COMMIT, OTHER = "a" * 40, "b" * 40
-WHEEL = Ingredient(
+WHEEL = Material(
     "torch", "2.13.0", ("sha256", "1" * 64), "the wheel", "headers", "pkg:pypi/torch@2.13.0",
     "BSD-3-Clause",
 )  # fmt: skip
-CHECKOUT = Ingredient("cutlass_3_9", "3.9", ("gitCommit", OTHER), "the tag v3.9", "headers")
-TOOL = Ingredient("cmake", "4.4.4", ("sha256", "2" * 64), "the program", "tool")
+CHECKOUT = Material("cutlass_3_9", "3.9", ("gitCommit", OTHER), "the tag v3.9", "headers")
+TOOL = Material("cmake", "4.4.4", ("sha256", "2" * 64), "the program", "tool")
 
 
 @pytest.fixture
-def facts() -> Facts:
+def facts() -> ProvenanceFacts:
     plan = VariantPlan(
         variant=VARIANT,
         framework="torch",
         backend="cpu",
-        kernel=KernelFacts("relu", "relu", 1, "Apache-2.0", source="https://git.example/relu"),
+        kernel=KernelInfo("relu", "relu", 1, "Apache-2.0", source="https://git.example/relu"),
         unique_id="1a2b3c4",
         ops_name="_relu_cpu_1a2b3c4",
         requires=Requirements("cpu", "2.13"),
@@ -40,7 +45,7 @@ def facts() -> Facts:
         toolchain=ToolchainSummary("wheels", (("cutlass_3_9", "3.9 (/home/me/cutlass)"),), "f00"),
     )
     made = Provenance(Builder("0.1.0", git=GitState(OTHER, dirty=True)), GitState(COMMIT, False))
-    return Facts(
+    return ProvenanceFacts(
         plan=plan,
         made=made,
         files={"__init__.py": "3" * 64, "metadata.json": "4" * 64},
@@ -52,11 +57,11 @@ def facts() -> Facts:
     )
 
 
-def statement(facts: Facts) -> dict:
+def statement(facts: ProvenanceFacts) -> dict:
     return json.loads(statement_text(facts, ("x.cdx.json", "6" * 64)))
 
 
-def dependencies(facts: Facts) -> dict[str, dict]:
+def dependencies(facts: ProvenanceFacts) -> dict[str, dict]:
     listed = statement(facts)["predicate"]["buildDefinition"]["resolvedDependencies"]
     return {entry["name"]: entry for entry in listed}
 
@@ -104,7 +109,7 @@ class TestStatement:
         assert checkout["annotations"] == {"dirty": True}
 
     def test_nothing_of_this_machine(self, facts):
-        text = statement_text(facts, ("x", "y")) + bom_text(facts)
+        text = statement_text(facts, ("x", "y")) + sbom_text(facts)
         assert not re.search(r"/home|a note about|f00", text)
 
     @pytest.mark.parametrize("text", ["{}", "[]", "no json", '{"_type": "other", "subject": []}'])
@@ -125,8 +130,8 @@ class TestStatement:
 
 
 class TestList:
-    def components(self, facts: Facts) -> dict[str, dict]:
-        return {part["name"]: part for part in json.loads(bom_text(facts))["components"]}
+    def components(self, facts: ProvenanceFacts) -> dict[str, dict]:
+        return {part["name"]: part for part in json.loads(sbom_text(facts))["components"]}
 
     def test_follows_the_schema(self, facts):
         pytest.importorskip("cyclonedx")
@@ -134,13 +139,13 @@ class TestList:
         from cyclonedx.validation.json import JsonStrictValidator
 
         validator = JsonStrictValidator(SchemaVersion.V1_6)
-        assert validator.validate_str(bom_text(facts)) is None
-        assert validator.validate_str(bom_text(facts).replace('"required"', '"maybe"')) is not None
+        assert validator.validate_str(sbom_text(facts)) is None
+        assert validator.validate_str(sbom_text(facts).replace('"required"', '"maybe"')) is not None
 
     def test_what_is_in_the_result_and_what_only_worked_on_it(self, facts):
         scopes = {name: part["scope"] for name, part in self.components(facts).items()}
         assert scopes == {"torch": "required", "cutlass_3_9": "required", "cmake": "excluded"}
-        (edges,) = json.loads(bom_text(facts))["dependencies"]
+        (edges,) = json.loads(sbom_text(facts))["dependencies"]
         assert edges["ref"] == VARIANT
         assert [ref.split("@")[0] for ref in edges["dependsOn"]] == ["torch", "cutlass_3_9"]
 
@@ -154,11 +159,11 @@ class TestList:
         assert named["kbuild:gitCommit"] == OTHER
 
     def test_the_same_facts_give_the_same_bytes(self, facts):
-        assert bom_text(facts) == bom_text(facts)
-        other = bom_text(replace(facts, files={"__init__.py": "9" * 64}))
-        assert json.loads(other)["serialNumber"] != json.loads(bom_text(facts))["serialNumber"]
+        assert sbom_text(facts) == sbom_text(facts)
+        other = sbom_text(replace(facts, files={"__init__.py": "9" * 64}))
+        assert json.loads(other)["serialNumber"] != json.loads(sbom_text(facts))["serialNumber"]
 
     def test_dates(self, facts):
-        assert json.loads(bom_text(facts))["metadata"]["timestamp"] == "1970-01-01T00:00:00Z"
-        undated = bom_text(replace(facts, time=None))
+        assert json.loads(sbom_text(facts))["metadata"]["timestamp"] == "1970-01-01T00:00:00Z"
+        undated = sbom_text(replace(facts, time=None))
         assert "timestamp" not in json.loads(undated)["metadata"]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kbuild.build.state import BuildState
-from kbuild.build.workspace import Workspace
 from kbuild.errors import BuildError
-from kbuild.filestate import identify
-from kbuild.pipeline.evidence import evidence
+from kbuild.pipeline.variant import write_evidence
+from kbuild.runtime.file_state import identify
+from kbuild.runtime.workspace import Workspace
 
 VARIANT = "torch-cuda"
 
@@ -32,8 +32,8 @@ def test_nothing_is_told_about_what_has_changed(
             source.write_text("int b;\n")
         return (written,)
 
-    monkeypatch.setattr("kbuild.provenance.evidence.Evidence.write", write)
-    monkeypatch.setattr("kbuild.pipeline.evidence._options", lambda _: {})
+    monkeypatch.setattr("kbuild.provenance.attestation.Evidence.write", write)
+    monkeypatch.setattr("kbuild.pipeline.variant._options", lambda _: {})
     site: Any = SimpleNamespace(
         options=SimpleNamespace(provenance=True),
         project=SimpleNamespace(root=tmp_path),
@@ -42,8 +42,8 @@ def test_nothing_is_told_about_what_has_changed(
     )
     made: Any = SimpleNamespace(variant=VARIANT, inputs=("a.cpp",))
     if not edited:
-        assert evidence(site, made, None) == (written,)  # type: ignore[arg-type]
+        assert write_evidence(site, made, None) == (written,)  # type: ignore[arg-type]
         return
     with pytest.raises(BuildError, match="a file that it was made from has changed since"):
-        evidence(site, made, None)  # type: ignore[arg-type]
+        write_evidence(site, made, None)  # type: ignore[arg-type]
     assert not written.exists()

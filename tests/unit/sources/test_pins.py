@@ -2,17 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.config.curated import libraries
+from kbuild.config.dependencies import libraries
 from kbuild.errors import ToolchainError
-from kbuild.toolchains.sources.pins import header_names, pin_of
-from kbuild.toolchains.sources.wheel import headers_below
+from kbuild.toolchains.dependency_headers.fetch import headers_below
+from kbuild.toolchains.dependency_headers.pins import header_dependency_names, pin_of
 from kbuild.version import Version
 
-FIXED = [name for name in header_names() if libraries()[name].version]
+FIXED = [name for name in header_dependency_names() if libraries()[name].version]
 
 
 def test_every_dependency_but_torch_has_a_check() -> None:
-    assert set(header_names()) == set(libraries()) - {"torch"}
+    assert set(header_dependency_names()) == set(libraries()) - {"torch"}
 
 
 @pytest.mark.parametrize("name", FIXED)

@@ -11,11 +11,19 @@ from source_bench import COMMIT, FakeGit, make_tree, members, tree_files
 from wheel_bench import make_wheel, pinned
 
 from kbuild.errors import ToolchainError
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 from kbuild.store import Store
-from kbuild.toolchains.sources import HeaderSource, HeaderSources, resolve
-from kbuild.toolchains.sources.pins import Pin, PinnedWheel, pin_of
-from kbuild.toolchains.sources.with_headers import versions
+from kbuild.toolchains.dependency_headers.pins import (
+    DependencyHeaders,
+    PinnedLibrary,
+    PinnedWheel,
+    pin_of,
+)
+from kbuild.toolchains.dependency_headers.search import (
+    HeaderResolver,
+    header_versions,
+    resolve_headers,
+)
 from kbuild.version import Version
 
 ROOT = "cutlass_library/source"
@@ -39,7 +47,7 @@ class Desk:
     def wheelhouse(self) -> Path:
         return self.root / "wheelhouse"
 
-    def sources(self, **environ: str) -> HeaderSources:
+    def sources(self, **environ: str) -> HeaderResolver:
         given = {name: Path(path) for name, path in environ.items() if name.startswith("cutlass")}
         own = {name: value for name, value in environ.items() if name not in given}
         env = {
@@ -47,9 +55,9 @@ class Desk:
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(self.wheelhouse),
         }
-        return HeaderSources(given, self.cache, self.git, env | own, self.pin_of)
+        return HeaderResolver(given, self.cache, self.git, env | own, self.pin_of)
 
-    def pin_of(self, name: str, compiler: Version | None = None) -> Pin:
+    def pin_of(self, name: str, compiler: Version | None = None) -> PinnedLibrary:
         pin = pin_of(name, compiler)
         own = self.wheel if name == "cutlass_3_8" else None
         return replace(pin, wheel=own or pin.wheel)
@@ -62,7 +70,7 @@ class Desk:
         self.wheel = PinnedWheel(pinned(path), ROOT)
         return path
 
-    def one(self, name: str = "cutlass_3_8", **environ: str) -> HeaderSource:
+    def one(self, name: str = "cutlass_3_8", **environ: str) -> DependencyHeaders:
         (found,) = self.sources(**environ).resolve([name])
         return found
 
@@ -91,7 +99,7 @@ class TestFolders:
         assert found.digest.startswith("sha256:")
         assert not desk.entries()
         given = {"cutlass_3_8": tree}
-        assert resolve(["cutlass_3_8"], given, desk.cache, desk.git) == (found,)
+        assert resolve_headers(["cutlass_3_8"], given, desk.cache, desk.git) == (found,)
 
     def test_another_release_is_refused_with_both(self, desk: Desk) -> None:
         tree = make_tree(desk.root / "mine", "4.0.0")
@@ -246,14 +254,14 @@ class TestCommits:
         return self._git(repository, "rev-parse", "HEAD")
 
     @pytest.fixture
-    def sources(self, tmp_path: Path, repository: Path) -> Iterator[Callable[[], HeaderSources]]:
+    def sources(self, tmp_path: Path, repository: Path) -> Iterator[Callable[[], HeaderResolver]]:
         url = pin_of(self.NAME).library.repository
         config = tmp_path / "gitconfig"
         config.write_text(f'[url "{repository.as_uri()}"]\n  insteadOf = {url}\n')
         environ = {
             "PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": str(config), "PIP_NO_INDEX": "1"
         }  # fmt: skip
-        yield lambda: HeaderSources({}, tmp_path / "cache", LocalRunner(), environ)
+        yield lambda: HeaderResolver({}, tmp_path / "cache", LocalRunner(), environ)
         Store(tmp_path / "cache" / "store").prune(0)
 
     def test_hooks_of_the_user_do_not_run(self, sources, tmp_path) -> None:
@@ -270,7 +278,10 @@ class TestCommits:
         (found,) = sources().resolve([self.NAME])
         commit = self._git(repository, "rev-parse", "HEAD")
         assert found.digest == f"commit:{commit}"
-        assert dict(versions([found]))[self.NAME] == f"4.0.0 (git tag v4.0.0, commit {commit[:12]})"
+        assert (
+            dict(header_versions([found]))[self.NAME]
+            == f"4.0.0 (git tag v4.0.0, commit {commit[:12]})"
+        )
         (entry,) = sources().store.entries()
         assert entry.facts["sources"][0]["commit"] == commit
 

@@ -10,8 +10,8 @@ from source_bench import FakeGit, make_tree
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.store import Store
-from kbuild.toolchains import Toolchain, ToolchainSource
-from kbuild.toolchains.sources import HeaderSources, WithHeaders
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
 
 NEEDS = Requirements("cpu", torch="2.13", libraries=("cutlass_3_8",))
 
@@ -33,13 +33,13 @@ class Compilers(ToolchainSource):
         return Toolchain("host", *tools, cache=(("A", "1"),), versions=(("c++", "12"),))
 
 
-def sources(tmp_path: Path, given: dict[str, Path] | None = None) -> HeaderSources:
-    return HeaderSources(given or {}, tmp_path / "cache", FakeGit(), {"PATH": ""})
+def sources(tmp_path: Path, given: dict[str, Path] | None = None) -> HeaderResolver:
+    return HeaderResolver(given or {}, tmp_path / "cache", FakeGit(), {"PATH": ""})
 
 
 def test_headers_are_facts_and_versions(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "mine")
-    both = WithHeaders(Compilers(), sources(tmp_path, {"cutlass_3_8": tree}))
+    both = ToolchainsWithHeaders(Compilers(), sources(tmp_path, {"cutlass_3_8": tree}))
     assert both.refuses(NEEDS) is None
     made = both.provision(NEEDS)
     folders = f"{tree}/include;{tree}/tools/util/include"
@@ -54,7 +54,7 @@ def test_another_content_is_another_fingerprint(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "mine")
     before, after = [], []
     for found in (before, after):
-        both = WithHeaders(Compilers(), sources(tmp_path, {"cutlass_3_8": tree}))
+        both = ToolchainsWithHeaders(Compilers(), sources(tmp_path, {"cutlass_3_8": tree}))
         found.append(both.provision(NEEDS).fingerprint)
         (tree / "include" / "new.h").write_text("")
     assert before != after
@@ -62,21 +62,23 @@ def test_another_content_is_another_fingerprint(tmp_path: Path) -> None:
 
 def test_without_headers_nothing_is_added(tmp_path: Path) -> None:
     plain = replace(NEEDS, libraries=())
-    both = WithHeaders(Compilers(), sources(tmp_path))
+    both = ToolchainsWithHeaders(Compilers(), sources(tmp_path))
     assert both.refuses(plain) is None
     assert both.provision(plain) == Compilers().provision(plain)
     assert both.preview(plain) == Compilers().preview(plain)
 
 
 def test_the_compilers_speak_first(tmp_path: Path) -> None:
-    both = WithHeaders(Compilers("no nvcc"), sources(tmp_path))
+    both = ToolchainsWithHeaders(Compilers("no nvcc"), sources(tmp_path))
     assert both.refuses(NEEDS) == "no nvcc"
     needs = replace(NEEDS, libraries=("cutlass_4_0",))
-    assert "CUTLASS 4.0.0" in str(WithHeaders(Compilers(), sources(tmp_path)).refuses(needs))
+    assert "CUTLASS 4.0.0" in str(
+        ToolchainsWithHeaders(Compilers(), sources(tmp_path)).refuses(needs)
+    )
 
 
 def test_planning_fetches_nothing(tmp_path: Path) -> None:
-    both = WithHeaders(Compilers(), sources(tmp_path))
+    both = ToolchainsWithHeaders(Compilers(), sources(tmp_path))
     summary = both.preview(NEEDS)
     version = dict(summary.versions)["cutlass_3_8"]
     assert (summary.versions[0], summary.fingerprint) == (("c++", "12"), "")
@@ -86,7 +88,7 @@ def test_planning_fetches_nothing(tmp_path: Path) -> None:
 
 def test_the_release_may_depend_on_the_compiler(tmp_path: Path) -> None:
     needs = Requirements("xpu", toolkit="2025.3", libraries=("sycl_tla",))
-    both = WithHeaders(Compilers(), sources(tmp_path))
+    both = ToolchainsWithHeaders(Compilers(), sources(tmp_path))
     assert dict(both.preview(needs).versions)["sycl_tla"].startswith("0.8 (sycl-tla 0.8.0 ")
     with pytest.raises(ToolchainError, match="no release"):
         both.preview(replace(needs, toolkit=None))
@@ -96,7 +98,9 @@ def test_the_fingerprint_does_not_tell_where_the_store_is(tmp_path: Path) -> Non
     git = FakeGit(make_tree(tmp_path / "remote"), ("v3.8.0",))
     env = {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1"}
     made = [
-        WithHeaders(Compilers(), HeaderSources({}, tmp_path / name, git, env)).provision(NEEDS)
+        ToolchainsWithHeaders(Compilers(), HeaderResolver({}, tmp_path / name, git, env)).provision(
+            NEEDS
+        )
         for name in ("one", "two")
     ]
     assert made[0].cache != made[1].cache

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kbuild.static.diagnostics import SHOWN, findings
+from kbuild.static.types import SHOWN_ERRORS, diagnostic_findings
 
 ROOT = Path("/srv/demo")
 
 
 def places(said: str) -> list[tuple[str, str]]:
-    return [(found.where, found.what) for found in findings(said, "src/k.cpp", ROOT)]
+    return [(found.where, found.what) for found in diagnostic_findings(said, "src/k.cpp", ROOT)]
 
 
 def test_errors_of_the_project() -> None:
@@ -54,14 +54,14 @@ def test_clang_leads_there_afterwards() -> None:
 
 
 def test_only_the_first_errors_are_shown() -> None:
-    said = "".join(f"/srv/demo/src/k.cpp:{n}:1: error: e{n}\n" for n in range(1, SHOWN + 4))
+    said = "".join(f"/srv/demo/src/k.cpp:{n}:1: error: e{n}\n" for n in range(1, SHOWN_ERRORS + 4))
     shown = places(said)
-    assert len(shown) == SHOWN + 1
+    assert len(shown) == SHOWN_ERRORS + 1
     assert shown[-1] == ("src/k.cpp", "3 more errors")
 
 
 def test_a_compiler_that_died_is_a_finding() -> None:
     said = "c++: fatal error: Killed signal terminated program cc1plus\n"
-    (found,) = findings(said, "src/k.cpp", ROOT)
+    (found,) = diagnostic_findings(said, "src/k.cpp", ROOT)
     assert (found.severity, found.where) == ("error", "src/k.cpp")
     assert "Killed signal" in found.what

@@ -7,22 +7,24 @@ from pathlib import Path
 
 from projects import BINDING, kernel
 
-from kbuild.backends.static import TypeCheck
+from kbuild.backends.base import TypeCheck
 from kbuild.identity import Identity
-from kbuild.matrix.selection import variants
-from kbuild.planning import make_plan
+from kbuild.planning.variant import make_plan
 from kbuild.project import Project
+from kbuild.selection import project_variants
 from kbuild.sourcetree import SourceTree
-from kbuild.static.command import Folders, arguments
+from kbuild.static.types import IncludeFolders, compiler_arguments
 
 CHECK = TypeCheck(headers=("sycl",), definitions=("LANGUAGE=1",))
 
 
 def made(project: Project, folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The binding's arguments, and the kernel's, with `/t`, `/s` and `/p` as headers' places."""
-    plan = make_plan(project, variants(project)[-1], SourceTree(project.root), Identity("check"))
+    plan = make_plan(
+        project, project_variants(project)[-1], SourceTree(project.root), Identity("check")
+    )
     (folder / "torch-ext").mkdir(parents=True)
-    folders = Folders(
+    folders = IncludeFolders(
         project.root,
         folder,
         Path("/stand-ins"),
@@ -31,7 +33,9 @@ def made(project: Project, folder: Path) -> tuple[tuple[str, ...], tuple[str, ..
         {"sycl": (Path("/s"),)},
     )
     binding, section = plan.components
-    return arguments(plan, binding, CHECK, folders), arguments(plan, section, CHECK, folders)
+    return compiler_arguments(plan, binding, CHECK, folders), compiler_arguments(
+        plan, section, CHECK, folders
+    )
 
 
 def test_macros_standard_and_folders(project: Callable[..., Project], tmp_path: Path) -> None:

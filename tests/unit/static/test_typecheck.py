@@ -13,14 +13,13 @@ import pytest
 from toolkit_bench import fill
 from wheel_bench import Served, make_wheel, pinned, serve
 
-from kbuild.matrix.selection import Selection
-from kbuild.pipeline import Doors
-from kbuild.pipeline.check import check, compiled_only
-from kbuild.pipeline.typecheck import CheckOptions
+from kbuild.pipeline.options import Services
+from kbuild.pipeline.static_check import StaticCheckOptions, backends_needing_a_build, check_sources
 from kbuild.project import open_project
-from kbuild.run import Done, LocalRunner
-from kbuild.static.verdict import Verdict
-from kbuild.toolchains.wheels.lock import Lock, LockedRelease
+from kbuild.runtime.processes import LocalRunner, ProcessResult
+from kbuild.selection import Selection
+from kbuild.static.includes import SourceVerdict
+from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock
 from kbuild.ui import Ui
 from kbuild.version import Version
 
@@ -80,7 +79,7 @@ class Counting(LocalRunner):
         super().__init__()
         self.checked: list[str] = []
 
-    def run(self, argv: Any, **options: Any) -> Done:
+    def run(self, argv: Any, **options: Any) -> ProcessResult:
         if "-fsyntax-only" in argv:
             self.checked.append(Path(argv[-1]).name)
         return super().run(argv, **options)
@@ -92,7 +91,7 @@ class Bench:
 
     root: Path
     cache: Path
-    pins: Lock
+    pins: ToolchainLock
     served: Served
     runner: Counting = field(default_factory=Counting)
 
@@ -100,18 +99,18 @@ class Bench:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
-    def check(self, **selection: Any) -> tuple[Verdict, ...]:
+    def check(self, **selection: Any) -> tuple[SourceVerdict, ...]:
         self.runner.checked.clear()
-        options = CheckOptions(
+        options = StaticCheckOptions(
             Selection(**selection),
             python=Path(sys.executable),
             pins=self.pins,
             settings=self.served.settings,
         )
-        doors = Doors(self.runner, Ui(verbosity=-2), self.cache)
-        return check(open_project(self.root), options, doors)
+        doors = Services(self.runner, Ui(verbosity=-2), self.cache)
+        return check_sources(open_project(self.root), options, doors)
 
-    def one(self) -> Verdict:
+    def one(self) -> SourceVerdict:
         (verdict,) = self.check()
         return verdict
 
@@ -144,7 +143,7 @@ def test_the_newest_torch_of_the_backends_that_ask_for_it(bench: Bench) -> None:
     assert (verdict.units, verdict.remembered) == (2, 0)
     assert "Torch 2.14.1, sycl 2026.0.0" in verdict.proved
     assert verdict.unproved.startswith("not compiled: needs ")
-    assert compiled_only(open_project(bench.root)) == ("cpu",)
+    assert backends_needing_a_build(open_project(bench.root)) == ("cpu",)
 
 
 def test_headers_come_by_ranges(bench: Bench) -> None:

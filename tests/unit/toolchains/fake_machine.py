@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.plan import Requirements
-from kbuild.run import Done
+from kbuild.runtime.processes import ProcessResult
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.host import Host
+from kbuild.toolchains.host import HostToolchains
 
 MACROS = "torch/csrc/stable/macros.h"
 
@@ -22,20 +22,20 @@ class FakeRunner:
         self.answers = dict(answers)
         self.asked: list[tuple[str, ...]] = []
 
-    def run(self, argv: Sequence[str], **_: Any) -> Done:
+    def run(self, argv: Sequence[str], **_: Any) -> ProcessResult:
         command = tuple(str(part) for part in argv)
         self.asked.append(command)
         for word, answer in self.answers.items():
             if word in " ".join(command):
                 made = answer(command) if callable(answer) else answer
-                return Done(command, 0, made, 0.0) if isinstance(made, str) else made
+                return ProcessResult(command, 0, made, 0.0) if isinstance(made, str) else made
         if "-dM" in command:  # what manylinux asks of the compiler: of no concern here
-            return Done(command, 1, "", 0.0)
+            return ProcessResult(command, 1, "", 0.0)
         raise AssertionError(f"nobody answers {command}")
 
 
-def failed(output: str) -> Done:
-    return Done((), 1, output, 0.0)
+def failed(output: str) -> ProcessResult:
+    return ProcessResult((), 1, output, 0.0)
 
 
 def fake_torch(folder: Path, version: str = "2.13.0+cpu", hip: str | None = None) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def translate(command: Sequence[str]) -> str:
     return ""
 
 
-def machine(folder: Path, torch: dict[str, Any] | None) -> tuple[Host, FakeRunner]:
+def machine(folder: Path, torch: dict[str, Any] | None) -> tuple[HostToolchains, FakeRunner]:
     """A host with a compiler, and with this Torch."""
     python = folder / "python"
     python.write_text("")
@@ -81,7 +81,7 @@ def machine(folder: Path, torch: dict[str, Any] | None) -> tuple[Host, FakeRunne
             "--version": "c++ 13\n",
         }
     )
-    return Host(runner, FactCache(folder / "cache"), python), runner
+    return HostToolchains(runner, FactCache(folder / "cache"), python), runner
 
 
 def stable(toolkit: str = "7.2", **changes: Any) -> Requirements:

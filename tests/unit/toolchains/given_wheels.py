@@ -8,7 +8,7 @@ from pathlib import Path
 from toolkit_bench import TORCH_MEMBERS
 from wheel_bench import make_wheel
 
-from kbuild.run import LocalRunner
+from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.torch_wheel import TorchWheel, open_wheel
 
 TAG = "cp312-cp312-manylinux_2_28_x86_64"

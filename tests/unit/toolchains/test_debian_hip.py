@@ -9,19 +9,28 @@ from elftools.elf.elffile import ELFFile
 from fake_machine import MACROS, FakeRunner, failed, fake_rocm, fake_torch, full, machine, stable
 
 from kbuild.errors import ToolchainError
-from kbuild.fileset import sha256
-from kbuild.run import LocalRunner
+from kbuild.runtime.files import sha256
+from kbuild.runtime.processes import LocalRunner
 from kbuild.store import Store
 from kbuild.toolchains import build_tools
-from kbuild.toolchains.debian.deb import unpack
-from kbuild.toolchains.debian.fetch import fetch, find_mirror
-from kbuild.toolchains.debian.packages import Package, Shelf
-from kbuild.toolchains.debian_hip import DebianHip
-from kbuild.toolchains.debian_hip.pins import layout, pins, text
-from kbuild.toolchains.debian_hip.stub import make_stub, version_script
+from kbuild.toolchains.base import FallbackToolchains
+from kbuild.toolchains.experimental.deb_archive import unpack_deb
+from kbuild.toolchains.experimental.debian_hip.installation import (
+    data_text,
+    make_hip_stub,
+    pins,
+    unpack_rules,
+    version_script,
+)
+from kbuild.toolchains.experimental.debian_hip.toolchain import DebianHipToolchains
+from kbuild.toolchains.experimental.debian_packages import (
+    DebianPackage,
+    PackageSet,
+    fetch_packages,
+    find_mirror,
+)
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.rocm import rocm_sources
-from kbuild.toolchains.toolbox import Toolbox
 
 
 @pytest.fixture
@@ -34,7 +43,7 @@ def deb(tmp_path) -> Path:
 
 class TestUnpacking:
     def test_only_what_is_wanted(self, deb, tmp_path):
-        unpack(deb, tmp_path / "to", lambda path: None if "other" in path else f"a/{path[4:]}")
+        unpack_deb(deb, tmp_path / "to", lambda path: None if "other" in path else f"a/{path[4:]}")
         made = tmp_path / "to" / "a"
         assert sorted(path.name for path in made.iterdir()) == ["header", "link", "tool"]
         assert (made / "link").read_text() == "run"
@@ -51,11 +60,11 @@ class TestUnpacking:
     def test_other_files_are_refused(self, tmp_path, data, words):
         (tmp_path / "x.deb").write_bytes(data)
         with pytest.raises(ToolchainError, match=words):
-            unpack(tmp_path / "x.deb", tmp_path / "to", str)
+            unpack_deb(tmp_path / "x.deb", tmp_path / "to", str)
 
     def test_nothing_is_written_outside(self, deb, tmp_path):
         with pytest.raises(ToolchainError, match="outside"):
-            unpack(deb, tmp_path / "to", lambda path: f"../{path}")
+            unpack_deb(deb, tmp_path / "to", lambda path: f"../{path}")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +84,7 @@ class TestUnpacking:
     ],
 )
 def test_the_layout_is_that_of_rocm(path, place):
-    assert layout().destination(path) == place
+    assert unpack_rules().destination(path) == place
 
 
 class TestPins:
@@ -89,7 +98,7 @@ class TestPins:
         assert pins().soname == "libamdhip64.so.7"
 
     def test_no_host_is_named(self):
-        assert "://" not in text("packages.json")
+        assert "://" not in data_text("packages.json")
 
 
 class TestMirror:
@@ -109,14 +118,14 @@ class TestMirror:
         assert "KBUILD_DEBIAN_MIRROR" in caught.value.hint
 
 
-ONE = Package("a", "1", "pool/a_1.deb", 4, sha256(b"here"))
-TWO = Package("b", "1", "pool/b_1.deb", 4, sha256(b"data"))
+ONE = DebianPackage("a", "1", "pool/a_1.deb", 4, sha256(b"here"))
+TWO = DebianPackage("b", "1", "pool/b_1.deb", 4, sha256(b"data"))
 MIRROR = {"KBUILD_DEBIAN_MIRROR": "file:///mirror"}
 
 
 class TestFetching:
     def some(self):
-        return Shelf("forky", (ONE, TWO), "install ROCm")
+        return PackageSet("forky", (ONE, TWO), "install ROCm")
 
     def test_only_what_is_missing(self, tmp_path):
         (tmp_path / ONE.file).write_bytes(b"here")
@@ -128,22 +137,22 @@ class TestFetching:
             return ""
 
         runner = FakeRunner({"download-file": download})
-        assert fetch(self.some(), tmp_path, MIRROR, runner) == [
+        assert fetch_packages(self.some(), tmp_path, MIRROR, runner) == [
             tmp_path / ONE.file,
             tmp_path / TWO.file,
         ]
-        fetch(self.some(), tmp_path, {}, FakeRunner({}))
+        fetch_packages(self.some(), tmp_path, {}, FakeRunner({}))
 
     def test_a_suite_that_has_moved_on(self, tmp_path):
         (tmp_path / ONE.file).write_bytes(b"here")
         runner = FakeRunner({"download-file": failed("404  Not Found")})
         with pytest.raises(ToolchainError, match=r"forky has moved on: .* no longer has b_1\.deb"):
-            fetch(self.some(), tmp_path, MIRROR, runner)
+            fetch_packages(self.some(), tmp_path, MIRROR, runner)
 
     def test_another_failure_is_shown(self, tmp_path):
         runner = FakeRunner({"download-file": failed("Hash Sum mismatch")})
         with pytest.raises(ToolchainError, match="Hash Sum mismatch"):
-            fetch(self.some(), tmp_path, MIRROR, runner)
+            fetch_packages(self.some(), tmp_path, MIRROR, runner)
 
 
 class TestStub:
@@ -155,7 +164,9 @@ class TestStub:
 
     @pytest.mark.compile
     def test_the_linker_finds_what_it_needs(self, tmp_path):
-        make_stub(tmp_path, "libamdhip64.so.7", text("symbols.txt"), find_cxx(), LocalRunner())
+        make_hip_stub(
+            tmp_path, "libamdhip64.so.7", data_text("symbols.txt"), find_cxx(), LocalRunner()
+        )
         assert sorted(path.name for path in tmp_path.iterdir()) == [
             "libamdhip64.so",
             "libamdhip64.so.7",
@@ -174,14 +185,16 @@ def on_x86(monkeypatch) -> None:
     monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: "x86_64-linux")
 
 
-def with_torch(folder: Path, version: str = "2.13.0+cpu", hip: str | None = None) -> DebianHip:
-    made = DebianHip(machine(folder, fake_torch(folder, version, hip))[0], {})
+def with_torch(
+    folder: Path, version: str = "2.13.0+cpu", hip: str | None = None
+) -> DebianHipToolchains:
+    made = DebianHipToolchains(machine(folder, fake_torch(folder, version, hip))[0], {})
     made.store.ensure(made.pins.recipe, lambda root: {"sources": [fake_rocm(root).name]})
     return made
 
 
 @pytest.fixture
-def source(tmp_path) -> DebianHip:
+def source(tmp_path) -> DebianHipToolchains:
     return with_torch(tmp_path)
 
 
@@ -265,18 +278,20 @@ class TestMaking:
     def made(self, tmp_path, monkeypatch) -> tuple[Store, str, list[tuple[str, ...]]]:
         monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: "x86_64-linux")
         monkeypatch.setattr(build_tools, "patchelf", lambda: Path("/patchelf"))
-        monkeypatch.setattr("kbuild.toolchains.debian_hip.source.find_cxx", lambda: Path("/c++"))
+        monkeypatch.setattr(
+            "kbuild.toolchains.experimental.debian_hip.toolchain.find_cxx", lambda: Path("/c++")
+        )
         files = {
             "lib/llvm-21/bin/clang++": "run",
             "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2": "loader",
         }
         content = make_deb(files)
-        package = Package("clang", "21", "pool/clang.deb", len(content), sha256(content))
+        package = DebianPackage("clang", "21", "pool/clang.deb", len(content), sha256(content))
         host, runner = machine(tmp_path, fake_torch(tmp_path))
         (tmp_path / "cache" / "downloads").mkdir(parents=True)
         (tmp_path / "cache" / "downloads" / package.file).write_bytes(content)
         runner.answers |= {"--set-interpreter": "", "-Wl,-soname": ""}
-        source = DebianHip(host, {}, replace(pins(), packages=(package,)))
+        source = DebianHipToolchains(host, {}, replace(pins(), packages=(package,)))
         source.provision(stable())
         return source.store, source.pins.recipe.name, runner.asked
 
@@ -318,6 +333,6 @@ class TestChoosing:
     def test_a_rocm_of_another_release_is_named(self, source, tmp_path):
         environ = {"ROCM_PATH": str(fake_rocm(tmp_path / "rocm", "6.4.1"))}
         reason = f"needs ROCm 7.2; {tmp_path / 'rocm'} has 6.4.1"
-        assert Toolbox(rocm_sources(source.host, environ)).refuses(stable()) == reason
-        asked = Toolbox(rocm_sources(source.host, environ, ["debian-hip"]))
+        assert FallbackToolchains(rocm_sources(source.host, environ)).refuses(stable()) == reason
+        asked = FallbackToolchains(rocm_sources(source.host, environ, ["debian-hip"]))
         assert asked.refuses(stable()) is None

@@ -13,11 +13,11 @@ import pytest
 from debian_bench import ar, odd_deb
 
 from kbuild.errors import DamagedFileError, StorageError
-from kbuild.toolchains.debian.deb import unpack
-from kbuild.toolchains.wheels import archive
-from kbuild.toolchains.wheels.archive import Wheel
+from kbuild.runtime.untrusted import UnpackLimit
+from kbuild.toolchains.experimental.deb_archive import unpack_deb
+from kbuild.toolchains.wheels import wheel_file
 from kbuild.toolchains.wheels.lock import LockedWheel
-from kbuild.untrusted import Allowance
+from kbuild.toolchains.wheels.wheel_file import Wheel
 
 NAME = "odd-1.0-py3-none-any.whl"
 
@@ -40,8 +40,8 @@ def wheel(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that a test can reach."""
-    monkeypatch.setattr(Allowance, "LEAST_BYTES", 1 << 20)
-    monkeypatch.setattr(Allowance, "MOST_TIMES", 10)
+    monkeypatch.setattr(UnpackLimit, "LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr(UnpackLimit, "MOST_TIMES", 10)
 
 
 def write(path: Path, *members: tuple[str | zipfile.ZipInfo, bytes]) -> Path:
@@ -73,15 +73,15 @@ class TestWheels:
     def test_more_members_than_any_wheel_has(
         self, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Allowance, "MOST_MEMBERS", 9)
+        monkeypatch.setattr(UnpackLimit, "MOST_MEMBERS", 9)
         write(wheel, *((f"{number}", b"") for number in range(10)))
         assert "there are more than 9 members" in refused(wheel, tmp_path)
 
     def test_a_list_of_members_that_would_fill_the_memory(
         self, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Allowance, "MOST_MEMBERS", 9)
-        monkeypatch.setattr(archive, "ZipFile", None)  # it must not come to that
+        monkeypatch.setattr(UnpackLimit, "MOST_MEMBERS", 9)
+        monkeypatch.setattr(wheel_file, "ZipFile", None)  # it must not come to that
         with zipfile.ZipFile(wheel, "w") as out:
             for number in range(30):
                 out.writestr(f"{number:090}", b"")
@@ -129,7 +129,7 @@ class TestWheels:
     def test_no_room(self, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(wheel, ("odd.dist-info/RECORD", b""), ("a.h", bytes(5 << 20)))
         space = SimpleNamespace(free=1 << 20)
-        monkeypatch.setattr(archive.shutil, "disk_usage", lambda _: space)
+        monkeypatch.setattr(wheel_file.shutil, "disk_usage", lambda _: space)
         with pytest.raises(StorageError, match="unpacks to 5 MB, and 1 MB are free"):
             open_wheel(wheel).unpack(tmp_path, lambda name: name)
 
@@ -149,7 +149,7 @@ class TestDebianPackages:
     def unpack(self, target: Path, *members: tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]):
         deb = target.with_name("odd.deb")
         deb.write_bytes(odd_deb(*members))
-        unpack(deb, target, lambda path: path)
+        unpack_deb(deb, target, lambda path: path)
 
     def refused(self, target: Path, *members: tarfile.TarInfo | tuple[tarfile.TarInfo, bytes]):
         with pytest.raises(DamagedFileError) as caught:
@@ -226,10 +226,10 @@ class TestDebianPackages:
         deb = tmp_path / "x.deb"
         deb.write_bytes(ar(("control", b"")).replace(b"0         `", f"{length:<10}`".encode()))
         with pytest.raises(DamagedFileError, match="has no length"):
-            unpack(deb, target, str)
+            unpack_deb(deb, target, str)
 
     def test_half_a_package(self, target: Path, tmp_path: Path) -> None:
         deb = tmp_path / "x.deb"
         deb.write_bytes(odd_deb((member("a"), bytes(range(256)) * 40))[:-60])
         with pytest.raises(DamagedFileError, match=r"x\.deb` is not a Debian package that can be"):
-            unpack(deb, target, str)
+            unpack_deb(deb, target, str)

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 import kbuild
-from kbuild.installation import code_digest
+from kbuild.code_digest import code_digest
 from kbuild.languages import environment
-from kbuild.toolchains.debian_hip.pins import pins
-from kbuild.toolchains.debian_nvcc import maker
-from kbuild.toolchains.torch_wheel import given
-from kbuild.toolchains.wheels import cuda, headers
-from kbuild.toolchains.wheels.torch import TORCH
-from kbuild.toolchains.wheels.tvm_ffi import TVM_FFI
+from kbuild.toolchains import torch_wheel
+from kbuild.toolchains.experimental.debian_hip.installation import pins
+from kbuild.toolchains.experimental.debian_nvcc import toolchain
+from kbuild.toolchains.wheels import cuda, frameworks
+from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI
 
 PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
@@ -26,36 +25,34 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
         1,
         "17f4456a4f89af47",
         "toolchains/wheels/cuda.py",
-        "toolchains/wheels/stubs.py",
+        "toolchains/link_stubs.py",
     ),
     "headers": (
         1,
         "149aa05c73584d9d",
-        "toolchains/wheels/headers.py",
+        "toolchains/wheels/frameworks.py",
     ),
     "torch": (
         1,
         "d18c2ebf7f9bbb5f",
-        "toolchains/wheels/torch.py",
-        "toolchains/wheels/tree.py",
-        "toolchains/wheels/stubs.py",
+        "toolchains/wheels/frameworks.py",
+        "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
         "499556457c47cec4",
-        "toolchains/wheels/tvm_ffi.py",
-        "toolchains/wheels/tree.py",
-        "toolchains/wheels/stubs.py",
+        "toolchains/wheels/frameworks.py",
+        "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (
         1,
         "23a280718ea4cee4",
-        "toolchains/debian_nvcc/maker.py",
+        "toolchains/experimental/debian_nvcc/toolchain.py",
     ),
     "given": (
         1,
         "e9aea8f6c0a8a462",
-        "toolchains/torch_wheel/given.py",
+        "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
@@ -65,11 +62,11 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
 }
 CURRENT = {
     "cuda": cuda._LAYOUT,
-    "headers": headers._LAYOUT,
+    "headers": frameworks._HEADERS_LAYOUT,
     "torch": TORCH.layout,
     "tvm-ffi": TVM_FFI.layout,
-    "debian-nvcc": maker._LAYOUT,
-    "given": given._LAYOUT,
+    "debian-nvcc": toolchain._LAYOUT,
+    "given": torch_wheel._LAYOUT,
     "languages": environment._LAYOUT,
 }
 
@@ -86,5 +83,7 @@ def test_a_changed_maker_is_decided_on(name: str) -> None:
 
 def test_what_is_made_here_is_named_by_its_makers_code(monkeypatch: pytest.MonkeyPatch) -> None:
     before = pins().recipe.name
-    monkeypatch.setattr("kbuild.toolchains.debian_hip.pins.code_digest", lambda *_: "another")
+    monkeypatch.setattr(
+        "kbuild.toolchains.experimental.debian_hip.installation.code_digest", lambda *_: "another"
+    )
     assert pins().recipe.name != before

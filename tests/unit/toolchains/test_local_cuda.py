@@ -7,8 +7,8 @@ import pytest
 from fake_machine import FakeRunner, failed
 
 from kbuild.errors import ToolchainError
+from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.local_cuda import LocalToolkits
 
 
 def nvcc(root: Path) -> Path:
@@ -25,9 +25,9 @@ def toolkits(tmp_path):
         release = Path(command[0]).parents[1].name.partition("-")[2]
         return f"Cuda compilation tools, release {release}, V{release}.85\n"
 
-    def make(**environ: str) -> LocalToolkits:
+    def make(**environ: str) -> LocalCudaToolkits:
         asked = FakeRunner({"--version": answer})
-        return LocalToolkits(
+        return LocalCudaToolkits(
             FactCache(tmp_path / "cache"), asked, environ, tmp_path / "usual" / "cuda"
         )
 

@@ -7,11 +7,15 @@ import pytest
 from fake_machine import FakeRunner, fake_torch, machine
 
 from kbuild.errors import ToolchainError
-from kbuild.matrix.selection import host_system
 from kbuild.plan import Requirements
-from kbuild.toolchains.devices import DeviceCompiler
+from kbuild.selection import host_system
+from kbuild.toolchains.device_compilers import (
+    DeviceCompiler,
+    NvccLimits,
+    nvcc_host_compiler,
+    nvcc_limits,
+)
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.nvcc_host import Limits, host_compiler, limits_of
 from kbuild.version import Version
 
 CONFIG = """\
@@ -48,15 +52,15 @@ def choose(tmp_path, monkeypatch):
             (tmp_path / "bin" / name).write_text("")
             (tmp_path / "bin" / name).chmod(0o755)
         asked = runner(macros, glibc)
-        return host_compiler(root, tmp_path / "c++", FactCache(tmp_path / "cache"), asked).name
+        return nvcc_host_compiler(root, tmp_path / "c++", FactCache(tmp_path / "cache"), asked).name
 
     return choose
 
 
 def test_the_headers_say(tmp_path):
-    assert limits_of(toolkit(tmp_path)) == Limits(13, 17, glibc=False)
-    assert limits_of(tmp_path / "none") == Limits(None, None, glibc=True)
-    assert limits_of(toolkit(tmp_path / "new", NEW)).glibc
+    assert nvcc_limits(toolkit(tmp_path)) == NvccLimits(13, 17, glibc=False)
+    assert nvcc_limits(tmp_path / "none") == NvccLimits(None, None, glibc=True)
+    assert nvcc_limits(toolkit(tmp_path / "new", NEW)).glibc
 
 
 GCC = "#define __GNUC__ {}\n"

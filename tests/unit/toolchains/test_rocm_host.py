@@ -7,10 +7,9 @@ from fake_machine import MACROS, fake_rocm, fake_torch, full, machine, stable
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
-from kbuild.store import store_of
-from kbuild.toolchains.hip import RocmFolder
-from kbuild.toolchains.host import Host
-from kbuild.toolchains.rocm_host import RocmHost, find_rocm
+from kbuild.store import open_store
+from kbuild.toolchains.host import HostToolchains
+from kbuild.toolchains.rocm import RocmInstallation, RocmToolchains, find_rocm
 
 
 @pytest.fixture(autouse=True)
@@ -19,29 +18,29 @@ def on_x86(monkeypatch) -> None:
 
 
 @pytest.fixture
-def host(tmp_path) -> Host:
+def host(tmp_path) -> HostToolchains:
     return machine(tmp_path, fake_torch(tmp_path))[0]
 
 
-def rocm_host(host: Host, folder: Path) -> RocmHost:
-    return RocmHost(host, {"ROCM_PATH": str(folder)}, Path("/nonexistent"))
+def rocm_host(host: HostToolchains, folder: Path) -> RocmToolchains:
+    return RocmToolchains(host, {"ROCM_PATH": str(folder)}, Path("/nonexistent"))
 
 
 class TestFinding:
     def test_the_users_word_comes_first(self, tmp_path):
         usual = fake_rocm(tmp_path / "usual")
-        assert find_rocm({"ROCM_PATH": str(tmp_path)}, usual) == RocmFolder(tmp_path)
+        assert find_rocm({"ROCM_PATH": str(tmp_path)}, usual) == RocmInstallation(tmp_path)
 
     def test_then_the_usual_place(self, tmp_path):
         usual = fake_rocm(tmp_path / "usual")
-        assert find_rocm({"PATH": ""}, usual) == RocmFolder(usual)
+        assert find_rocm({"PATH": ""}, usual) == RocmInstallation(usual)
 
     def test_then_where_hipcc_really_is(self, tmp_path):
         installed = fake_rocm(tmp_path / "rocm-7.2.1")
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin" / "hipcc").symlink_to(installed / "bin" / "hipcc")
         found = find_rocm({"PATH": str(tmp_path / "bin")}, tmp_path / "none")
-        assert found == RocmFolder(installed)
+        assert found == RocmInstallation(installed)
 
     def test_nothing(self, tmp_path):
         assert find_rocm({"PATH": ""}, tmp_path / "none") is None
@@ -49,7 +48,7 @@ class TestFinding:
 
 class TestRefusals:
     def test_no_rocm(self, host):
-        refused = RocmHost(host, {"PATH": ""}, Path("/nonexistent")).refuses(stable())
+        refused = RocmToolchains(host, {"PATH": ""}, Path("/nonexistent")).refuses(stable())
         assert refused == "needs ROCm 7.2; there is none at $ROCM_PATH, /nonexistent or on PATH"
 
     def test_another_release_names_both(self, host, tmp_path):
@@ -84,7 +83,7 @@ class TestRefusals:
 
     def test_provisioning_what_was_refused_is_an_error(self, host):
         with pytest.raises(ToolchainError, match=r"needs ROCm 7\.2; there is none"):
-            RocmHost(host, {"PATH": ""}, Path("/nonexistent")).provision(stable())
+            RocmToolchains(host, {"PATH": ""}, Path("/nonexistent")).provision(stable())
 
 
 class TestToolchain:
@@ -115,7 +114,7 @@ class TestToolchain:
 
     def test_translated_headers_are_an_entry_of_the_store(self, host, tmp_path):
         rocm_host(host, fake_rocm(tmp_path / "rocm")).provision(stable())
-        (entry,) = store_of(host.cache.folder).entries()
+        (entry,) = open_store(host.cache.folder).entries()
         assert entry.name.startswith("torch-hip-headers-2.13.0-")
         assert list(entry.members) == [f"{MACROS}"]
         (entry.root / MACROS).chmod(0o644)

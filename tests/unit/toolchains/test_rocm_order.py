@@ -8,11 +8,10 @@ import pytest
 from fake_machine import FakeRunner, fake_rocm, fake_torch, full, machine, stable
 from given_wheels import torch_wheel
 
-from kbuild.pipeline.tools import tools_of
-from kbuild.pipeline.torch_wheels import given_wheels
+from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source
 from kbuild.plan import Requirements
-from kbuild.store import store_of
-from kbuild.toolchains.debian_hip.pins import pins
+from kbuild.store import open_store
+from kbuild.toolchains.experimental.debian_hip.installation import pins
 from kbuild.variant import System
 
 SYSTEM = "x86_64-linux"
@@ -27,7 +26,7 @@ class Machine:
         self.python = host.python
         self.cache = folder / "cache"
         packages = pins().recipe
-        store_of(self.cache).ensure(packages, lambda root: {"sources": [fake_rocm(root).name]})
+        open_store(self.cache).ensure(packages, lambda root: {"sources": [fake_rocm(root).name]})
         monkeypatch.setenv("ROCM_PATH", str(folder / "none"))
         monkeypatch.delenv("KBUILD_EXPERIMENTAL", raising=False)
 
@@ -39,8 +38,8 @@ class Machine:
 
     def tools(self, *wheels: Path, name: str = "auto"):
         runner: FakeRunner = self.runner
-        given = given_wheels(wheels, self.cache, runner)
-        return tools_of(name, runner, self.cache, self.python, {}, torch_wheels=given)
+        given = open_torch_wheels(wheels, self.cache, runner)
+        return toolchain_source(name, runner, self.cache, self.python, {}, torch_wheels=given)
 
     def made(self, requires: Requirements, *wheels: Path, name: str = "auto") -> tuple[str, str]:
         """Source and Torch; headers that are translated are marked."""
@@ -52,7 +51,7 @@ class Machine:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Machine:
-    for module in ("toolchains.host", "toolchains.torch_wheel.given", "pipeline.torch_wheels"):
+    for module in ("toolchains.host", "toolchains.torch_wheel", "pipeline.torch_wheels"):
         monkeypatch.setattr(f"kbuild.{module}.host_system", lambda: System.parse(SYSTEM))
     return Machine(tmp_path, monkeypatch)
 

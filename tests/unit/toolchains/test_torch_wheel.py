@@ -14,12 +14,12 @@ from toolkit_bench import fill
 from kbuild.errors import DamagedFileError, ToolchainError, UsageError
 from kbuild.identity import Identity
 from kbuild.plan import Requirements
-from kbuild.run import LocalRunner
-from kbuild.toolchains import Toolchain, ToolchainSource
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.host import Host
-from kbuild.toolchains.torch_wheel import GivenFirst, open_wheel
-from kbuild.toolchains.wheels import Wheels
+from kbuild.toolchains.host import HostToolchains
+from kbuild.toolchains.torch_wheel import TorchWheelToolchains, open_wheel
+from kbuild.toolchains.wheels.source import WheelToolchains
 from kbuild.variant import System
 from kbuild.version import Version
 
@@ -28,9 +28,9 @@ SYSTEM = "x86_64-linux"
 
 @pytest.fixture(autouse=True)
 def on_x86(monkeypatch) -> None:
-    monkeypatch.setattr("kbuild.toolchains.torch_wheel.given.host_system", lambda: SYSTEM)
+    monkeypatch.setattr("kbuild.toolchains.torch_wheel.host_system", lambda: SYSTEM)
     monkeypatch.setattr("kbuild.toolchains.host.host_system", lambda: SYSTEM)
-    own = "kbuild.pipeline.torch_wheels.host_system"
+    own = "kbuild.pipeline.toolchains.host_system"
     monkeypatch.setattr(own, lambda: System.parse(SYSTEM))
 
 
@@ -204,13 +204,15 @@ class Source(ToolchainSource):
 class TestChoosing:
     def test_the_wheel_that_fits_goes_first(self, tmp_path):
         given = [(opened(tmp_path), Source("rocm")), (opened(tmp_path, "2.13.0+cpu"), Source("c"))]
-        box = GivenFirst(given, Source("others"))
+        box = TorchWheelToolchains(given, Source("others"))
         asked = [needs("rocm", "7.1"), needs("cpu", None), needs("rocm", "7.2")]
         assert [box.provision(each).source for each in asked] == ["rocm", "c", "others"]
         assert box.preview(asked[0]).source == "rocm"
 
     def test_a_wheel_that_fits_is_not_passed_over(self, tmp_path):
-        box = GivenFirst([(opened(tmp_path), Source("rocm", "no clang"))], Source("others"))
+        box = TorchWheelToolchains(
+            [(opened(tmp_path), Source("rocm", "no clang"))], Source("others")
+        )
         assert box.refuses(needs("rocm", "7.1")) == "no clang"
         assert box.refuses(needs("rocm", "7.2")) is None
 
@@ -219,7 +221,7 @@ class TestChoosing:
 class TestToolchains:
     def test_the_host_builds_against_it(self, tmp_path):
         wheel = opened(tmp_path, "2.12.1+cpu")
-        host = Host(LocalRunner(), FactCache(tmp_path / "cache"), supply=wheel)
+        host = HostToolchains(LocalRunner(), FactCache(tmp_path / "cache"), supply=wheel)
         made = host.provision(needs("cpu", None, "2.12"))
         entries = dict(made.cache)
         assert entries["KBUILD_TORCH_VERSION"] == "2.12.1+cpu"
@@ -230,7 +232,7 @@ class TestToolchains:
 
     def test_a_nightly_is_told(self, tmp_path):
         wheel = opened(tmp_path, "2.15.0.dev20261110+cpu")
-        host = Host(LocalRunner(), FactCache(tmp_path / "cache"), supply=wheel)
+        host = HostToolchains(LocalRunner(), FactCache(tmp_path / "cache"), supply=wheel)
         assert "is no release of Torch but 2.15.0.dev20261110+cpu" in " ".join(
             host.provision(needs("cpu", None, "2.15")).notes
         )
@@ -238,7 +240,7 @@ class TestToolchains:
     def test_cuda_comes_from_wheels_and_torch_from_this_one(self, tmp_path):
         lock = replace(fill(tmp_path / "shelf"), torch={})
         wheel = opened(tmp_path, "2.13.0+cu130")
-        source = Wheels(LocalRunner(), tmp_path / "cache", lock=lock, supply=wheel)
+        source = WheelToolchains(LocalRunner(), tmp_path / "cache", lock=lock, supply=wheel)
         requires = needs("cuda", "13.0")
         assert replace(source, supply=None).refuses(requires) == "needs Torch 2.13; pinned are "
         assert source.refuses(requires) is None
@@ -249,34 +251,38 @@ class TestToolchains:
 
 class TestPipeline:
     def test_outside_the_matrix(self, tmp_path):
-        from kbuild.pipeline.torch_wheels import given_wheels
+        from kbuild.pipeline.toolchains import open_torch_wheels
 
         for version, words in (
             ("2.16.0.dev20261110+cpu", "is Torch 2.16 for cpu, which is not in kbuild's matrix"),
             ("2.14.0+rocm7.1", "it has rocm with Torch 2.11, 2.12, 2.13"),
         ):
             with pytest.raises(ToolchainError) as caught:
-                given_wheels([torch_wheel(tmp_path, version)], tmp_path, LocalRunner())
+                open_torch_wheels([torch_wheel(tmp_path, version)], tmp_path, LocalRunner())
             assert words in caught.value.message
         wheel = torch_wheel(tmp_path, "2.13.0+xpu")
         with pytest.raises(ToolchainError, match=r"it has xpu with Torch 2\.11, 2\.12"):
-            given_wheels([wheel], tmp_path, LocalRunner())
+            open_torch_wheels([wheel], tmp_path, LocalRunner())
 
     def test_a_wheel_for_none_of_the_variants(self, tmp_path, project):
-        from kbuild.matrix.selection import Selection
-        from kbuild.pipeline import plan
-        from kbuild.pipeline.torch_wheels import given_wheels, refuse_unused
+        from kbuild.pipeline.plans import plan_variants
+        from kbuild.pipeline.toolchains import open_torch_wheels, validate_wheels_are_used
+        from kbuild.selection import Selection
 
-        (wheel,) = given_wheels([torch_wheel(tmp_path, "2.13.0+cu126")], tmp_path, LocalRunner())
+        (wheel,) = open_torch_wheels(
+            [torch_wheel(tmp_path, "2.13.0+cu126")], tmp_path, LocalRunner()
+        )
         identity = Identity("0000000")
         made = project(BINDING, kernel("cpu"), kernel("cuda"), backends=("cpu", "cuda"))
         chosen = Selection(globs=("torch213-*-cpu-x86_64-linux",))
-        plans = plan(made, chosen, LocalRunner(), identity=identity)
+        plans = plan_variants(made, chosen, LocalRunner(), identity=identity)
         with pytest.raises(UsageError) as caught:
-            refuse_unused([wheel], plans)
+            validate_wheels_are_used([wheel], plans)
         assert caught.value.message == (
             f"{wheel.name} is Torch 2.13 for cuda 12.6, which none of the chosen variants is "
             "built against: torch213-cxx11-cpu-x86_64-linux"
         )
         both = Selection(globs=("torch213-*-cpu-x86_64-linux", "torch213-*-cu126-x86_64-linux"))
-        refuse_unused([wheel], plan(made, both, LocalRunner(), identity=identity))
+        validate_wheels_are_used(
+            [wheel], plan_variants(made, both, LocalRunner(), identity=identity)
+        )

@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 from sections import example, op_of, said, text_of
 
-from kbuild.languages.spec import Tuning
-from kbuild.languages.spec.values import Proposal
-from kbuild.tune.cases import NoCase, make_case
+from kbuild.ops.model import TuneProposal, TuneSpec
+from kbuild.tune.cases import MOST_BYTES, InvalidCase, benchmark_cases, default_cases, make_case
 from kbuild.tune.jobs import is_made_for
-from kbuild.tune.ordinary import MOST_BYTES, cases_of, ordinary
 
 DTYPES = {"x": "float16", "w": "float16", "b": "float16", "out": "float16"}
 
@@ -27,7 +25,7 @@ class TestTable:
             tune="{ cases = [{ N = 3, n = 2, eps = 1, b = false }], "
             'sizes = { N = [1, 2], "..." = [[2, 3], 4] } }'
         )
-        assert op_of(text).tune == Tuning(
+        assert op_of(text).tune == TuneSpec(
             cases=(
                 (("N", 3), ("n", 2), ("eps", 1.0), ("b", False)),
                 (("N", 1), ("...", (2, 3))),
@@ -117,18 +115,18 @@ class TestCase:
 
     def test_a_condition_that_does_not_hold(self):
         op = op_of(text_of(require='["N % 16 == 0"]'))
-        with pytest.raises(NoCase, match="`N % 16 == 0` does not hold"):
+        with pytest.raises(InvalidCase, match="`N % 16 == 0` does not hold"):
             case(op, N=8)
         assert case(op, N=32).key == ()
 
     def test_a_number_that_nothing_says(self):
         op = op_of(text_of(schema='"k(Tensor x, Tensor w, Tensor? b, int n) -> Tensor"'))
-        with pytest.raises(NoCase, match="nothing says what `n` is"):
+        with pytest.raises(InvalidCase, match="nothing says what `n` is"):
             case(op, N=8)
 
     def test_a_tensor_without_a_shape(self):
         op = op_of(text_of(shapes='{ w = ["N"], b = ["N"], out = "w" }'))
-        with pytest.raises(NoCase, match="the shape of `x` does not follow"):
+        with pytest.raises(InvalidCase, match="the shape of `x` does not follow"):
             case(op, N=8)
 
     def test_what_follows_from_others(self):
@@ -153,56 +151,56 @@ class TestCase:
 class TestOrdinary:
     def test_powers_of_two_one_for_each_key(self):
         op = op_of(text_of(key='["N"]'))
-        cases, left_out = cases_of(op, DTYPES, {"sm_count()": 132})
+        cases, left_out = benchmark_cases(op, DTYPES, {"sm_count()": 132})
         assert left_out == []
         assert [found.key for found in cases] == [(2**n,) for n in (6, 8, 10, 12, 14)]
         assert all(found.bytes <= MOST_BYTES for found in cases)
         assert max(found.bytes for found in cases) > MOST_BYTES // 64
 
     def test_without_a_key_one_call(self):
-        cases, _ = cases_of(op_of(text_of()), DTYPES, {"sm_count()": 132})
+        cases, _ = benchmark_cases(op_of(text_of()), DTYPES, {"sm_count()": 132})
         assert len(cases) == 1
 
     @pytest.mark.parametrize("name", ["gemm", "rmsnorm"])
     def test_the_examples(self, name):
         for op in example(name):
             dtypes = op.dtype_sets()[0]
-            cases, left_out = cases_of(op, dtypes, {"sm_count()": 132})
+            cases, left_out = benchmark_cases(op, dtypes, {"sm_count()": 132})
             reasons = [reason for _, reason in left_out]
             needs = ["nothing says what `splits` is; name it in `tune`"]
             assert reasons == ([] if cases else needs)
 
     def test_why_there_is_none(self):
         op = op_of(text_of(require='["N == 3"]'))
-        cases, left_out = cases_of(op, DTYPES, {"sm_count()": 132})
+        cases, left_out = benchmark_cases(op, DTYPES, {"sm_count()": 132})
         assert cases == []
         assert [reason for _, reason in left_out] == ["`N == 3` does not hold"]
 
     @pytest.mark.parametrize(
         ("proposal", "sizes"),
         [
-            (Proposal((("N", 512),)), (512,)),
-            (Proposal((), (("N", 1 << 10),)), (64, 256, 1024)),
-            (Proposal((), (("N", 100),)), (64,)),
-            (Proposal((), (("N", 33),)), (32,)),
-            (Proposal(), (64, 256, 1024, 4096, 16384)),
+            (TuneProposal((("N", 512),)), (512,)),
+            (TuneProposal((), (("N", 1 << 10),)), (64, 256, 1024)),
+            (TuneProposal((), (("N", 100),)), (64,)),
+            (TuneProposal((), (("N", 33),)), (32,)),
+            (TuneProposal(), (64, 256, 1024, 4096, 16384)),
         ],
         ids=str,
     )
     def test_what_the_kernel_proposes(self, proposal, sizes):
         op = op_of(text_of(key='["N"]'))
         op = replace(op, tune=replace(op.tune, proposals=(proposal,)))
-        cases, left_out = cases_of(op, DTYPES, {"sm_count()": 132})
+        cases, left_out = benchmark_cases(op, DTYPES, {"sm_count()": 132})
         assert {found.key for found in cases} == {(n,) for n in sizes}
         assert left_out == []
 
     def test_sizes_that_are_all_proposed(self):
         op = op_of(text_of(shapes='{ x = ["M", "N"], w = ["N"], b = ["N"], out = "x" }'))
-        op = replace(op, tune=Tuning(proposals=tuple(
-            Proposal((("M", m), ("N", 1 << 20))) for m in (512, 4096)
+        op = replace(op, tune=TuneSpec(proposals=tuple(
+            TuneProposal((("M", m), ("N", 1 << 20))) for m in (512, 4096)
         )))  # fmt: skip
-        assert list(ordinary(op)) == [(("M", m), ("N", 1 << 20)) for m in (512, 4096)]
-        cases, _ = cases_of(op, DTYPES, {"sm_count()": 132})
+        assert list(default_cases(op)) == [(("M", m), ("N", 1 << 20)) for m in (512, 4096)]
+        cases, _ = benchmark_cases(op, DTYPES, {"sm_count()": 132})
         assert [dict(one.said)["M"] for one in cases] == [512]  # the least, though it is large
 
     def test_many_dimensions_are_all_equal(self):
@@ -213,7 +211,7 @@ class TestOrdinary:
                 grid="[1]",
             )
         )
-        assert [len({value for _, value in one}) for one in ordinary(op)] == [1] * 5
+        assert [len({value for _, value in one}) for one in default_cases(op)] == [1] * 5
 
 
 @pytest.mark.parametrize(
@@ -242,5 +240,5 @@ def test_questions_to_the_device_and_about_addresses():
     )
     answers = {"sm_count()": 132, "capability()": 90}
     assert make_case(op, DTYPES, (("...", (2,)), ("N", 64)), answers).values["tma"] == 1
-    with pytest.raises(NoCase, match="does not hold"):
+    with pytest.raises(InvalidCase, match="does not hold"):
         make_case(op, DTYPES, (("...", (2,)), ("N", 64)), {**answers, "capability()": 80})

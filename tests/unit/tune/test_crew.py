@@ -11,23 +11,23 @@ import pytest
 from sections import op_of, text_of
 
 from kbuild.errors import ToolchainError
-from kbuild.languages.description import DescribedKernel
-from kbuild.run import Done
+from kbuild.ops.manifest import ManifestKernel
+from kbuild.runtime.processes import ProcessResult
 from kbuild.tune.cases import make_case
-from kbuild.tune.crew import Crew, Setting
-from kbuild.tune.devices import Device, Found
-from kbuild.tune.jobs import Job, Work
-from kbuild.tune.journal import Journal
+from kbuild.tune.devices import AvailableDevices, Device
+from kbuild.tune.jobs import OpBenchmark, RaceJob
+from kbuild.tune.results import Journal
+from kbuild.tune.tuning import DeviceWorkers, WorkerSettings
 
 OP = op_of(text_of(key='["N"]'))
-WORK = Work(DescribedKernel("k", {}, ()), OP, 0, ())
+WORK = OpBenchmark(ManifestKernel("k", {}, ()), OP, 0, ())
 DEVICES = tuple(Device(f"cuda:{n}", "NVIDIA H200", "sm_90", 132) for n in range(3))
 
 
-def jobs(count: int) -> list[Job]:
+def jobs(count: int) -> list[RaceJob]:
     dtypes = OP.dtype_sets()[0]
     cases = (make_case(OP, dtypes, (("N", n + 1),), {"sm_count()": 1}) for n in range(count))
-    return [Job(WORK, case, 0, (0, 1)) for case in cases]
+    return [RaceJob(WORK, case, 0, (0, 1)) for case in cases]
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Farm:
     lock: Lock = field(default_factory=Lock)
     gate: Barrier | None = None
 
-    def run(self, argv, *, cwd, env, log, listen, stdin) -> Done:
+    def run(self, argv, *, cwd, env, log, listen, stdin) -> ProcessResult:
         head, *given = [json.loads(line) for line in stdin.splitlines()]
         with self.lock:
             first = head["device"] not in [device for device, _ in self.shifts]
@@ -54,19 +54,19 @@ class Farm:
             listen("a kernel prints")
             for line in said:
                 if isinstance(line, int):
-                    return Done(tuple(argv), line, "last words", 0.1)
+                    return ProcessResult(tuple(argv), line, "last words", 0.1)
                 listen(json.dumps(line))
-        return Done(tuple(argv), 0, "", 0.1)
+        return ProcessResult(tuple(argv), 0, "", 0.1)
 
     def stop(self) -> None:
         """No process is left."""
 
 
-def crew(tmp_path: Path, farm: Farm, devices=DEVICES[:1], **more) -> Crew:
-    setting = Setting(
+def crew(tmp_path: Path, farm: Farm, devices=DEVICES[:1], **more) -> DeviceWorkers:
+    setting = WorkerSettings(
         farm, Path("python"), tmp_path / "v", "n", tmp_path, tmp_path / "logs", **more
     )
-    return Crew(setting, devices, Journal(tmp_path / "j.jsonl"), lambda *_: None)
+    return DeviceWorkers(setting, devices, Journal(tmp_path / "j.jsonl"), lambda *_: None)
 
 
 def test_one_device_gets_all_at_once(tmp_path):
@@ -160,7 +160,7 @@ def test_the_budget(tmp_path):
 
 
 class TestDevices:
-    FOUND = Found("2.13", (*DEVICES, Device("cpu", "CPU", "cpu", 1)))
+    FOUND = AvailableDevices("2.13", (*DEVICES, Device("cpu", "CPU", "cpu", 1)))
 
     @pytest.mark.parametrize(
         ("wanted", "expected"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbuild.tune.journal import Journal
+from kbuild.tune.results import Journal
 
 DONE = {"done": "a", "times": {"0": 1.5, "3": 2}, "failed": {"1": "no"}, "wrong": {}, "default": 0}
 

@@ -72,7 +72,7 @@ class TestInputs:
     @staticmethod
     def one(dtype: str, shape=(4, 8), **more):
         argument = {"name": "x", "keyword": False, "shape": shape, "dtype": dtype, **more}
-        return tensors.made_up([argument], "cpu")[0]
+        return tensors.make_inputs([argument], "cpu")[0]
 
     @pytest.mark.parametrize("dtype", sorted(tensors.RTOL))
     def test_floats(self, dtype):
@@ -89,7 +89,7 @@ class TestInputs:
 
     def test_none_and_numbers(self):
         assert self.one("float32", shape=None) is None
-        assert tensors.made_up([{"name": "n", "keyword": False, "value": 3}], "cpu") == [3]
+        assert tensors.make_inputs([{"name": "n", "keyword": False, "value": 3}], "cpu") == [3]
 
     def test_what_is_written_to_is_copied(self):
         arguments = [{"writes": True}, {"writes": False}, {}]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kbuild.tune.probes.race import Race, Rules
+from kbuild.tune.probes.serve import Race, RaceRules
 
 
 class Track:
@@ -36,7 +36,7 @@ class Track:
         return found
 
     def race(self, keep: int | None = None, **rules: float):
-        race = Race(self, self.prepare, lambda: None, lambda: self.now, Rules(**rules))
+        race = Race(self, self.prepare, lambda: None, lambda: self.now, RaceRules(**rules))
         return race.perform(list(self.times), keep)
 
 
@@ -79,7 +79,7 @@ def test_the_default_is_measured_to_the_end():
     track = Track({0: 100.0, 1: 300.0})
     runners = track.race(keep=1)
     assert not runners[1].is_out
-    assert len(runners[1].samples) >= Rules().enough
+    assert len(runners[1].samples) >= RaceRules().enough
 
 
 def test_fewer_calls_of_long_ones():
@@ -102,7 +102,7 @@ def test_it_ends_in_time():
 
 
 def test_one_alone():
-    assert len(Track({5: 10.0}).race()[5].samples) >= Rules().enough
+    assert len(Track({5: 10.0}).race()[5].samples) >= RaceRules().enough
 
 
 def test_warm_calls_are_not_counted():
@@ -110,4 +110,4 @@ def test_warm_calls_are_not_counted():
     track = Track({0: 10.0})
     race = Race(track, track.prepare, lambda: calls.append(1), lambda: track.now)
     runners = race.perform([0])
-    assert len(calls) == len(runners[0].samples) + Rules().warm
+    assert len(calls) == len(runners[0].samples) + RaceRules().warm

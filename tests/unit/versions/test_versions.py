@@ -13,27 +13,30 @@ import pytest
 from mirror_bench import CPU, CUDA, NOON, PLACE, Room, built, layout, metadata, room
 
 from kbuild.errors import UsageError
-from kbuild.hub.values import RemoteFile
-from kbuild.mirror.places import Place
-from kbuild.run import Done
-from kbuild.versions.compare import differences
-from kbuild.versions.difference import Difference
-from kbuild.versions.fitting import Fitting, fittings
-from kbuild.versions.model import Version, is_same
-from kbuild.versions.sources import Built, InMirror, in_order
-from kbuild.versions.text import in_lines
+from kbuild.hub.repository import RemoteFile
+from kbuild.mirror.layout import VersionPaths
+from kbuild.runtime.processes import ProcessResult
+from kbuild.versions.compatibility import VariantCompatibility, check_compatibility
+from kbuild.versions.difference import VersionDifference, compare_versions, difference_lines
+from kbuild.versions.sources import (
+    BuiltVersions,
+    KernelVersion,
+    MirrorVersions,
+    has_same_content,
+    sort_versions,
+)
 
 API = "__all__ = ['relu']\ndef relu(x):\n    return x\n"
 
 
-def version(root: Path, variants: dict[str, dict[str, str]], name: str = "v1") -> Version:
+def version(root: Path, variants: dict[str, dict[str, str]], name: str = "v1") -> KernelVersion:
     files = {v: {"__init__.py": API, **own} for v, own in variants.items()}
-    source = Built(built(root, files), None, str(root))
+    source = BuiltVersions(built(root, files), None, str(root))
     return source.version(source.names()[0]) if name == "v1" else source.version(name)
 
 
-def diff(old: Version, new: Version) -> Difference:
-    return differences(old, new, titles=("old", "new"))
+def diff(old: KernelVersion, new: KernelVersion) -> VersionDifference:
+    return compare_versions(old, new, titles=("old", "new"))
 
 
 class TestSources:
@@ -47,11 +50,11 @@ class TestSources:
     def test_built_of_two_versions(self, tmp_path: Path) -> None:
         files = {CPU: {}, CUDA: {"metadata.json": metadata(2)}}
         with pytest.raises(UsageError, match="variants of versions 1 and 2"):
-            Built(built(tmp_path, files), None, "x").names()
+            BuiltVersions(built(tmp_path, files), None, "x").names()
 
     def test_mirror(self, tmp_path: Path) -> None:
         found = self.mirror(tmp_path)
-        source = InMirror(found.store, PLACE.repo, patience())
+        source = MirrorVersions(found.store, PLACE.repo, patience())
         assert source.names() == ("v1", "v2", "v10")
         assert source.version("v1").variants == (CPU,)
         assert source.version("v1").dates() == {CPU: NOON}
@@ -63,25 +66,27 @@ class TestSources:
 
     def test_the_same_wherever_it_is(self, tmp_path: Path) -> None:
         found = self.mirror(tmp_path)
-        there = InMirror(found.store, PLACE.repo, patience()).version("v1")
-        here = Built(built(tmp_path, {CPU: {"__init__.py": API}}), None, "x").version("v1")
+        there = MirrorVersions(found.store, PLACE.repo, patience()).version("v1")
+        here = BuiltVersions(built(tmp_path, {CPU: {"__init__.py": API}}), None, "x").version("v1")
         assert not diff(there, here)
 
     def mirror(self, tmp_path: Path) -> Room:
         found = room("folder", tmp_path)
         for name in ("v10", "v2", "v1"):
-            found.publish(layout(tmp_path, {CPU: {"__init__.py": API}}), Place(PLACE.repo, name))
+            found.publish(
+                layout(tmp_path, {CPU: {"__init__.py": API}}), VersionPaths(PLACE.repo, name)
+            )
         return found
 
 
 def patience() -> Any:
-    from kbuild.hub.patience import Patience
+    from kbuild.hub.repository import RetryPolicy
 
-    return Patience(tries=1)
+    return RetryPolicy(tries=1)
 
 
 def test_order() -> None:
-    assert in_order(["v10", "main", "v9", "v1"]) == ("main", "v1", "v9", "v10")
+    assert sort_versions(["v10", "main", "v9", "v1"]) == ("main", "v1", "v9", "v10")
 
 
 @pytest.mark.parametrize(
@@ -97,21 +102,21 @@ def test_order() -> None:
 def test_contents_are_compared_by_what_both_know(
     one: RemoteFile | None, other: RemoteFile | None, same: bool
 ) -> None:
-    assert is_same(one, other) is same
-    assert is_same(other, one) is same
+    assert has_same_content(one, other) is same
+    assert has_same_content(other, one) is same
 
 
 class TestDifferences:
     def test_none(self, tmp_path: Path) -> None:
         told = diff(version(tmp_path / "1", {CPU: {}}), version(tmp_path / "2", {CPU: {}}))
         assert not told
-        assert list(in_lines(told)) == ["old -> new", "  no difference"]
+        assert list(difference_lines(told)) == ["old -> new", "  no difference"]
         assert told.to_json()["different"] is False
 
     def test_variants(self, tmp_path: Path) -> None:
         old = version(tmp_path / "1", {CPU: {"a.so": "x" * 1000}, "torch-cuda": {}, CUDA: {}})
         new = version(tmp_path / "2", {CPU: {"a.so": "x" * 1500}, "torch-xpu": {}, CUDA: {}})
-        text = "\n".join(in_lines(diff(old, new)))
+        text = "\n".join(difference_lines(diff(old, new)))
         assert f"    ~ {CPU}, 1.1 KiB -> 1.6 KiB (+43.1 %)\n" in text
         assert f"        ~ build/{CPU}/a.so, 1000 B -> 1.5 KiB (+50.0 %)" in text
         assert f"    - torch-cuda, {old.size('torch-cuda')} B\n" in text
@@ -127,7 +132,7 @@ class TestDifferences:
         old = {"metadata.json": metadata(backend=gpu, provenance=made)}
         new = {"metadata.json": metadata(backend=more, provenance=later, license="BSD")}
         told = diff(version(tmp_path / "1", {CUDA: old}), version(tmp_path / "2", {CUDA: new}))
-        lines = [line.strip() for line in in_lines(told)]
+        lines = [line.strip() for line in difference_lines(told)]
         assert "licence: MIT -> BSD" in lines
         assert "archs: 8.0 -> 8.0 9.0" in lines
         assert "toolchain cuda: 13.0 -> 13.2" in lines
@@ -136,7 +141,7 @@ class TestDifferences:
         new = {"metadata.json": metadata(license="BSD")}
         variants = [{CPU: own, CUDA: own} for own in ({}, new)]
         told = diff(version(tmp_path / "1", variants[0]), version(tmp_path / "2", variants[1]))
-        lines = [line.strip() for line in in_lines(told)]
+        lines = [line.strip() for line in difference_lines(told)]
         assert lines.count("licence: MIT -> BSD") == 0
         assert lines.count("in all changed ones: licence: MIT -> BSD") == 1
 
@@ -148,7 +153,7 @@ class TestDifferences:
 
 
 class TestInterface:
-    def told(self, tmp_path: Path, code: str, *, number: int = 1, **more: Any) -> Difference:
+    def told(self, tmp_path: Path, code: str, *, number: int = 1, **more: Any) -> VersionDifference:
         old = version(tmp_path / "1", more.get("old", {CPU: {}}))
         own = {"__init__.py": code, "metadata.json": metadata(number)}
         return diff(old, version(tmp_path / "2", {CPU: own}))
@@ -157,7 +162,7 @@ class TestInterface:
         told = self.told(tmp_path, "__all__ = []\n")
         assert told.bump.state == "needed"
         assert told.to_json()["version"]["at_least"] == 2
-        lines = [line.strip() for line in in_lines(told)]
+        lines = [line.strip() for line in difference_lines(told)]
         assert "- `relu` is gone (breaks callers)" in lines
         assert (
             "the version must be raised to at least 2: `relu` is gone, which breaks callers"
@@ -182,7 +187,7 @@ class TestInterface:
     def test_a_package_that_cannot_be_read(self, tmp_path: Path) -> None:
         told = self.told(tmp_path, "def broken(:\n")
         assert told.unread.startswith("relu@v1: ")
-        assert any("not compared" in line for line in in_lines(told))
+        assert any("not compared" in line for line in difference_lines(told))
 
 
 class Says:
@@ -191,11 +196,11 @@ class Says:
     def __init__(self, answer: str) -> None:
         self.answer = answer
 
-    def run(self, argv: Any, *, stdin: str, inherit: Sequence[int], **_: Any) -> Done:
+    def run(self, argv: Any, *, stdin: str, inherit: Sequence[int], **_: Any) -> ProcessResult:
         self.argv = tuple(map(str, argv))
         said = f'={{"started": true}}\n>{stdin.strip()} {self.answer}\n={{"ended": 0}}\n'
         os.write(inherit[0], said.encode())
-        return Done(self.argv, 0, "", 0.0)
+        return ProcessResult(self.argv, 0, "", 0.0)
 
 
 class TestFitting:
@@ -206,7 +211,7 @@ class TestFitting:
         ]
         runner = Says(json.dumps({"state": "ok", "reason": "", "groups": told}))
         versions = [(CPU, CUDA, "torch-cpu"), (CUDA,)]
-        first, second = fittings(versions, Path("python"), runner)  # type: ignore[arg-type]
+        first, second = check_compatibility(versions, Path("python"), runner)  # type: ignore[arg-type]
         assert runner.argv[runner.argv.index("fit_probe") + 1 :] == (
             CPU,
             CUDA,
@@ -220,12 +225,15 @@ class TestFitting:
 
     def test_no_client(self) -> None:
         runner = Says(json.dumps({"state": "absent", "reason": "No module named 'kernels'"}))
-        (found,) = fittings([(CPU,)], Path("python"), runner)  # type: ignore[arg-type]
+        (found,) = check_compatibility([(CPU,)], Path("python"), runner)  # type: ignore[arg-type]
         assert found.word(CPU) == "?"
         assert "No module named" in found.unknown
 
     def test_no_variants_no_question(self) -> None:
-        assert fittings([(), ()], Path("python"), Says("")) == (Fitting(), Fitting())  # type: ignore[arg-type]
+        assert check_compatibility([(), ()], Path("python"), Says("")) == (
+            VariantCompatibility(),
+            VariantCompatibility(),
+        )  # type: ignore[arg-type]
 
     def test_the_probe_answers_by_group(self) -> None:
         from kbuild.checks.probes.fit_probe import groups_of

@@ -13,14 +13,20 @@ from toolkit_bench import fill
 from wheel_bench import serve
 
 from kbuild.errors import ToolchainError
-from kbuild.fileset import sha256
 from kbuild.plan import Requirements
-from kbuild.run import Done, LocalRunner
-from kbuild.toolchains.debian.packages import Package
-from kbuild.toolchains.debian_nvcc import DebianNvcc, DebianNvccToolkits
-from kbuild.toolchains.debian_nvcc.pins import layout, pins, text
-from kbuild.toolchains.toolkit import Toolkit, ToolkitSource
-from kbuild.toolchains.wheels import Wheels, source
+from kbuild.runtime.files import sha256
+from kbuild.runtime.processes import LocalRunner, ProcessResult
+from kbuild.toolchains.cuda_toolkits import CudaToolkit, CudaToolkitSource
+from kbuild.toolchains.experimental.debian_nvcc.toolchain import (
+    DebianNvccToolchains,
+    DebianNvccToolkits,
+    data_text,
+    pins,
+    unpack_rules,
+)
+from kbuild.toolchains.experimental.debian_packages import DebianPackage
+from kbuild.toolchains.wheels import source
+from kbuild.toolchains.wheels.source import WheelToolchains
 from kbuild.variant import System
 
 pytestmark = [
@@ -41,7 +47,9 @@ FILES = {
 }
 PROGRAMS = (f"{LIB}/bin/nvcc", f"{LIB}/bin/cicc", "bin/ptxas")
 DEB = make_deb(FILES, PROGRAMS)
-PACKAGE = Package("nvidia-cuda-toolkit", "12.4.131~x", "pool/toolkit.deb", len(DEB), sha256(DEB))
+PACKAGE = DebianPackage(
+    "nvidia-cuda-toolkit", "12.4.131~x", "pool/toolkit.deb", len(DEB), sha256(DEB)
+)
 ACCEPTED = {"KBUILD_ACCEPT_LICENSE": "other, nvidia-cuda-eula", "KBUILD_DEBIAN_MIRROR": "file:///m"}
 CU126 = Requirements("cuda", torch="2.14", toolkit="12.6", system="x86_64-linux")
 
@@ -49,30 +57,33 @@ CU126 = Requirements("cuda", torch="2.14", toolkit="12.6", system="x86_64-linux"
 class Machine:
     """Every process but apt's is a real one."""
 
-    def run(self, argv, *, cwd: Path | None = None, **given: Any) -> Done:
+    def run(self, argv, *, cwd: Path | None = None, **given: Any) -> ProcessResult:
         if "download-file" not in argv:
             return LocalRunner().run(argv, cwd=cwd, **given)
         assert argv[-3:] == ("file:///m/pool/toolkit.deb", "toolkit.deb", f"SHA256:{sha256(DEB)}")
         assert cwd is not None
         (cwd / "toolkit.deb").write_bytes(DEB)
-        return Done(argv, 0, "", 0.0)
+        return ProcessResult(argv, 0, "", 0.0)
 
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "host_system", lambda: System("x86_64", "linux"))
-    monkeypatch.setattr("kbuild.toolchains.debian_nvcc.toolkit.refuses_download", lambda: None)
+    monkeypatch.setattr(
+        "kbuild.toolchains.experimental.debian_nvcc.toolchain.missing_downloader_reason",
+        lambda: None,
+    )
 
 
 @pytest.fixture
-def wheels(tmp_path: Path) -> Iterator[Wheels]:
+def wheels(tmp_path: Path) -> Iterator[WheelToolchains]:
     lock = fill(tmp_path / "shelf")
     with serve(tmp_path / "shelf") as served:
-        yield Wheels(Machine(), tmp_path / "cache", lock=lock, settings=served.settings)
+        yield WheelToolchains(Machine(), tmp_path / "cache", lock=lock, settings=served.settings)
 
 
 @pytest.fixture
-def toolkits(wheels: Wheels) -> DebianNvccToolkits:
+def toolkits(wheels: WheelToolchains) -> DebianNvccToolkits:
     own = replace(pins(), packages=(PACKAGE,))
     return DebianNvccToolkits(wheels.installer, wheels.cache, ACCEPTED, own)
 
@@ -138,7 +149,7 @@ def test_a_poor_variant_is_called_one(toolkits: DebianNvccToolkits) -> None:
     assert note.endswith("without code for 10.0, 10.1, 12.0: GPUs of that kind cannot run it")
 
 
-class Local(ToolkitSource):
+class Local(CudaToolkitSource):
     name = "local"
 
     def __init__(self, release: str) -> None:
@@ -150,12 +161,12 @@ class Local(ToolkitSource):
     def preview(self, release: str):
         return (("nvcc", f"{release}.85 (local)"),)
 
-    def provide(self, release: str) -> Toolkit:
+    def provide(self, release: str) -> CudaToolkit:
         root = Path("/local")
-        return Toolkit(self.name, root, root / "bin" / "nvcc", self.preview(release))
+        return CudaToolkit(self.name, root, root / "bin" / "nvcc", self.preview(release))
 
 
-def test_a_local_toolkit_goes_first(wheels: Wheels, toolkits: DebianNvccToolkits) -> None:
+def test_a_local_toolkit_goes_first(wheels: WheelToolchains, toolkits: DebianNvccToolkits) -> None:
     box = replace(wheels, others=(Local("12.6"), toolkits))
     assert dict(box.preview(CU126).versions)["nvcc"] == "12.6.85 (local)"
     facts = dict(box.provision(CU126).cache)
@@ -167,7 +178,9 @@ def test_a_local_toolkit_goes_first(wheels: Wheels, toolkits: DebianNvccToolkits
     assert box.compiler(other) == "12.4"
 
 
-def test_without_any_every_way_is_named(wheels: Wheels, toolkits: DebianNvccToolkits) -> None:
+def test_without_any_every_way_is_named(
+    wheels: WheelToolchains, toolkits: DebianNvccToolkits
+) -> None:
     box = replace(wheels, others=(Local("12.8"), replace(toolkits, environ={})))
     reason = box.refuses(CU126) or ""
     ways = ("have no nvcc; install that toolkit and set CUDA_HOME", "none is here", "to use nvcc")
@@ -175,8 +188,10 @@ def test_without_any_every_way_is_named(wheels: Wheels, toolkits: DebianNvccTool
     assert -1 not in [reason.find(way) for way in ways]
 
 
-def test_named_it_is_for_cuda_12_alone(wheels: Wheels, toolkits: DebianNvccToolkits) -> None:
-    named = DebianNvcc(replace(wheels, others=(toolkits,)), toolkits)
+def test_named_it_is_for_cuda_12_alone(
+    wheels: WheelToolchains, toolkits: DebianNvccToolkits
+) -> None:
+    named = DebianNvccToolchains(replace(wheels, others=(toolkits,)), toolkits)
     assert named.refuses(CU126) is None
     assert named.refuses(replace(CU126, toolkit="13.0")) is not None
     assert named.refuses(Requirements("cpu", torch="2.14", system="x86_64-linux")) == (
@@ -195,7 +210,7 @@ def test_the_package_is_pinned() -> None:
     (package,) = pins().packages
     assert len(package.sha256) == 64
     assert package.path.startswith("pool/non-free/")
-    assert "://" not in text("packages.json")
+    assert "://" not in data_text("packages.json")
     assert str(pins().release) == "12.4"
 
 
@@ -210,4 +225,4 @@ def test_the_package_is_pinned() -> None:
     ],
 )
 def test_the_layout_is_nvidias(path: str, place: str | None) -> None:
-    assert layout().destination(path) == place
+    assert unpack_rules().destination(path) == place

@@ -10,12 +10,10 @@ import pytest
 from wheel_bench import make_wheel, pinned, serve
 
 from kbuild.errors import DamagedFileError, ToolchainError
-from kbuild.toolchains.wheels.archive import Wheel
-from kbuild.toolchains.wheels.fetch import Fetched, Fetcher
-from kbuild.toolchains.wheels.index import Index
 from kbuild.toolchains.wheels.lock import LockedWheel
-from kbuild.toolchains.wheels.remote import coalesced
+from kbuild.toolchains.wheels.package_index import FetchedWheel, PackageIndex, WheelFetcher
 from kbuild.toolchains.wheels.settings import IndexSettings
+from kbuild.toolchains.wheels.wheel_file import Wheel, merge_spans
 
 BIG = os.urandom(1 << 20)
 MEMBERS = {
@@ -42,9 +40,9 @@ def headers(name: str) -> str | None:
     return name if name.startswith("torch/include/") or name == "torch/version.py" else None
 
 
-def unpack(settings: IndexSettings, wheels: tuple[LockedWheel, ...], folder: Path) -> Fetched:
-    with Index(settings) as index:
-        return Fetcher(index).unpack(wheels, folder, headers)
+def unpack(settings: IndexSettings, wheels: tuple[LockedWheel, ...], folder: Path) -> FetchedWheel:
+    with PackageIndex(settings) as index:
+        return WheelFetcher(index).unpack(wheels, folder, headers)
 
 
 def written(folder: Path) -> dict[str, bytes]:
@@ -145,8 +143,8 @@ def test_member_that_record_does_not_vouch_for(shelf: Path, folder: Path) -> Non
 def test_member_that_leaves_the_folder(shelf: Path, folder: Path) -> None:
     wheel = pinned(make_wheel(shelf, "torch", "2.14.1", {"../../out": b""}))
     settings = IndexSettings(find_links=(str(shelf),), no_index=True)
-    with Index(settings) as index, pytest.raises(ToolchainError, match="wants to write to"):
-        Fetcher(index).unpack((wheel,), folder, lambda name: name)
+    with PackageIndex(settings) as index, pytest.raises(ToolchainError, match="wants to write to"):
+        WheelFetcher(index).unpack((wheel,), folder, lambda name: name)
 
 
 def test_index_without_the_wheel(shelf: Path, folder: Path) -> None:
@@ -165,9 +163,9 @@ def test_index_that_does_not_answer(shelf: Path, folder: Path) -> None:
 
 
 def test_coalesced() -> None:
-    assert list(coalesced([(50, 60), (0, 10), (12, 20)], gap=2)) == [(0, 20), (50, 60)]
-    assert list(coalesced([(0, 10), (2, 5)], gap=0)) == [(0, 10)]
-    assert list(coalesced([], gap=5)) == []
+    assert list(merge_spans([(50, 60), (0, 10), (12, 20)], gap=2)) == [(0, 20), (50, 60)]
+    assert list(merge_spans([(0, 10), (2, 5)], gap=0)) == [(0, 10)]
+    assert list(merge_spans([], gap=5)) == []
 
 
 def test_no_room_for_what_is_fetched_is_no_damaged_wheel() -> None:

@@ -7,20 +7,19 @@ import pytest
 
 from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
-from kbuild.matrix.data import entries
-from kbuild.toolchains.debian_nvcc.pins import pins
+from kbuild.matrix import matrix_entries
+from kbuild.toolchains.experimental.debian_nvcc.toolchain import pins
 from kbuild.toolchains.wheels.cuda import HEADER_LIBRARIES, HEADER_PROGRAMS, LIBRARIES, PROGRAMS
-from kbuild.toolchains.wheels.headers import PROJECTS
+from kbuild.toolchains.wheels.frameworks import HEADER_PROJECTS, TVM_FFI_PROJECT
 from kbuild.toolchains.wheels.lock import (
     LOCK_FILE,
-    Lock,
     LockedRelease,
     LockedWheel,
-    header_set,
+    ToolchainLock,
+    headers_digest,
     packaged_lock,
     read_lock,
 )
-from kbuild.toolchains.wheels.tvm_ffi import PROJECT
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -53,7 +52,7 @@ def test_packaged_lock_has_the_headers_for_debians_nvcc() -> None:
 
 def test_packaged_lock_has_every_torch_of_the_matrix() -> None:
     lock = packaged_lock()
-    assert {str(entry.torch) for entry in entries()} <= set(lock.torch)
+    assert {str(entry.torch) for entry in matrix_entries()} <= set(lock.torch)
     for release, torch in lock.torch.items():
         assert torch.version.startswith(f"{release}.")
         assert torch.wheels[0].record
@@ -62,28 +61,28 @@ def test_packaged_lock_has_every_torch_of_the_matrix() -> None:
 
 def test_packaged_lock_has_every_tvm_ffi_of_the_matrix() -> None:
     lock = packaged_lock()
-    wanted = {str(entry.tvm_ffi) for entry in entries() if entry.tvm_ffi}
+    wanted = {str(entry.tvm_ffi) for entry in matrix_entries() if entry.tvm_ffi}
     assert wanted == set(lock.tvm_ffi)
     for release, locked in lock.tvm_ffi.items():
         assert locked.version.startswith(f"{release}.")
         assert SHA256.fullmatch(locked.wheels[0].record or "")
-        assert {wheel.project for wheel in locked.wheels} == {PROJECT}
+        assert {wheel.project for wheel in locked.wheels} == {TVM_FFI_PROJECT}
         assert lock.pinned[f"tvm-ffi-{release}"] == locked.version
 
 
 def test_packaged_lock_has_every_cuda_13_of_the_matrix() -> None:
-    versions = {entry.backend_version for entry in entries() if entry.backend == "cuda"}
+    versions = {entry.backend_version for entry in matrix_entries() if entry.backend == "cuda"}
     wanted = {str(version) for version in versions if version and version.major == 13}
     assert wanted <= set(packaged_lock().cuda)
 
 
 def test_packaged_lock_has_the_headers_that_type_checks_need() -> None:
     lock = packaged_lock()
-    for entry in entries():
+    for entry in matrix_entries():
         asked = BACKENDS.get(entry.backend).type_check
         for name in asked.headers if asked and entry.backend_version else ():
             wheel = lock.headers[name][entry.backend_version.release]
-            assert wheel.project == PROJECTS[name]
+            assert wheel.project == HEADER_PROJECTS[name]
             assert wheel.version.startswith(f"{entry.backend_version.release}.")
             assert SHA256.fullmatch(wheel.record or "")
             assert lock.pinned[f"{name}-{entry.backend_version.release}"] == wheel.version
@@ -91,13 +90,13 @@ def test_packaged_lock_has_the_headers_that_type_checks_need() -> None:
 
 def test_a_lock_without_headers_is_one(tmp_path: Path) -> None:
     (tmp_path / "lock.json").write_text('{"format": 1, "cuda": {}, "torch": {}}')
-    assert read_lock(tmp_path / "lock.json") == Lock({}, {})
+    assert read_lock(tmp_path / "lock.json") == ToolchainLock({}, {})
 
 
 def test_exact_and_oldest_release() -> None:
     wheel = LockedWheel("torch-2.9.0-py3-none-any.whl", "0" * 64, 1)
     releases = {name: LockedRelease(f"{name}.0", (wheel,)) for name in ("2.9", "2.10", "2.11")}
-    lock = Lock({}, releases)
+    lock = ToolchainLock({}, releases)
     assert lock.torch_for("2.10", exact=True) == releases["2.10"]
     assert lock.torch_for("2.8", exact=True) is None
     assert lock.torch_for("2.8", exact=False) == releases["2.9"]
@@ -124,6 +123,6 @@ def test_wheels_of_a_release_are_alike_but_those_for_the_cpu() -> None:
 
 def test_a_header_set_is_of_headers_alone() -> None:
     digests = {"torch/include/a.h": "A", "torch/lib/libc10.so": "B"}
-    assert header_set(digests) == header_set({**digests, "torch/version.py": "C"})
-    assert header_set(digests) != header_set({**digests, "torch/include/THC/b.cuh": "C"})
-    assert header_set(digests) != header_set({**digests, "torch/include/a.h": "D"})
+    assert headers_digest(digests) == headers_digest({**digests, "torch/version.py": "C"})
+    assert headers_digest(digests) != headers_digest({**digests, "torch/include/THC/b.cuh": "C"})
+    assert headers_digest(digests) != headers_digest({**digests, "torch/include/a.h": "D"})

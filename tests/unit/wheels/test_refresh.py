@@ -14,12 +14,11 @@ from kbuild.toolchains.wheels.cuda import (
     LIBRARIES,
     PROGRAMS,
 )
-from kbuild.toolchains.wheels.fetch import Fetcher
-from kbuild.toolchains.wheels.index import Index
-from kbuild.toolchains.wheels.lock import Lock, LockedRelease
-from kbuild.toolchains.wheels.refresh import Refresher
+from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock
+from kbuild.toolchains.wheels.package_index import PackageIndex, WheelFetcher
+from kbuild.toolchains.wheels.refresh import LockRefresher
 
-NOTHING = Lock({}, {})
+NOTHING = ToolchainLock({}, {})
 
 
 def meta(shelf: Path, version: str, pin: str) -> None:
@@ -38,12 +37,12 @@ def shelf(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def refresher(shelf: Path) -> Iterator[Refresher]:
-    with serve(shelf) as served, Index(served.settings) as index:
-        yield Refresher(Fetcher(index))
+def refresher(shelf: Path) -> Iterator[LockRefresher]:
+    with serve(shelf) as served, PackageIndex(served.settings) as index:
+        yield LockRefresher(WheelFetcher(index))
 
 
-def test_newest_patch_of_each_release_from_13_on(shelf: Path, refresher: Refresher) -> None:
+def test_newest_patch_of_each_release_from_13_on(shelf: Path, refresher: LockRefresher) -> None:
     meta(shelf, "12.9.1", "12.9.86")
     meta(shelf, "13.0.2", "13.0.85")
     meta(shelf, "13.0.10", "13.0.88")
@@ -55,7 +54,9 @@ def test_newest_patch_of_each_release_from_13_on(shelf: Path, refresher: Refresh
         assert wheel == pinned(shelf / wheel.filename)
 
 
-def test_headers_of_the_releases_that_have_no_compiler(shelf: Path, refresher: Refresher) -> None:
+def test_headers_of_the_releases_that_have_no_compiler(
+    shelf: Path, refresher: LockRefresher
+) -> None:
     meta(shelf, "12.4.0", "12.4.99")
     meta(shelf, "12.4.1", "12.4.127")
     meta(shelf, "12.6.3", "12.6.85")
@@ -66,13 +67,13 @@ def test_headers_of_the_releases_that_have_no_compiler(shelf: Path, refresher: R
     assert refresher.refresh(lock, ()).runtimes == lock.runtimes
 
 
-def test_release_without_a_component(shelf: Path, refresher: Refresher) -> None:
+def test_release_without_a_component(shelf: Path, refresher: LockRefresher) -> None:
     meta(shelf, "13.1.0", "13.1.0")
     with pytest.raises(ToolchainError, match=r"no nvidia-cuda-nvcc for CUDA 13\.1\.0"):
         refresher.refresh(NOTHING, ())
 
 
-def test_torch_wheels_of_every_interpreter(shelf: Path, refresher: Refresher) -> None:
+def test_torch_wheels_of_every_interpreter(shelf: Path, refresher: LockRefresher) -> None:
     tail = "manylinux_2_28_x86_64"
     for version, tag in (
         ("2.14.0", f"cp311-cp311-{tail}"),
@@ -99,18 +100,18 @@ def test_torch_wheels_of_every_interpreter(shelf: Path, refresher: Refresher) ->
 
 
 def test_a_wheel_for_the_cpu_says_nothing_of_the_others(
-    tmp_path: Path, shelf: Path, refresher: Refresher
+    tmp_path: Path, shelf: Path, refresher: LockRefresher
 ) -> None:
     whole = pinned(make_wheel(tmp_path, "torch", "2.9.1", TORCH_MEMBERS))
     make_wheel(shelf, "torch", "2.9.1+cpu", {})
     old = LockedRelease("2.9.1", (whole,), headers_of(TORCH_MEMBERS))
-    found = refresher.refresh(Lock({}, {"2.9": old}), ()).torch["2.9"]
+    found = refresher.refresh(ToolchainLock({}, {"2.9": old}), ()).torch["2.9"]
     assert (found.headers, whole in found.wheels) == (old.headers, True)
-    older = Lock({}, {"2.9": LockedRelease("2.9.0", (whole,), old.headers)})
+    older = ToolchainLock({}, {"2.9": LockedRelease("2.9.0", (whole,), old.headers)})
     assert refresher.refresh(older, ()).torch["2.9"].headers is None
 
 
-def test_tvm_ffi_of_the_named_releases(shelf: Path, refresher: Refresher) -> None:
+def test_tvm_ffi_of_the_named_releases(shelf: Path, refresher: LockRefresher) -> None:
     tail = "manylinux_2_24_x86_64.manylinux_2_28_x86_64"
     for version in ("0.1.14", "0.1.16", "0.2.0"):
         make_wheel(shelf, "apache-tvm-ffi", version, {}, tag=f"cp311-cp311-{tail}")
@@ -120,28 +121,28 @@ def test_tvm_ffi_of_the_named_releases(shelf: Path, refresher: Refresher) -> Non
     assert refresher.refresh(found, ()).tvm_ffi == found.tvm_ffi
 
 
-def test_wheels_of_the_same_version_stay(tmp_path: Path, refresher: Refresher) -> None:
+def test_wheels_of_the_same_version_stay(tmp_path: Path, refresher: LockRefresher) -> None:
     local = pinned(make_wheel(tmp_path, "torch", "2.14.1+cpu", TORCH_MEMBERS), record=False)
-    old = Lock({}, {"2.14": LockedRelease("2.14.1", (local,))})
+    old = ToolchainLock({}, {"2.14": LockedRelease("2.14.1", (local,))})
     assert refresher.refresh(old, ()).torch["2.14"].wheels[-1] == local
-    older = Lock({}, {"2.14": LockedRelease("2.14.0", (local,))})
+    older = ToolchainLock({}, {"2.14": LockedRelease("2.14.0", (local,))})
     assert local not in refresher.refresh(older, ()).torch["2.14"].wheels
 
 
-def test_release_that_is_gone_stays(refresher: Refresher, tmp_path: Path) -> None:
+def test_release_that_is_gone_stays(refresher: LockRefresher, tmp_path: Path) -> None:
     wheel = pinned(make_wheel(tmp_path, "torch", "2.9.0", TORCH_MEMBERS))
-    old = Lock({}, {"2.9": LockedRelease("2.9.0", (wheel,))})
+    old = ToolchainLock({}, {"2.9": LockedRelease("2.9.0", (wheel,))})
     assert refresher.refresh(old, ()).torch == old.torch
 
 
-def test_headers_of_the_named_releases(shelf: Path, refresher: Refresher) -> None:
+def test_headers_of_the_named_releases(shelf: Path, refresher: LockRefresher) -> None:
     tag = "py2.py3-none-manylinux_2_28_x86_64"
     for version in ("2025.2.1", "2025.3.2", "2025.3.3", "2026.0.0"):
         make_wheel(shelf, "intel-sycl-rt", version, {}, tag=tag)
     make_wheel(shelf, "intel-sycl-rt", "2026.0.1", {}, tag="py2.py3-none-win_amd64")
     old = pinned(make_wheel(shelf, "intel-sycl-rt", "2024.9.0", {}, tag=tag))
     (shelf / old.filename).unlink()
-    before = Lock({}, {}, {"sycl": {"2024.9": old}})
+    before = ToolchainLock({}, {}, {"sycl": {"2024.9": old}})
     found = refresher.refresh(before, (), {"sycl": {"2025.3", "2026.0", "2027.0"}}).headers["sycl"]
     assert {release: wheel.version for release, wheel in found.items()} == {
         "2024.9": "2024.9.0",
@@ -152,7 +153,7 @@ def test_headers_of_the_named_releases(shelf: Path, refresher: Refresher) -> Non
     assert found["2025.3"] == pinned(shelf / found["2025.3"].filename)
 
 
-def test_headers_that_nobody_names_stay(refresher: Refresher, tmp_path: Path) -> None:
+def test_headers_that_nobody_names_stay(refresher: LockRefresher, tmp_path: Path) -> None:
     wheel = pinned(make_wheel(tmp_path, "intel-sycl-rt", "2025.3.2", {}))
-    old = Lock({}, {}, {"sycl": {"2025.3": wheel}})
+    old = ToolchainLock({}, {}, {"sycl": {"2025.3": wheel}})
     assert refresher.refresh(old, ()).headers == old.headers

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kbuild.toolchains.wheels.settings as module
-from kbuild.run import Done, LocalRunner
+from kbuild.runtime.processes import LocalRunner, ProcessResult
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings, settings_from
 
 LISTING = """\
@@ -33,9 +33,9 @@ class Pip:
     def __init__(self, output: str, code: int = 0) -> None:
         self.output, self.code = output, code
 
-    def run(self, argv: Sequence[str], **_: Any) -> Done:
+    def run(self, argv: Sequence[str], **_: Any) -> ProcessResult:
         assert tuple(argv[-2:]) == ("config", "list")
-        return Done(tuple(argv), self.code, self.output, 0.0)
+        return ProcessResult(tuple(argv), self.code, self.output, 0.0)
 
 
 def test_later_sections_win() -> None:

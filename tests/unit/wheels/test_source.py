@@ -12,8 +12,9 @@ from wheel_bench import Served, make_wheel, pinned, serve
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
-from kbuild.run import LocalRunner
-from kbuild.toolchains.wheels import Wheels, source
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.wheels import source
+from kbuild.toolchains.wheels.source import WheelToolchains
 from kbuild.variant import System
 
 pytestmark = [
@@ -29,7 +30,7 @@ CUDA = Requirements("cuda", torch="2.14", toolkit="13.0", system="x86_64-linux")
 class Shop:
     """Wheels, the index that has them, and a toolchain source."""
 
-    wheels: Wheels
+    wheels: WheelToolchains
     served: Served
     shelf: Path
 
@@ -48,7 +49,9 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     shelf = tmp_path / "shelf"
     lock = fill(shelf)
     with serve(shelf) as served:
-        wheels = Wheels(LocalRunner(), tmp_path / "cache", lock=lock, settings=served.settings)
+        wheels = WheelToolchains(
+            LocalRunner(), tmp_path / "cache", lock=lock, settings=served.settings
+        )
         yield Shop(wheels, served, shelf)
 
 
@@ -132,7 +135,7 @@ def test_another_wheel_than_the_pinned_one_is_refused(shop: Shop) -> None:
 
 
 @pytest.fixture
-def two_builds(shop: Shop) -> Wheels:
+def two_builds(shop: Shop) -> WheelToolchains:
     """The index has a wheel for the CPU as well, on this machine even."""
     tag = "cp311-cp311-manylinux_2_28_x86_64"
     members = {name: data for name, data in TORCH_MEMBERS.items() if name != FOR_DEVICES}
@@ -148,7 +151,9 @@ def two_builds(shop: Shop) -> Wheels:
     )
 
 
-def test_headers_do_not_depend_on_which_wheels_there_are(shop: Shop, two_builds: Wheels) -> None:
+def test_headers_do_not_depend_on_which_wheels_there_are(
+    shop: Shop, two_builds: WheelToolchains
+) -> None:
     for requires in (CPU, CUDA):
         alone = dict(shop.wheels.provision(requires).cache)["KBUILD_TORCH_INCLUDE_DIRS"]
         beside = dict(two_builds.provision(requires).cache)["KBUILD_TORCH_INCLUDE_DIRS"]
@@ -156,7 +161,7 @@ def test_headers_do_not_depend_on_which_wheels_there_are(shop: Shop, two_builds:
         assert (Path(alone.partition(";")[0]) / "THC/THCAtomics.cuh").is_file()
 
 
-def test_a_wheel_for_the_cpu_serves_no_device(shop: Shop, two_builds: Wheels) -> None:
+def test_a_wheel_for_the_cpu_serves_no_device(shop: Shop, two_builds: WheelToolchains) -> None:
     for path in shop.shelf.glob("torch-2.14.1-*"):
         path.unlink()
     what = r"of Torch 2\.14\.1 the package index has only torch-2\.14\.1\+cpu-.* lacks headers"

@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 import triton as triton_  # type: ignore[import-not-found]
 
 from kbuild.languages.worker import triton
-from kbuild.languages.worker.functions import Kernel
-from kbuild.languages.worker.ninetoothed.generate import generate, place_of, without_gpu
-from kbuild.languages.worker.ninetoothed.inputs import Inputs, Recorder, collect
-from kbuild.languages.worker.ninetoothed.merge import merge
+from kbuild.languages.worker.ninetoothed.generate import fake_gpu, generate, source_location
+from kbuild.languages.worker.ninetoothed.inputs import BuildInputs, BuildRecorder, collect
+from kbuild.languages.worker.ninetoothed.merge import merge_configs
 from kbuild.languages.worker.protocol import RefusalError
-from kbuild.languages.worker.sources import Sources
+from kbuild.languages.worker.sources import SourceModules
+from kbuild.languages.worker.triton_functions import TritonKernel
 
 
-class _Made(NamedTuple):
+class _GeneratedKernel(NamedTuple):
     """A kernel of a source."""
 
-    kernel: Kernel
+    kernel: TritonKernel
     facts: Mapping[str, Any]
     place: tuple[str, int]
     """Where the author's application begins."""
@@ -34,7 +34,7 @@ class Compiler(triton.Compiler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._made: dict[int, Mapping[str, _Made]] = {}
+        self._made: dict[int, Mapping[str, _GeneratedKernel]] = {}
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.Answering`."""
@@ -43,15 +43,17 @@ class Compiler(triton.Compiler):
         functions = [{**one.kernel.describe(), "facts": one.facts} for one in made]
         return {"functions": functions, "asked": sources.asked}
 
-    def _kernels(self, sources: Sources) -> Mapping[str, Kernel]:
+    def _kernels(self, sources: SourceModules) -> Mapping[str, TritonKernel]:
         return {name: one.kernel for name, one in self._all(sources).items()}
 
-    def _explained(self, error: Exception, kernel: Kernel, sources: Sources) -> RefusalError:
+    def _explained(
+        self, error: Exception, kernel: TritonKernel, sources: SourceModules
+    ) -> RefusalError:
         refusal = super()._explained(error, kernel, sources)
         refusal.file, refusal.line = self._all(sources)[kernel.name].place
         return refusal
 
-    def _all(self, sources: Sources) -> Mapping[str, _Made]:
+    def _all(self, sources: SourceModules) -> Mapping[str, _GeneratedKernel]:
         found = self._made.get(id(sources))
         if found is None:
             kernels = _collected(sources)
@@ -59,18 +61,18 @@ class Compiler(triton.Compiler):
             self._made[id(sources)] = found
         return found
 
-    def _make(self, inputs: Inputs, sources: Sources) -> _Made:
+    def _make(self, inputs: BuildInputs, sources: SourceModules) -> _GeneratedKernel:
         try:
-            with without_gpu(triton_):
+            with fake_gpu(triton_):
                 made = [generate(inputs, index) for index in range(len(inputs.configs))]
-            text, facts = merge(inputs.name, inputs.meta_parameters, made)
-            kernel = Kernel(inputs.name, self._imported(inputs.name, text))
+            text, facts = merge_configs(inputs.name, inputs.meta_parameters, made)
+            kernel = TritonKernel(inputs.name, self._imported(inputs.name, text))
         except Exception as error:
             refusal = sources.refusal(error)
             if not refusal.file:
-                refusal.file, refusal.line = place_of(inputs.premake)
+                refusal.file, refusal.line = source_location(inputs.premake)
             raise refusal from error
-        return _Made(kernel, facts, (made[0]["file"], made[0]["line"]))
+        return _GeneratedKernel(kernel, facts, (made[0]["file"], made[0]["line"]))
 
     @staticmethod
     def _imported(name: str, text: str) -> Any:
@@ -86,7 +88,7 @@ class Compiler(triton.Compiler):
         return getattr(module, name)
 
 
-def _collected(sources: Sources) -> list[Inputs]:
+def _collected(sources: SourceModules) -> list[BuildInputs]:
     with _recording() as recorder:
         module = sources.main()
     try:
@@ -97,11 +99,11 @@ def _collected(sources: Sources) -> list[Inputs]:
 
 
 @contextlib.contextmanager
-def _recording() -> Iterator[Recorder]:
+def _recording() -> Iterator[BuildRecorder]:
     """`ninetoothed.build` keeps what it is given, however a source names it."""
     import ninetoothed  # type: ignore[import-not-found]
 
-    recorder = Recorder()
+    recorder = BuildRecorder()
     original = ninetoothed.build
     module: Any = importlib.import_module("ninetoothed.build")
     ninetoothed.build = module.build = recorder.build

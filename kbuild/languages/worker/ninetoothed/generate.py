@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from kbuild.languages.worker.ninetoothed.inputs import Inputs
+from kbuild.languages.worker.ninetoothed.inputs import BuildInputs
 from kbuild.languages.worker.protocol import RefusalError
 
 _KNOWN = {*dir(builtins), "triton"}
@@ -30,7 +30,7 @@ _MOST_OF_CONSTEXPR = 2**20
 """The `upper_bound` of a constexpr size that has none."""
 
 
-class _Device:
+class _FakeGpu:
     """What the generator asks of a GPU: limits that every GPU since sm_75 has."""
 
     utils: Any
@@ -47,18 +47,18 @@ class _Device:
 
 
 @contextmanager
-def without_gpu(triton: Any) -> Iterator[None]:
+def fake_gpu(triton: Any) -> Iterator[None]:
     """Let the generator believe that there is a GPU."""
     driver = triton.runtime.driver
     before = driver.active
-    driver.set_active(_Device())
+    driver.set_active(_FakeGpu())
     try:
         yield
     finally:
         driver.set_active(before)
 
 
-def place_of(function: Any) -> tuple[str, int]:
+def source_location(function: Any) -> tuple[str, int]:
     """The file and line where a function begins."""
     while hasattr(function, "func"):
         function = function.func
@@ -66,7 +66,7 @@ def place_of(function: Any) -> tuple[str, int]:
     return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
 
 
-def generate(inputs: Inputs, index: int) -> dict[str, Any]:
+def generate(inputs: BuildInputs, index: int) -> dict[str, Any]:
     """What the generator makes of a config, as JSON.
 
     Raises:
@@ -78,22 +78,22 @@ def generate(inputs: Inputs, index: int) -> dict[str, Any]:
         return _described(inputs, index, application, sources)
     except RefusalError as refusal:
         if not refusal.file:
-            refusal.file, refusal.line = place_of(application)
+            refusal.file, refusal.line = source_location(application)
         raise
 
 
 def _described(
-    inputs: Inputs, index: int, application: Any, sources: Mapping[str, Any]
+    inputs: BuildInputs, index: int, application: Any, sources: Mapping[str, Any]
 ) -> dict[str, Any]:
     _, _, options = inputs.configs[index]
     where = f"config {index + 1} of `{inputs.name}`"
     for name, tensor in sources.items():
         _judge(name, tensor, where)
-    file, line = place_of(application)
+    file, line = source_location(application)
     generator, text = _run(application, where)
     functions, imports = _functions(text, generator.launch_func_name)
     kernel = next(one for one in functions if one.name == application.__name__)
-    loosen(kernel)
+    unfix_sizes(kernel)
     _judge_names(kernel, [one.name for one in functions], imports, where)
     return {
         "arguments": _arguments(inputs, index),
@@ -114,7 +114,7 @@ def _described(
     }
 
 
-def _arranged(inputs: Inputs, index: int, where: str) -> tuple[Any, dict[str, Any]]:
+def _arranged(inputs: BuildInputs, index: int, where: str) -> tuple[Any, dict[str, Any]]:
     """The application, annotated as `ninetoothed.make` does it, and its parameters' tensors."""
     from ninetoothed.tensor import Tensor  # type: ignore[import-not-found]
 
@@ -151,7 +151,7 @@ def _run(application: Any, where: str) -> tuple[Any, str]:
         )
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-        file, line = place_of(application)
+        file, line = source_location(application)
         message = f"{where}: NineToothed's generator says {said}"
         raise RefusalError(message, file=file, line=line) from error
     return generator, Path(path).read_text("utf-8")
@@ -180,7 +180,7 @@ def _functions(text: str, launch: str) -> tuple[list[ast.FunctionDef], list[str]
     return functions, imports
 
 
-def loosen(kernel: ast.FunctionDef) -> None:
+def unfix_sizes(kernel: ast.FunctionDef) -> None:
     """Let sizes that are constexpr differ from call to call, unless the kernel shapes with them.
 
     Loops, masks and places in memory are made of such sizes as well as of constants.
@@ -340,7 +340,7 @@ def _aliases(imports: list[str]) -> Iterator[ast.alias]:
             yield from statement.names
 
 
-def _arguments(inputs: Inputs, index: int) -> dict[str, Any]:
+def _arguments(inputs: BuildInputs, index: int) -> dict[str, Any]:
     """What `premake` was given that candidates are named by; dtypes are no such thing."""
     from ninetoothed import dtype  # type: ignore[import-not-found]
 

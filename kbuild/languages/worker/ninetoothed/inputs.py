@@ -19,7 +19,7 @@ _CONFIG_PARTS = 3
 _CUDA = (None, "cuda")
 
 
-class Inputs(NamedTuple):
+class BuildInputs(NamedTuple):
     """The inputs of one kernel."""
 
     name: str
@@ -28,11 +28,11 @@ class Inputs(NamedTuple):
     meta_parameters: tuple[str, ...]
 
 
-class Recorder:
+class BuildRecorder:
     """Stands for `ninetoothed.build` while a source is imported."""
 
     def __init__(self) -> None:
-        self.calls: list[Inputs] = []
+        self.calls: list[BuildInputs] = []
 
     def build(
         self,
@@ -62,7 +62,7 @@ def _not_here(*_: Any, **__: Any) -> None:
     )
 
 
-def collect(module: ModuleType, source: Path, calls: list[Inputs]) -> list[Inputs]:
+def collect(module: ModuleType, source: Path, calls: list[BuildInputs]) -> list[BuildInputs]:
     """The kernels of an imported source: its calls of `build`, and what has the inputs' names.
 
     `premake`, `configs`, `meta_parameters` and `kernel_name` describe the kernel that is named
@@ -84,7 +84,7 @@ def _ends(prefix: str) -> bool:
 
 def _of_module(
     module: ModuleType, prefix: str, premake: Callable[..., Any], source: Path
-) -> Inputs | None:
+) -> BuildInputs | None:
     configs = getattr(module, f"{prefix}configs", None)
     if configs is None:
         return None
@@ -93,13 +93,13 @@ def _of_module(
     return _inputs(str(name), premake, configs, meta)
 
 
-def _inputs(name: str, premake: Callable[..., Any], configs: Any, meta: Any) -> Inputs:
+def _inputs(name: str, premake: Callable[..., Any], configs: Any, meta: Any) -> BuildInputs:
     if not name.isidentifier():
         raise RefusalError(f"`{name}` cannot be the name of a kernel")
     read = tuple(_config(name, index, config) for index, config in enumerate(configs))
     if not read:
         raise RefusalError(f"`{name}` has no configs")
-    return Inputs(name, premake, read, _meta(name, premake, meta))
+    return BuildInputs(name, premake, read, _meta(name, premake, meta))
 
 
 def _config(name: str, index: int, config: Any) -> tuple[Any, Any, Any]:

@@ -1,20 +1,204 @@
-"""The configs of a kernel as one Triton function, with constants that choose between them.
+"""The configs of a kernel as one Triton function.
 
-A config becomes a function of its own, as NineToothed's generator wrote it. One function with names
-that do not change calls them: `block_size == 512` is decided when it is compiled, and so is whether
-sizes, strides and positions have 32 bits or 64. Needs nothing but Python.
+With constants that select a config and 32-bit or 64-bit positions.
+
+Each config becomes a function of its own, as NineToothed's generator wrote it; one function
+with fixed names calls them. Needs only the standard library.
 """
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kbuild.languages.worker.ninetoothed.module import FIXED, Entry, Variant, free, module, named
 from kbuild.languages.worker.protocol import RefusalError
 
-TRITON = {
+INT32_LIMIT = 2**31 - 2**20
+"""The first number of elements that is not counted with 32 bits: a block has at most 2**20."""
+_POSITIONED = {"load", "store"}
+
+
+def widen_positions(function: ast.FunctionDef, wide: str, *, loops: bool) -> None:
+    """Count with 64 bits where the constant is true, which becomes the last parameter.
+
+    Args:
+        function: changed in place.
+        wide: a name that is free in it.
+        loops: whether 32 bits are too few for loops over sizes that are written into the kernel.
+            Loops over other sizes have the bits of these.
+    """
+    _PositionWidener(wide, loops=loops).visit(function)
+    annotation = ast.parse("tl.constexpr", mode="eval").body
+    function.args.args.append(ast.arg(wide, annotation))
+    ast.fix_missing_locations(function)
+
+
+def has_long_loops(config: Mapping[str, Any]) -> bool:
+    """Whether the sizes in the kernel make more elements than 32 bits count."""
+    shapes = (one["shape"] for one in config["tensors"].values())
+    return any(math.prod(size for size in shape if size) >= INT32_LIMIT for shape in shapes)
+
+
+class _PositionWidener(ast.NodeTransformer):
+    def __init__(self, wide: str, *, loops: bool) -> None:
+        self._wide = wide
+        self._loops = loops
+        self._in_position = False
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name = _called(node)
+        if name in _POSITIONED or name.startswith("atomic_"):
+            return self._access(node)
+        self.generic_visit(node)
+        if name == "program_id" or (name == "arange" and self._in_position):
+            return self._either(node)
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        self.generic_visit(node)
+        loop = node.iter
+        if self._loops and isinstance(loop, ast.Call) and _called(loop) == "range" and loop.args:
+            end = min(1, len(loop.args) - 1)
+            loop.args[end] = self._either(loop.args[end])
+        return node
+
+    def _access(self, node: ast.Call) -> ast.Call:
+        """Where it is, and whether it is there; what is stored stays as it is."""
+        before = self._in_position
+        node.args = [self._part(one, is_position=not at) for at, one in enumerate(node.args)]
+        for word in node.keywords:
+            word.value = self._part(word.value, is_position=word.arg == "mask")
+        self._in_position = before
+        return node
+
+    def _part(self, node: ast.expr, *, is_position: bool) -> ast.expr:
+        self._in_position = is_position
+        changed: ast.expr = self.visit(node)
+        return changed
+
+    def _either(self, node: ast.expr) -> ast.expr:
+        text = ast.unparse(node)
+        both = f"(tl.cast({text}, tl.int64) if {self._wide} else {text})"
+        return ast.parse(both, mode="eval").body
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+_HEAD = "import triton\nimport triton.language\nimport triton.language as tl\n"
+_DECORATOR = "@triton.jit\n"
+FIXED = ("fixed", "power")
+"""Kinds of parameters that are constants of the code: a size, and its next power of two."""
+
+
+class ConfigVariant(NamedTuple):
+    """What one set of constants means for some dtypes."""
+
+    conditions: tuple[str, ...]
+    callee: str
+    config: Mapping[str, Any]
+
+
+def parameter_name(tensor: str, kind: str, axis: int) -> str:
+    """What a parameter is called in the entry."""
+    word = {"fixed": "size"}.get(kind, kind)
+    return {"pointer": f"{tensor}_ptr", "scalar": tensor}.get(kind, f"{tensor}_{word}_{axis}")
+
+
+class DispatchFunction(NamedTuple):
+    """The function that calls the configs' own ones."""
+
+    name: str
+    parameters: Sequence[str]
+    constants: Sequence[str]
+    wide: str
+    """The last constant."""
+    variants: Sequence[ConfigVariant]
+
+    def text(self) -> str:
+        """The function: a branch for each variant, decided when it is compiled."""
+        words = [*self.parameters]
+        words += [f"{one}: tl.constexpr" for one in (*self.constants, self.wide)]
+        lines = [f"@triton.jit\ndef {self.name}({', '.join(words)}):"]
+        keyword = "if"
+        for variant in self.variants:
+            conditions = " and ".join(f"({one})" for one in variant.conditions) or "True"
+            passed = ", ".join(_passed(variant.config, self.wide, self.constants))
+            lines += [f"    {keyword} {conditions}:", f"        {variant.callee}({passed})"]
+            keyword = "elif"
+        lines += ["    else:", "        tl.static_assert(False, 'no config has these constants')"]
+        return "\n".join(lines) + "\n"
+
+
+def module_text(entry: DispatchFunction, configs: Sequence[Mapping[str, Any]]) -> str:
+    """The module: imports, what the applications call, the configs' functions, the entry.
+
+    Raises:
+        RefusalError: two of these would have one name.
+    """
+    imports = dict.fromkeys(line for config in configs for line in config["imports"])
+    functions = {one.callee: _function(one.config, one.callee) for one in entry.variants}
+    helpers = _helpers({entry.name, *functions}, configs)
+    parts = [
+        _HEAD + "".join(f"{line}\n" for line in imports if line not in _HEAD),
+        *(f"@triton.jit\n{text.removeprefix(_DECORATOR)}\n" for text in helpers.values()),
+        *(f"{text}\n" for text in functions.values()),
+        entry.text(),
+    ]
+    return "\n\n".join(parts)
+
+
+def _helpers(taken: Collection[str], configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for config in configs:
+        for helper, text in sorted(config["helpers"].items()):
+            if found.setdefault(helper, text) != text or helper in taken:
+                raise RefusalError(f"two functions are called `{helper}`: rename one")
+    return found
+
+
+def _function(config: Mapping[str, Any], callee: str) -> str:
+    """A config's own function, which is told as its last argument how many bits it needs."""
+    (function,) = ast.parse(config["source"]).body
+    if not isinstance(function, ast.FunctionDef):  # pragma: no cover - the generator wrote one
+        raise RefusalError(f"`{config['function']}` is no function")
+    function.name = callee
+    names = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}
+    wide = unused_name("wide", names | {one.arg for one in function.args.args})
+    widen_positions(function, wide, loops=has_long_loops(config))
+    return ast.unparse(function)
+
+
+def unused_name(name: str, taken: set[str]) -> str:
+    """The name, or one like it that is not taken yet; it is taken afterwards."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _passed(config: Mapping[str, Any], wide: str, constants: Collection[str]) -> Iterator[str]:
+    for one in config["parameters"]:
+        word = parameter_name(one["tensor"], one["kind"], one["axis"])
+        if word in constants:
+            yield word
+        elif one["kind"] in ("size", "stride"):
+            yield f"{word} if {wide} else tl.cast({word}, tl.int32)"
+        elif one["kind"] == "constant":
+            yield repr(config["tensors"][one["tensor"]]["value"])
+        else:
+            yield word
+    yield wide
+
+
+TORCH_DTYPES = {
     "fp16": "float16",
     "bf16": "bfloat16",
     "fp32": "float32",
@@ -32,14 +216,16 @@ WIDE = "wide"
 """The constant that says whether a call needs 64 bits to reach every element."""
 
 
-class Merged(NamedTuple):
+class MergedKernel(NamedTuple):
     """A kernel as kbuild compiles it."""
 
     text: str
     facts: dict[str, Any]
 
 
-def merge(name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> Merged:
+def merge_configs(
+    name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]
+) -> MergedKernel:
     """One kernel of all its configs.
 
     Raises:
@@ -48,12 +234,12 @@ def merge(name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) 
     _judge(name, configs)
     parameters = list(_parameters(configs))
     taken = {one["name"] for one in parameters} | set(configs[0]["tensors"]) | set(_OPTIONS)
-    constants = {one: free(one, taken) for one in _constants(meta, configs)}
-    wide = free(WIDE, taken)
+    constants = {one: unused_name(one, taken) for one in _constants(meta, configs)}
+    wide = unused_name(WIDE, taken)
     variants = _variants(name, constants, configs)
     names = [one["name"] for one in parameters if one["kind"] not in FIXED]
     fixed = [one["name"] for one in parameters if one["kind"] in FIXED]
-    entry = Entry(name, names, [*constants.values(), *fixed], wide, variants)
+    entry = DispatchFunction(name, names, [*constants.values(), *fixed], wide, variants)
     facts = {
         "name": name,
         "parameters": [
@@ -68,7 +254,7 @@ def merge(name: str, meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) 
         "written": sorted({tensor for config in configs for tensor in config["written"]}),
         "configs": [_config(config, constants, variants) for config in configs],
     }
-    return Merged(module(entry, configs), facts)
+    return MergedKernel(module_text(entry, configs), facts)
 
 
 def _judge(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
@@ -102,7 +288,7 @@ def _parameters(configs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
     for tensor in configs[0]["tensors"]:
         for kind in _KINDS:
             for axis in sorted(a for t, k, a in wanted if (t, k) == (tensor, kind)):
-                name = named(tensor, kind, axis)
+                name = parameter_name(tensor, kind, axis)
                 if name in seen:
                     raise RefusalError(
                         f"two parameters would be called `{name}`: rename `{tensor}`"
@@ -125,7 +311,7 @@ def _constants(meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> lis
 
 def _variants(
     name: str, constants: Mapping[str, str], configs: Sequence[Mapping[str, Any]]
-) -> list[Variant]:
+) -> list[ConfigVariant]:
     """Every config's function, those with the same text once."""
     sets: dict[str, list[Mapping[str, Any]]] = {}
     for config in configs:
@@ -137,7 +323,7 @@ def _variants(
         for config in group if by_dtype else group[:1]:
             callee = texts.setdefault(_text(config), f"{name}_{len(texts)}")
             asked = [*_asked(config, constants), *(_dtypes(config) if by_dtype else ())]
-            found.append(Variant(tuple(asked), callee, config))
+            found.append(ConfigVariant(tuple(asked), callee, config))
     return found
 
 
@@ -179,7 +365,7 @@ def _asked(config: Mapping[str, Any], constants: Mapping[str, str]) -> list[str]
 
 def _dtypes(config: Mapping[str, Any]) -> list[str]:
     return [
-        f"{named(name, 'pointer', 0)}.dtype.element_ty == tl.{TRITON[facts['dtype']]}"
+        f"{parameter_name(name, 'pointer', 0)}.dtype.element_ty == tl.{TORCH_DTYPES[facts['dtype']]}"
         for name, facts in config["tensors"].items()
         if facts["shape"] and facts["dtype"]
     ]
@@ -196,7 +382,7 @@ def _tensor(name: str, configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _config(
-    config: Mapping[str, Any], constants: Mapping[str, str], variants: Sequence[Variant]
+    config: Mapping[str, Any], constants: Mapping[str, str], variants: Sequence[ConfigVariant]
 ) -> dict[str, Any]:
     same = [one for one in variants if _key(one.config, constants) == _key(config, constants)]
     return {
@@ -204,6 +390,6 @@ def _config(
         "options": config["options"],
         "grid": config["grid"],
         "shapes": {name: one["shape"] for name, one in config["tensors"].items()},
-        "dtypes": {name: TRITON.get(one["dtype"]) for name, one in config["tensors"].items()},
+        "dtypes": {name: TORCH_DTYPES.get(one["dtype"]) for name, one in config["tensors"].items()},
         "by_dtype": len(same) > 1,
     }

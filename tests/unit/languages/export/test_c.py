@@ -8,7 +8,7 @@ import pytest
 from exported import ADD, CODE, FAST, compiled, files, run, symbol
 
 from kbuild.errors import UsageError
-from kbuild.languages.export.literal import literal
+from kbuild.languages.export.c_source import c_string_literals
 
 CALL = "call = lambda n, x=32: f(None, c_uint64(x), c_uint64(48), c_uint64(64), c_int32(n))\n"
 
@@ -273,9 +273,12 @@ def test_amd_has_no_dependent_launches():
 
 
 def test_bytes_as_text():
-    assert list(literal(b"")) == ['""']
-    assert list(literal(b'\0001\0a??="\\\n\x7f9')) == ['"\\0001\\0a\\?\\?=\\"\\\\\\n"', '"\\1779"']
-    assert sum(map(len, literal(bytes(range(256)) * 16))) < 4096 * 3.3
+    assert list(c_string_literals(b"")) == ['""']
+    assert list(c_string_literals(b'\0001\0a??="\\\n\x7f9')) == [
+        '"\\0001\\0a\\?\\?=\\"\\\\\\n"',
+        '"\\1779"',
+    ]
+    assert sum(map(len, c_string_literals(bytes(range(256)) * 16))) < 4096 * 3.3
 
 
 def test_what_the_header_says():

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbuild.errors import UsageError
-from kbuild.languages.export.grid import read_grid
-from kbuild.languages.export.signature import Argument, read_signature
-from kbuild.languages.export.targets import read_target
+from kbuild.languages.export.c_source import read_grid
+from kbuild.languages.export.signature import ExportArgument, read_signature, read_target
 
 NAMES = "x, n, alpha, BLOCK!"
 
@@ -24,8 +23,8 @@ def refused(call, *arguments):
 def test_what_the_tools_of_triton_take():
     found = read_signature(FAST, "add", parameters("x_ptr, y_ptr, out_ptr, n, BLOCK!"))
     assert found.arguments == (
-        *(Argument(name, "*fp32", 16) for name in ("x_ptr", "y_ptr", "out_ptr")),
-        Argument("n", "i32"),
+        *(ExportArgument(name, "*fp32", 16) for name in ("x_ptr", "y_ptr", "out_ptr")),
+        ExportArgument("n", "i32"),
     )
     assert found.constants == (("BLOCK", 1024),)
 

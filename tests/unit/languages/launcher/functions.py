@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.fileset import FileSet
-from kbuild.languages.launcher import LaunchedOp
-from kbuild.languages.spec import OpSpec
+from kbuild.languages.launcher.launch_variants import CompiledOp
+from kbuild.ops.model import OpSpec
+from kbuild.runtime.files import FileSet
 
 INT, BOOL, FLOAT, POINTER = 1, 2, 3, 7
 CPU, CUDA = 1, 2
@@ -36,9 +36,9 @@ def use_stream(device: int, stream: int) -> None:
     assert function(CUDA, device, stream, None) == 0
 
 
-def without_fallback(ops: Sequence[LaunchedOp]) -> tuple[LaunchedOp, ...]:
+def without_fallback(ops: Sequence[CompiledOp]) -> tuple[CompiledOp, ...]:
     """Ops for TVM-FFI, which has no DSL to fall back on."""
-    return tuple(LaunchedOp(replace(op.spec, fallback="none"), op.launches) for op in ops)
+    return tuple(CompiledOp(replace(op.spec, fallback="none"), op.launches) for op in ops)
 
 
 def library(

@@ -14,16 +14,15 @@ from typing import Any
 from functions import use_stream
 from sections import read
 
-from kbuild.fileset import FileSet
-from kbuild.languages.compiled import Compiled
 from kbuild.languages.expand import expand
-from kbuild.languages.image import Image, Parameter
-from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp, launcher
-from kbuild.languages.spec import Bound, KernelParameter, OpSpec, bind
-from kbuild.languages.spec.place import Place
-from kbuild.languages.tables import Table
-from kbuild.languages.target import Target
-from kbuild.languages.unit import Unit
+from kbuild.languages.image import ImageParameter, KernelImage, UnitImage
+from kbuild.languages.launcher.files import launcher_files
+from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
+from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.tuned_tables import TunedTable
+from kbuild.runtime.files import FileSet
 
 FAKES = Path(__file__).parents[3] / "fakes"
 TYPES = {
@@ -44,7 +43,7 @@ TYPES = {
     "uint64": "u64",
 }
 SIZES = {"i1": 1, "u1": 1, "i8": 1, "i16": 2, "fp16": 2, "bf16": 2, "i64": 8, "fp64": 8}
-Change = Callable[[Unit], Mapping[str, Any]]
+Change = Callable[[KernelUnit], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -68,34 +67,34 @@ def launched(
     op: OpSpec,
     kernels: Mapping[str, Kernel],
     targets: Sequence[str],
-    keep: Callable[[Unit], bool] = lambda _: True,
-) -> LaunchedOp:
+    keep: Callable[[KernelUnit], bool] = lambda _: True,
+) -> CompiledOp:
     """The op with an image for each unit."""
-    units = [unit for unit in expand(op, [Target.parse(t) for t in targets]) if keep(unit)]
+    units = [unit for unit in expand(op, [ImageTarget.parse(t) for t in targets]) if keep(unit)]
     launches = []
     for index, launch in enumerate(op.launches):
         name = next(function for function in launch.functions if function in kernels)
         kernel = kernels[name]
         parameters = [KernelParameter(p.rstrip("!"), p.endswith("!")) for p in kernel.parameters]
         issues: list[Any] = []
-        bound = bind(op, launch, {name: parameters}, Place(launch.path, issues))
+        bound = bind(op, launch, {name: parameters}, IssueCollector(launch.path, issues))
         assert bound is not None, issues
         own = [unit for unit in units if unit.launch == index]
         compiled = tuple(compile_unit(unit, bound, kernel) for unit in own)
-        launches.append(LaunchedLaunch(launch, bound, compiled))
-    return LaunchedOp(op, tuple(launches))
+        launches.append(CompiledLaunch(launch, bound, compiled))
+    return CompiledOp(op, tuple(launches))
 
 
-def compile_unit(unit: Unit, bound: Bound, kernel: Kernel) -> Compiled:
+def compile_unit(unit: KernelUnit, bound: BoundLaunch, kernel: Kernel) -> UnitImage:
     """An image whose code says what it was compiled from, and how large its parameters are."""
     changes = dict(kernel.change(unit))
     parameters = changes.pop("parameters", None) or list(_parameters(unit, bound, kernel))
     names = {one.name: one for one in parameters}
     divisible = {n for n, one in names.items() if unit.aligned and one.kind == "pointer"}
     divisible |= set(unit.divisible) & names.keys()
-    scratch = (Parameter("global_scratch", "*i8"), Parameter("profile_scratch", "*i8"))
+    scratch = (ImageParameter("global_scratch", "*i8"), ImageParameter("profile_scratch", "*i8"))
     usual = {"shared": 0, "threads": 128, "divisible": frozenset(divisible)}
-    image = Image(
+    image = KernelImage(
         language=unit.language,
         arch=unit.target.arch,
         kind=unit.target.kind,
@@ -109,25 +108,25 @@ def compile_unit(unit: Unit, bound: Bound, kernel: Kernel) -> Compiled:
     facts = [str(unit.target), *(f"{n}={v}" for n, v in pairs)]
     facts += [f"{tensor}:{TYPES[dtype]}" for tensor, dtype in unit.dtypes[:1]]
     facts += [f"no-{name}" for name in unit.absent] + (["fast"] if unit.aligned else [])
-    return Compiled(unit, image, f"{' '.join(facts)} |{sizes}\0".encode())
+    return UnitImage(unit, image, f"{' '.join(facts)} |{sizes}\0".encode())
 
 
-def _parameters(unit: Unit, bound: Bound, kernel: Kernel) -> Any:
+def _parameters(unit: KernelUnit, bound: BoundLaunch, kernel: Kernel) -> Any:
     dtypes = dict(unit.dtypes)
     for name, source in bound.flat():
         if name in unit.ones or (source.kind == "tensor" and source.name in unit.absent):
             continue
         if source.kind == "tensor":
-            yield Parameter("pointer", "*" + TYPES[dtypes[source.name]], name)
+            yield ImageParameter("pointer", "*" + TYPES[dtypes[source.name]], name)
         elif source.kind == "float":
-            yield Parameter("float", kernel.floats, name)
+            yield ImageParameter("float", kernel.floats, name)
         elif source.kind == "bool":
-            yield Parameter("int", "u1", name)
+            yield ImageParameter("int", "u1", name)
         elif source.kind == "int":
-            yield Parameter("int", "i64" if name in unit.int64 else "i32", name)
+            yield ImageParameter("int", "i64" if name in unit.int64 else "i32", name)
 
 
-def _size(parameter: Parameter) -> int:
+def _size(parameter: ImageParameter) -> int:
     if parameter.kind == "tensor_map":
         return 128
     return 8 if parameter.type.startswith("*") else SIZES.get(parameter.type, 4)
@@ -226,9 +225,9 @@ def only_line(driver: Driver) -> str:
 
 
 def files_of(
-    kernel: str, ops: Sequence[LaunchedOp], tables: Sequence[Table] = (), **more: Any
+    kernel: str, ops: Sequence[CompiledOp], tables: Sequence[TunedTable] = (), **more: Any
 ) -> FileSet:
-    return launcher(kernel, ops, tables, **{"module": False, **more})
+    return launcher_files(kernel, ops, tables, **{"module": False, **more})
 
 
 __all__ = ["Driver", "Kernel", "extension", "files_of", "launched", "ops_of"]

@@ -11,15 +11,14 @@ import tomli
 from launched import FAKES
 
 from kbuild.languages.base import LANGUAGES
-from kbuild.languages.compiled import Compiled
+from kbuild.languages.compile_environment import json_digest
 from kbuild.languages.expand import expand
-from kbuild.languages.image import Image, Parameter
-from kbuild.languages.inputs import digest
-from kbuild.languages.launcher import LaunchedLaunch, LaunchedOp
-from kbuild.languages.spec import Bound, KernelParameter, OpSpec, bind, read_section
-from kbuild.languages.spec.place import Place
-from kbuild.languages.target import CPU, Target
-from kbuild.languages.unit import Unit
+from kbuild.languages.image import ImageParameter, KernelImage, UnitImage
+from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.languages.unit import CPU_TARGET, ImageTarget, KernelUnit
+from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
+from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.section import read_section
 
 STREAM = 0x1234
 FUNCTIONS = {
@@ -48,13 +47,13 @@ def leaves(arguments: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         yield from one.get("items", [one])
 
 
-def cute_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
+def cute_image(unit: KernelUnit, bound: BoundLaunch) -> tuple[KernelImage, dict[str, Any]]:
     """As the worker of CuTe DSL says it."""
     request = LANGUAGES.get("cute").request(unit, bound)
     given = [one for one in leaves(request["arguments"]) if one["kind"] not in {"none", "one"}]
     kinds = {"float": "float", "tensor": "tensor", "flat": "flat"}
     parameters = tuple(
-        Parameter(
+        ImageParameter(
             kinds.get(one["kind"], "int"),
             TYPES.get(one["kind"], f"i{one.get('bits')}"),
             one["name"],
@@ -63,8 +62,8 @@ def cute_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
     )
     tensors = {one.name for one in parameters if one.kind in ("tensor", "flat")}
     assumed = (tensors | set(unit.divisible)) if unit.aligned else set()
-    image = Image(
-        "cute", unit.target.arch, "object", f"kbuild_aot_{digest(request)[:16]}", parameters, 0, 1,
+    image = KernelImage(
+        "cute", unit.target.arch, "object", f"kbuild_aot_{json_digest(request)[:16]}", parameters, 0, 1,
         divisible=frozenset(assumed), ones=frozenset(unit.ones), convention="tvm-ffi",
         compiler={"nvidia-cutlass-dsl": "4.8.1"}, loading="library",
     )  # fmt: skip
@@ -77,16 +76,16 @@ def cute_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
     return image, {"DIM": dim, "FAIL": fail, "MARK": mark, "STREAM": STREAM, **names}
 
 
-def c_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
-    on_cpu = unit.target == CPU
+def c_image(unit: KernelUnit, bound: BoundLaunch) -> tuple[KernelImage, dict[str, Any]]:
+    on_cpu = unit.target == CPU_TARGET
     speed = "fast" if unit.aligned else "plain"
     entry = f"kbuild_aot_{unit.kernel}_{speed}_{unit.target.arch}_{unit.launch}"
     types = {"x": "*fp32", "out": "*fp32", "n": "i32", "big": "i64", "factor": "fp32",
              "wide": "fp64", "flag": "u1"}  # fmt: skip
     kinds = {"*": "pointer", "f": "float"}
-    parameters = tuple(Parameter(kinds.get(t[0], "int"), t, name) for name, t in types.items())
+    parameters = tuple(ImageParameter(kinds.get(t[0], "int"), t, name) for name, t in types.items())
     assert tuple(types) == tuple(name for name, _ in bound.arguments)
-    image = Image(
+    image = KernelImage(
         "tilelang", unit.target.arch, "object", entry, parameters, 0, 1,
         divisible=frozenset({"x", "out"} if unit.aligned and not on_cpu else ()), convention="c",
         compiler={"tilelang": "0.1.15"}, loading="" if on_cpu else "function",
@@ -95,7 +94,7 @@ def c_image(unit: Unit, bound: Bound) -> tuple[Image, dict[str, Any]]:
     return image, {"MARK": 2000 * unit.aligned, **symbols}
 
 
-def compiled(unit: Unit, bound: Bound, folder: Path) -> Compiled:
+def compiled(unit: KernelUnit, bound: BoundLaunch, folder: Path) -> UnitImage:
     make = {"cute": cute_image, "tilelang": c_image}[unit.language]
     image, macros = make(unit, bound)
     source = {"tvm-ffi": "tvm_ffi_object.c", "c": "c_object.c"}[image.convention]
@@ -109,24 +108,24 @@ def compiled(unit: Unit, bound: Bound, folder: Path) -> Compiled:
     # Two objects with a name in common, as two kernels of one process are linked.
     rename = f"kbuild_aot_helper={image.entry}_helper"
     subprocess.run(("objcopy", "--redefine-sym", rename, str(target)), check=True)  # noqa: TID251
-    return Compiled(unit, image, target.read_bytes())
+    return UnitImage(unit, image, target.read_bytes())
 
 
-def linked_op(op: OpSpec, folder: Path, targets: Sequence[str] = ("sm_80", "sm_90a")) -> LaunchedOp:
+def linked_op(op: OpSpec, folder: Path, targets: Sequence[str] = ("sm_80", "sm_90a")) -> CompiledOp:
     """The op with its objects."""
-    units = expand(op, [Target.parse(target) for target in targets])
+    units = expand(op, [ImageTarget.parse(target) for target in targets])
     launches = []
     for index, launch in enumerate(op.launches):
         name = launch.functions[0] if launch.functions else op.name
         parameters = [KernelParameter(name) for name in FUNCTIONS[name]]
         issues: list[Any] = []
-        bound = bind(op, launch, {name: parameters}, Place(launch.path, issues))
+        bound = bind(op, launch, {name: parameters}, IssueCollector(launch.path, issues))
         assert bound is not None, issues
         own = tuple(compiled(unit, bound, folder) for unit in units if unit.launch == index)
-        launches.append(LaunchedLaunch(launch, bound, own))
-    return LaunchedOp(op, tuple(launches))
+        launches.append(CompiledLaunch(launch, bound, own))
+    return CompiledOp(op, tuple(launches))
 
 
-def linked_ops(folder: Path) -> dict[str, tuple[LaunchedOp, ...]]:
+def linked_ops(folder: Path) -> dict[str, tuple[CompiledOp, ...]]:
     """The ops of `objects.toml` by kernel."""
     return {name: tuple(linked_op(op, folder) for op in ops) for name, ops in sections().items()}

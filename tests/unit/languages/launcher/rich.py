@@ -8,21 +8,21 @@ from typing import Any
 
 from launched import Kernel, launched, ops_of
 
-from kbuild.languages.image import Parameter, TensorMap
-from kbuild.languages.launcher import LaunchedOp
-from kbuild.languages.tables import Row, Table
-from kbuild.languages.unit import Unit
+from kbuild.languages.image import ImageParameter, TensorMap
+from kbuild.languages.launcher.launch_variants import CompiledOp
+from kbuild.languages.unit import KernelUnit
+from kbuild.ops.tuned_tables import TunedRow, TunedTable
 
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100f", "compute_80")
 
 
-def gemm(unit: Unit) -> Mapping[str, Any]:
+def gemm(unit: KernelUnit) -> Mapping[str, Any]:
     """The first candidate needs more shared memory than small devices have."""
     large = dict(unit.constants)["BLOCK"] == 64
     return {"shared": 120_000 if large else 40_000, "threads": 256}
 
 
-def odd(unit: Unit) -> Mapping[str, Any]:
+def odd(unit: KernelUnit) -> Mapping[str, Any]:
     size = dict(unit.constants)["C"]
     if size in (2, 5):
         return {}
@@ -31,13 +31,13 @@ def odd(unit: Unit) -> Mapping[str, Any]:
     return {"cluster": (size, 1, 1), "cooperative": True, "shared": 60_000}
 
 
-def copy(unit: Unit) -> Mapping[str, Any]:
+def copy(unit: KernelUnit) -> Mapping[str, Any]:
     parts = [("i32", "shape.0"), ("i32", "shape.1"), ("i64", "stride.0"), ("i64", "stride.1")]
     return {
         "parameters": (
-            Parameter("tensor_map", "tensor_map", "x_desc"),
-            *(Parameter("int", kind, f"x_desc.{name}") for kind, name in parts),
-            Parameter("pointer", "*fp16", "out_ptr"),
+            ImageParameter("tensor_map", "tensor_map", "x_desc"),
+            *(ImageParameter("int", kind, f"x_desc.{name}") for kind, name in parts),
+            ImageParameter("pointer", "*fp16", "out_ptr"),
         ),
         "tensor_maps": (TensorMap("x_desc", (128, 64), 2, 6, 3),),
         "divisible": frozenset(),
@@ -64,24 +64,26 @@ KERNELS = {
 }  # fmt: skip
 
 
-def _keep(unit: Unit) -> bool:
+def _keep(unit: KernelUnit) -> bool:
     if unit.op in ("copy", "late"):
         return unit.target.arch == "sm_90a"
     return unit.op != "norm" or unit.target.arch != "sm_89"
 
 
-def _row(n: int, rows: int, block: int, dtype: str = "float16") -> Row:
+def _row(n: int, rows: int, block: int, dtype: str = "float16") -> TunedRow:
     dtypes = (("x", dtype), ("w", dtype), ("out", dtype))
     constants = (("BLOCK", block),)
-    return Row("rich", "norm", 0, dtypes, (n, rows), constants, (("num_warps", block),), 1.0, 2.0)
+    return TunedRow(
+        "rich", "norm", 0, dtypes, (n, rows), constants, (("num_warps", block),), 1.0, 2.0
+    )
 
 
 TABLES = (
-    Table("Fake 90", "sm_90", (_row(256, 1, 4), _row(256, 1024, 2), _row(64, 1, 2))),
-    Table("Fake elsewhere", "sm_90", (_row(100, 1, 4), _row(200, 1, 4, "float32"))),
+    TunedTable("Fake 90", "sm_90", (_row(256, 1, 4), _row(256, 1024, 2), _row(64, 1, 2))),
+    TunedTable("Fake elsewhere", "sm_90", (_row(100, 1, 4), _row(200, 1, 4, "float32"))),
 )
 
 
-def rich() -> tuple[LaunchedOp, ...]:
+def rich() -> tuple[CompiledOp, ...]:
     text = Path(__file__).with_name("rich.toml").read_text("utf-8")
     return tuple(launched(op, KERNELS, TARGETS, _keep) for op in ops_of(text))

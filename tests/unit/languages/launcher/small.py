@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from launched import Kernel, launched, ops_of
 
-from kbuild.languages.launcher import LaunchedOp
+from kbuild.languages.launcher.launch_variants import CompiledOp
 
 SECTION = """
 [kernel.{name}]
@@ -25,7 +25,7 @@ KERNEL = Kernel(("x", "out", "N", "BLOCK!"))
 
 def small(
     name: str = "k", targets: Sequence[str] = ("sm_90a",), kernel: Kernel = KERNEL
-) -> LaunchedOp:
+) -> CompiledOp:
     """An op with its images."""
     (op,) = ops_of(SECTION.format(name=name))
     return launched(op, {name: kernel}, targets)

@@ -12,8 +12,8 @@ import pytest
 from functions import Functions, library
 from launched import FAKES, Driver, Kernel, compiler, extension, files_of, launched, ops_of
 
-from kbuild.languages.launcher.dtypes import KINDS
-from kbuild.languages.spec.dtypes import DTYPES
+from kbuild.languages.launcher.calls import DTYPE_ORDER
+from kbuild.ops.dtypes import DTYPES
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
 HEAD = """
@@ -23,13 +23,16 @@ toolchain = "triton==3.9.0"
 src = ["k.py"]
 """
 VALUES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "zero": ("0", KINDS),
-    "one": ("1", KINDS),
-    "many": ("-3", tuple(name for name in KINDS if name != "bool" and not name.startswith("u"))),
-    "half": ("0.1", tuple(name for name in KINDS if "float" in name)),
-    "least": ('"-inf"', tuple(n for n in KINDS if "float" in n and n != "float8_e4m3fn")),
+    "zero": ("0", DTYPE_ORDER),
+    "one": ("1", DTYPE_ORDER),
+    "many": (
+        "-3",
+        tuple(name for name in DTYPE_ORDER if name != "bool" and not name.startswith("u")),
+    ),
+    "half": ("0.1", tuple(name for name in DTYPE_ORDER if "float" in name)),
+    "least": ('"-inf"', tuple(n for n in DTYPE_ORDER if "float" in n and n != "float8_e4m3fn")),
     "most": ('"inf"', ("float32", "float64", "bfloat16")),
-    "none": ('"nan"', tuple(name for name in KINDS if "float" in name)),
+    "none": ('"nan"', tuple(name for name in DTYPE_ORDER if "float" in name)),
     "wide": ("4886718345", ("int64", "uint64", "float64")),
 }
 """Op -> what its results are filled with, and their dtypes."""
@@ -255,7 +258,7 @@ def test_patterns_agree_with_torch_on_random_values():
     import random
 
     torch = pytest.importorskip("torch")
-    from kbuild.languages.spec.fills import pattern
+    from kbuild.ops.dtypes import bit_pattern
 
     source = random.Random(4)  # noqa: S311 - no secrets
     kinds = [name for name in DTYPES if "float" in name]
@@ -274,7 +277,7 @@ def test_patterns_agree_with_torch_on_random_values():
     for dtype in kinds:
         kind, size = getattr(torch, dtype), DTYPES[dtype]
         for value in values:
-            bits = pattern(value, dtype)
+            bits = bit_pattern(value, dtype)
             made = torch.tensor([value], dtype=torch.float64).to(
                 torch.float32 if size < 4 else kind
             )

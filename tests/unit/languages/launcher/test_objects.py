@@ -12,9 +12,10 @@ from functions import Functions, library
 from launched import Driver, extension
 from linked_objects import STREAM, linked_ops
 
-from kbuild.fileset import FileSet
-from kbuild.languages.base import Linked
-from kbuild.languages.launcher import launcher, linked_file
+from kbuild.languages.base import LinkInputs
+from kbuild.languages.launcher.files import launcher_files
+from kbuild.languages.launcher.images import link_libraries_file
+from kbuild.runtime.files import FileSet
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
 
@@ -24,8 +25,8 @@ def linked(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Any:
     torch = pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("objects")
     made = linked_ops(folder)
-    files = launcher("cute", made["cute"], module=True).merge(
-        launcher("plain", made["plain"], module=False)
+    files = launcher_files("cute", made["cute"], module=True).merge(
+        launcher_files("plain", made["plain"], module=False)
     )
     objects = [str(folder / path) for path, _ in files.items() if path.endswith(".o")]
     exports = folder / "exports.map"
@@ -41,7 +42,7 @@ def functions(linked: Any, tmp_path_factory: pytest.TempPathFactory) -> Function
     """The same objects behind functions of TVM-FFI."""
     files = FileSet({})
     for name, ops in linked.made.items():
-        files = files.merge(launcher(name, ops, module=False, framework="tvm-ffi"))
+        files = files.merge(launcher_files(name, ops, module=False, framework="tvm-ffi"))
     path = library(files, tmp_path_factory.mktemp("objects-tvm-ffi"), "objects")
     return Functions(path, [op.spec for ops in linked.made.values() for op in ops])
 
@@ -211,12 +212,12 @@ def test_files(linked):
 
 
 def test_the_same_input_gives_the_same_files(linked):
-    again = launcher("cute", linked.made["cute"], module=True)
+    again = launcher_files("cute", linked.made["cute"], module=True)
     assert all(dict(linked.files.items())[path] == data for path, data in again.items())
 
 
 def test_libraries_are_told_to_cmake(tmp_path):
-    files = dict(linked_file("k", Linked((tmp_path / "a b.a",), cudart="13")).items())
+    files = dict(link_libraries_file("k", LinkInputs((tmp_path / "a b.a",), cudart="13")).items())
     text = files["aot/k.libraries.cmake"].decode()
     assert f"[==[{tmp_path / 'a b.a'}]==]" in text
     assert 'set(cudart "13")' in text

@@ -13,8 +13,8 @@ import pytest
 from functions import Functions, library, without_fallback
 from launched import Driver, Kernel, extension, files_of, launched, ops_of
 
-from kbuild.languages.launcher import LaunchedOp
-from kbuild.languages.spec import fake_source
+from kbuild.languages.launcher.launch_variants import CompiledOp
+from kbuild.ops.fake_kernels import fake_source
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -152,7 +152,7 @@ if importlib.util.find_spec("tvm_ffi"):
     HOSTS.append("tvm-ffi")
 
 
-def other(*, returned: bool = True) -> tuple[LaunchedOp, ...]:
+def other(*, returned: bool = True) -> tuple[CompiledOp, ...]:
     ops = [op for op in ops_of(SECTION) if returned or not (op.returned or op.name == "moved")]
     made = tuple(launched(op, KERNELS, ("sm_90a",)) for op in ops)
     return made if returned else without_fallback(made)

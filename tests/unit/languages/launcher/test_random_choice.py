@@ -1,4 +1,4 @@
-"""Random candidates, images, tables and calls: C++ and `kbuild.languages.choice` agree."""
+"""Random candidates, images, tables and calls: C++ and `kbuild.ops.table_lookup` agree."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from launched import Kernel, extension, files_of, launched, ops_of
 
-from kbuild.languages.choice import Call, choose, rows_for
-from kbuild.languages.launcher.variants import is_of
-from kbuild.languages.shipped import closest
-from kbuild.languages.tables import Row, Table, merge
+from kbuild.languages.candidates import closest_target
+from kbuild.languages.launcher.launch_variants import is_compiled_for
+from kbuild.ops.table_lookup import OpCall, choose_candidate, rows_for_call
+from kbuild.ops.tuned_tables import TunedRow, TunedTable, merge_tables
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
@@ -96,17 +96,17 @@ def made(chance: random.Random) -> list[Any]:
     return there
 
 
-def tables(chance: random.Random, ops: list[Any]) -> tuple[Table, ...]:
+def tables(chance: random.Random, ops: list[Any]) -> tuple[TunedTable, ...]:
     measured = [("Fake 90", "sm_90"), ("Fake 80", "sm_80"), ("Elsewhere", "sm_90"),
                 ("Nowhere", "sm_86")]  # fmt: skip
-    return merge(
-        Table(name, arch, tuple(row(chance, op.spec) for op in ops for _ in range(6)))
+    return merge_tables(
+        TunedTable(name, arch, tuple(row(chance, op.spec) for op in ops for _ in range(6)))
         for name, arch in measured
         if chance.random() < 0.9
     )
 
 
-def row(chance: random.Random, op: Any) -> Row:
+def row(chance: random.Random, op: Any) -> TunedRow:
     """Also of candidates that are gone, and with keys of another length."""
     candidate = chance.choice(op.launches[0].candidates)
     length = len(op.key) if chance.random() < 0.9 else len(op.key) + 1
@@ -114,7 +114,7 @@ def row(chance: random.Random, op: Any) -> Row:
     options = candidate.options if chance.random() < 0.85 else (("num_warps", 32),)
     dtype = chance.choice(DTYPES)
     dtypes = (("x", dtype), ("out", dtype))
-    return Row("k", op.name, 0, dtypes, key, candidate.constants, options, 1.0, 2.0)
+    return TunedRow("k", op.name, 0, dtypes, key, candidate.constants, options, 1.0, 2.0)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def world(driver, tmp_path_factory):
     driver.library.fake_forget()
 
 
-def expected(op: Any, known: tuple[Table, ...], call: Call, device: Device) -> int | None:
+def expected(op: Any, known: tuple[TunedTable, ...], call: OpCall, device: Device) -> int | None:
     """The index of the candidate, by the reference."""
     launch = op.launches[0]
     candidates = launch.launch.candidates
@@ -141,24 +141,26 @@ def expected(op: Any, known: tuple[Table, ...], call: Call, device: Device) -> i
         own = [
             each
             for each in launch.compiled
-            if is_of(one, each.unit)
+            if is_compiled_for(one, each.unit)
             and dict(each.unit.dtypes) == dict(call.dtypes)
             and each.image.shared <= device.shared
         ]
         by_kind = {
-            kind: closest(device.arch, [e.unit.target for e in own if e.unit.aligned is kind])
+            kind: closest_target(
+                device.arch, [e.unit.target for e in own if e.unit.aligned is kind]
+            )
             for kind in (True, False)
         }
         return (by_kind[True] if fast else None) or by_kind[False]
 
-    rows = rows_for(known, "k", op.spec.name, 0, call)
+    rows = rows_for_call(known, "k", op.spec.name, 0, call)
     if any(one.archs for one in candidates):  # what has machine code goes before PTX
-        found = choose(
+        found = choose_candidate(
             candidates, rows, call, lambda at: (t := image(at)) is not None and t.kind != "ptx"
         )
         if found is not None:
             return found
-    return choose(candidates, rows, call, lambda at: image(at) is not None)
+    return choose_candidate(candidates, rows, call, lambda at: image(at) is not None)
 
 
 def test_the_launcher_and_the_reference_agree(world, driver):
@@ -177,7 +179,7 @@ def test_the_launcher_and_the_reference_agree(world, driver):
         values = {"N": n, "M": m, "numel(x)": m * n}
         key = tuple(one.evaluate(values) for one in op.spec.key)
         dtypes = {"x": dtype, "out": dtype}
-        call = Call(device.name, device.arch, dtypes, key, values, aligned=offset == 0)
+        call = OpCall(device.name, device.arch, dtypes, key, values, aligned=offset == 0)
         wanted = expected(op, known, call, device)
         driver.said()
         run = getattr(torch.ops._random_tests, op.spec.name)
@@ -191,7 +193,7 @@ def test_the_launcher_and_the_reference_agree(world, driver):
         block = next(w for w in record.image.split() if w.startswith("BLOCK=")).split("=")[1]
         candidates = op.launches[0].launch.candidates
         assert int(block) == dict(candidates[wanted].constants)["BLOCK"], (op.spec.name, call)
-        tuned = rows_for(known, "k", op.spec.name, 0, call)
+        tuned = rows_for_call(known, "k", op.spec.name, 0, call)
         seen["tuned" if tuned else "by default"] += 1
         seen["aligned alone"] += candidates[wanted].aligned
         seen["not aligned"] += offset

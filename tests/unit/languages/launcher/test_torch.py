@@ -6,7 +6,7 @@ import pytest
 from launched import only_line
 from rich import rich
 
-from kbuild.languages.spec import fake_source
+from kbuild.ops.fake_kernels import fake_source
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.compile, pytest.mark.torch]

@@ -15,7 +15,7 @@ from linked_objects import linked_op
 from rich import rich
 from small import small
 
-from kbuild.languages.launcher import launcher
+from kbuild.languages.launcher.files import launcher_files
 
 pytestmark = [
     pytest.mark.compile,
@@ -67,7 +67,7 @@ def test_what_is_exported_and_needed(functions):
     offered = {line.split()[-1] for line in symbols}
     names = [*functions.schemas, *(f"_metadata_{name}" for name in functions.schemas)]
     assert offered == {f"__tvm_ffi_{n}" for n in (*names, "_kbuild_preload", "_kbuild_choose")}
-    source = launcher("rich", without_fallback(rich()), module=True, framework="tvm-ffi")
+    source = launcher_files("rich", without_fallback(rich()), module=True, framework="tvm-ffi")
     assert not re.search("(?i)aoti_|torch/csrc", source["aot/rich.cpp"].decode())
 
 
@@ -89,7 +89,7 @@ def test_two_kernels_in_one_library(driver, tmp_path):
 
 def test_nothing_can_be_fallen_back_on():
     with pytest.raises(ValueError, match=r'`late` has `fallback = "jit"`, which TVM-FFI cannot'):
-        launcher("rich", rich(), module=False, framework="tvm-ffi")
+        launcher_files("rich", rich(), module=False, framework="tvm-ffi")
 
 
 def test_for_devices(tmp_path):

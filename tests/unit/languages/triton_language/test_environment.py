@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from wheel_bench import make_wheel, pinned, serve
 
-from kbuild import frozen
 from kbuild.errors import ToolchainError
-from kbuild.languages.environment import Environments
-from kbuild.run import LocalRunner
-from kbuild.store import Entry, Store
-from kbuild.toolchains.wheels.installer import Installer
-from kbuild.toolchains.wheels.lock import Lock, LockedToolkit
+from kbuild.languages.environment import DslEnvironments
+from kbuild.runtime import readonly_tree
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import Store, StoreEntry
+from kbuild.toolchains.wheels.installer import WheelInstaller
+from kbuild.toolchains.wheels.lock import LockedToolkit, ToolchainLock
 from kbuild.toolchains.wheels.settings import IndexSettings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
@@ -51,17 +51,17 @@ def wheels(tmp_path):
     return folder
 
 
-def environments(tmp_path: Path, *, links: bool = True) -> Environments:
+def environments(tmp_path: Path, *, links: bool = True) -> DslEnvironments:
     nvcc = make_wheel(
         tmp_path / "wheels",
         "nvidia-cuda-nvcc",
         "13.0.88",
         {"nvidia/cu13/bin/ptxas": ptxas("13.0.88"), "nvidia/cu13/bin/nvcc": b""},
     )
-    lock = Lock({"13.0": LockedToolkit("13.0.3", (pinned(nvcc),), ())}, {})
+    lock = ToolchainLock({"13.0": LockedToolkit("13.0.3", (pinned(nvcc),), ())}, {})
     found = (str(tmp_path / "wheels"),) if links else ()
     settings = IndexSettings(find_links=found, no_index=True)
-    return Environments(Installer(LocalRunner(), Store(tmp_path / "store"), lock, settings))
+    return DslEnvironments(WheelInstaller(LocalRunner(), Store(tmp_path / "store"), lock, settings))
 
 
 def test_an_environment(tmp_path, wheels):
@@ -86,11 +86,11 @@ def test_the_same_bytes_wherever_the_store_is(tmp_path, wheels):
     members = []
     for name in ("a", "b"):
         known = environments(tmp_path)
-        elsewhere = Installer(
+        elsewhere = WheelInstaller(
             known.installer.runner, Store(tmp_path / name), known.installer.lock,
             known.installer.settings,
         )  # fmt: skip
-        members.append(Environments(elsewhere).provide("triton", PIN).members)
+        members.append(DslEnvironments(elsewhere).provide("triton", PIN).members)
     assert members[0] == members[1]
     assert any(name.endswith(".pyc") for name in members[0])
 
@@ -162,11 +162,11 @@ class TestOneMorePin:
     MORE = (*PIN, "einops==0.8.1")
 
     @pytest.fixture
-    def known(self, tmp_path, wheels) -> Environments:
+    def known(self, tmp_path, wheels) -> DslEnvironments:
         make_wheel(wheels, "einops", "0.8.1", {"einops/__init__.py": b"VALUE = 5\n"})
         return environments(tmp_path)
 
-    def test_only_its_own_wheel_is_unpacked(self, known: Environments) -> None:
+    def test_only_its_own_wheel_is_unpacked(self, known: DslEnvironments) -> None:
         first = known.provide("triton", PIN)
         second = known.provide("triton", self.MORE)
         ways = [source["how"] for source in second.facts["sources"]]
@@ -180,7 +180,7 @@ class TestOneMorePin:
         assert first.differences() == second.differences() == ()
         assert known.assembler(second, "ptxas")[1] == "12.9.86"
 
-    def test_a_wheel_stays_as_long_as_what_is_made_from_it(self, known: Environments) -> None:
+    def test_a_wheel_stays_as_long_as_what_is_made_from_it(self, known: DslEnvironments) -> None:
         first, second = (known.provide("triton", pins) for pins in (PIN, self.MORE))
         store = known.installer.store
         for entry in store.entries():
@@ -191,16 +191,16 @@ class TestOneMorePin:
         assert (second.root / "triton" / "__init__.py").read_bytes() == b"VALUE = 3\n"
         assert set(store.prune(0)) == {second.name, *(part.name for part in second.parts)}
 
-    def test_damage_shows_in_all_that_have_the_file(self, known: Environments) -> None:
+    def test_damage_shows_in_all_that_have_the_file(self, known: DslEnvironments) -> None:
         first, second = (known.provide("triton", pins) for pins in (PIN, self.MORE))
         module = first.root / "triton" / "__init__.py"
         module.chmod(0o644)
         module.write_text("VALUE = 6\n")
         (wheel,) = first.parts
         for entry in (first, second, wheel):
-            assert Entry(entry.folder).differences() == ("`triton/__init__.py` was changed",)
+            assert StoreEntry(entry.folder).differences() == ("`triton/__init__.py` was changed",)
 
-    def test_a_file_that_is_its_own(self, known: Environments) -> None:
+    def test_a_file_that_is_its_own(self, known: DslEnvironments) -> None:
         known.provide("triton", PIN)
         entry = known.provide("triton", self.MORE)
         own = json.loads((entry.folder / "members.json").read_text())
@@ -210,14 +210,14 @@ class TestOneMorePin:
         (entry.root / "triton" / "__init__.py").unlink()
         assert entry.differences() == ("`triton/__init__.py` is gone", "`triton/more.py` was added")
 
-    def test_a_part_that_somebody_deleted(self, known: Environments) -> None:
+    def test_a_part_that_somebody_deleted(self, known: DslEnvironments) -> None:
         entry = known.provide("triton", PIN)
-        frozen.remove(entry.parts[0].folder)
+        readonly_tree.remove_tree(entry.parts[0].folder)
         (said,) = entry.differences()
         assert said == f"`{entry.parts[0].name}`, which says what its files were, is gone"
         assert known.provide("triton", PIN) == entry
 
-    def test_use_of_an_environment_is_use_of_its_wheels(self, known: Environments) -> None:
+    def test_use_of_an_environment_is_use_of_its_wheels(self, known: DslEnvironments) -> None:
         known.provide("triton", PIN)
         store = known.installer.store
         for entry in store.entries():
@@ -225,7 +225,7 @@ class TestOneMorePin:
         known.provide("triton", PIN)
         assert store.prune(1) == ()
 
-    def test_what_was_changed_in_the_store_is_not_linked(self, known: Environments) -> None:
+    def test_what_was_changed_in_the_store_is_not_linked(self, known: DslEnvironments) -> None:
         known.provide("triton", PIN)
         (wheel,) = known.installer.store.root.glob("wheel-triton-*")
         module = wheel / "root" / "triton" / "__init__.py"
@@ -270,9 +270,9 @@ class TestOneMorePin:
     def test_a_server_is_not_asked_again(self, known, wheels, tmp_path) -> None:
         with serve(wheels) as served:
             installer = replace(known.installer, settings=served.settings)
-            Environments(installer).provide("triton", PIN)
+            DslEnvironments(installer).provide("triton", PIN)
             served.requests.clear()
-            Environments(installer).provide("triton", self.MORE)
+            DslEnvironments(installer).provide("triton", self.MORE)
             assert {path.split("/")[2].partition("-")[0] for path, _ in served.requests} == {
                 "einops"
             }
@@ -280,10 +280,12 @@ class TestOneMorePin:
 
     def test_a_wheel_of_ones_own_goes_first(self, known, wheels, tmp_path) -> None:
         with serve(wheels) as served:
-            Environments(replace(known.installer, settings=served.settings)).provide("triton", PIN)
+            DslEnvironments(replace(known.installer, settings=served.settings)).provide(
+                "triton", PIN
+            )
             own = tmp_path / "own"
             make_wheel(own, "triton", "3.9.0", {**MEMBERS, "new.py": b""}, tag=TAG)
             settings = replace(served.settings, find_links=(str(own),))
             installer = replace(known.installer, settings=settings)
-            entry = Environments(installer).provide("triton", self.MORE)
+            entry = DslEnvironments(installer).provide("triton", self.MORE)
             assert (entry.root / "new.py").is_file()

@@ -7,12 +7,13 @@ import dataclasses
 import pytest
 from sections import op_of, text_of
 
-from kbuild.languages.base import LANGUAGES, flavour
+from kbuild.languages.base import LANGUAGES, flavour_of
 from kbuild.languages.expand import expand
-from kbuild.languages.expression import parse
-from kbuild.languages.releases import most_shared, release_of
-from kbuild.languages.spec import Bound, Source
-from kbuild.languages.target import Target
+from kbuild.languages.releases import max_shared_memory, triton_release
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.expression import parse
+from kbuild.ops.model import ArgumentSource
 
 TRITON = LANGUAGES.get("triton")
 PIN = ("triton==3.9.0",)
@@ -84,47 +85,47 @@ def test_pins(pins, reason):
     ],
 )
 def test_assemblers(version, toolkit, old, new):
-    kind = flavour("cuda", toolkit)
+    kind = flavour_of("cuda", toolkit)
     pins = (f"triton=={version}",)
-    assert TRITON.program(pins, kind, Target.parse("sm_89")) == old
-    assert TRITON.program(pins, kind, Target.parse("sm_90a")) == new
+    assert TRITON.program(pins, kind, ImageTarget.parse("sm_89")) == old
+    assert TRITON.program(pins, kind, ImageTarget.parse("sm_90a")) == new
     assert TRITON.programs(pins, kind) == {
         "TRITON_PTXAS_PATH": old,
         "TRITON_PTXAS_BLACKWELL_PATH": new,
     }
     assert TRITON.programs(pins, "rocm") == {}
-    assert TRITON.program(pins, "rocm", Target.parse("gfx942")) is None
+    assert TRITON.program(pins, "rocm", ImageTarget.parse("gfx942")) is None
 
 
 def test_every_arch_has_its_shared_memory():
     for version in ("3.4", "3.5", "3.6", "3.7", "3.8", "3.9"):
         for kind in ("cuda12", "cuda13"):
-            for number in release_of(version).archs(kind):
-                target = Target(f"sm_{number.replace('.', '')}", "cubin")
-                assert 65536 <= most_shared(target) <= 232448
-    assert most_shared(Target.parse("gfx950")) == 163840
-    assert most_shared(Target.parse("gfx1100")) == 65536
+            for number in triton_release(version).archs(kind):
+                target = ImageTarget(f"sm_{number.replace('.', '')}", "cubin")
+                assert 65536 <= max_shared_memory(target) <= 232448
+    assert max_shared_memory(ImageTarget.parse("gfx950")) == 163840
+    assert max_shared_memory(ImageTarget.parse("gfx1100")) == 65536
 
 
-def request(bound: Bound, **changes):
+def request(bound: BoundLaunch, **changes):
     op = op_of(text_of(divisible='["n"]', ones='["N"]', int64='["n"]'))
-    units = expand(op, [Target.parse(changes.pop("target", "sm_90a"))])
+    units = expand(op, [ImageTarget.parse(changes.pop("target", "sm_90a"))])
     unit = next(one for one in units if one.aligned and not one.absent)
     return TRITON.request(dataclasses.replace(unit, **changes), bound)
 
 
 ARGUMENTS = (
-    ("x_ptr", Source("tensor", "x")),
-    ("b_ptr", Source("tensor", "b")),
-    ("n", Source("int", expression=parse("n"))),
-    ("N", Source("int", expression=parse("N"))),
-    ("eps", Source("float", "eps")),
-    ("f", Source("bool", expression=parse("f"))),
+    ("x_ptr", ArgumentSource("tensor", "x")),
+    ("b_ptr", ArgumentSource("tensor", "b")),
+    ("n", ArgumentSource("int", expression=parse("n"))),
+    ("N", ArgumentSource("int", expression=parse("N"))),
+    ("eps", ArgumentSource("float", "eps")),
+    ("f", ArgumentSource("bool", expression=parse("f"))),
 )
 
 
 def test_a_request():
-    asked = request(Bound("k", ARGUMENTS, ("BLOCK",)))
+    asked = request(BoundLaunch("k", ARGUMENTS, ("BLOCK",)))
     assert asked == {
         "function": "k",
         "types": {
@@ -139,16 +140,16 @@ def test_a_request():
 
 
 def test_a_tensor_that_is_none():
-    asked = request(Bound("k", ARGUMENTS, ("BLOCK",)), absent=("b",))
+    asked = request(BoundLaunch("k", ARGUMENTS, ("BLOCK",)), absent=("b",))
     assert asked["types"]["b_ptr"] == "none"
     assert asked["divisible"] == ["x_ptr", "n"]
 
 
 def test_tuples_descriptors_and_dtypes():
-    pair = Source("tuple", items=(ARGUMENTS[0][1], ARGUMENTS[2][1]))
+    pair = ArgumentSource("tuple", items=(ARGUMENTS[0][1], ARGUMENTS[2][1]))
     block = (parse("BLOCK"), parse("BLOCK // 2"))
-    arguments = (("pair", pair), ("d", Source("descriptor", "x", block=block)))
-    bound = Bound("k", arguments, ("BLOCK", "KIND"))
+    arguments = (("pair", pair), ("d", ArgumentSource("descriptor", "x", block=block)))
+    bound = BoundLaunch("k", arguments, ("BLOCK", "KIND"))
     asked = request(bound, dtype_constants=(("KIND", "float8_e5m2"),), int64=("pair.1",))
     assert asked["types"] == {"pair": ["*fp16", "i64"], "d": "tensordesc<fp16[128, 64]>"}
     assert asked["divisible"] == ["pair.0", "n"]
@@ -165,5 +166,5 @@ def test_tuples_descriptors_and_dtypes():
     ],
 )
 def test_targets_in_triton_s_words(target, words):
-    asked = request(Bound("k", ARGUMENTS, ()), target=target)["target"]
+    asked = request(BoundLaunch("k", ARGUMENTS, ()), target=target)["target"]
     assert words.items() <= asked.items()

@@ -7,23 +7,23 @@ import sys
 import pytest
 
 from kbuild.errors import BuildError
-from kbuild.languages.described import arch_of, functions_of
-from kbuild.languages.releases import device_facts, devices
-from kbuild.languages.target import CPU, Target
-from kbuild.languages.worker import standin
+from kbuild.languages.aot_compiler import arch_of_target, functions_from_answers
+from kbuild.languages.releases import cuda_devices, device_facts
+from kbuild.languages.unit import CPU_TARGET, ImageTarget
+from kbuild.languages.worker import torch_stub
 from kbuild.languages.worker.protocol import RefusalError
-from kbuild.languages.worker.sources import Shelf
+from kbuild.languages.worker.sources import SourceCache
 
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
     """Import a source for some archs, with the stand-in for Torch; gives its module for each."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "meta_path", [standin.Standins(["torch"]), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [torch_stub.StubFinder(["torch"]), *sys.meta_path])
     before = dict(sys.modules)
     for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
         del sys.modules[name]
-    shelf, roots = Shelf(), {}
+    shelf, roots = SourceCache(), {}
 
     def asking(text: str, *archs: str, flavour: str = "cuda13"):
         root = roots.setdefault(text, tmp_path / str(len(roots)))
@@ -31,7 +31,7 @@ def asked(tmp_path, monkeypatch):
         (root / "pkg" / "kern.py").write_text(f"import torch\n{text}")
         modules = []
         for arch in archs:
-            facts = device_facts(Target.parse(arch), flavour)
+            facts = device_facts(ImageTarget.parse(arch), flavour)
             request = {"root": str(root), "sources": ["pkg/kern.py"], "device": facts}
             modules.append(shelf.get(request).main())
         return modules
@@ -41,7 +41,7 @@ def asked(tmp_path, monkeypatch):
     sys.modules.update(before)
 
 
-@pytest.mark.parametrize("arch", ["sm_75", *devices(), "compute_80", "sm_90a", "sm_100f"])
+@pytest.mark.parametrize("arch", ["sm_75", *cuda_devices(), "compute_80", "sm_90a", "sm_100f"])
 def test_every_arch_of_nvidia(asked, arch):
     (module,) = asked(
         """
@@ -54,7 +54,7 @@ NONE = hasattr(FACTS, "gcnArchName") or torch.xpu.is_available()
 """,
         arch,
     )
-    capability = Target.parse(arch).capability
+    capability = ImageTarget.parse(arch).capability
     assert (capability.base, 32, 49152) == module.FOUND
     assert (module.SAME, module.THERE, module.MOST, module.NONE) == (True, True, True, False)
 
@@ -71,7 +71,7 @@ HIP = bool(torch.version.hip) and torch.version.cuda is None
     )
     assert (module.FOUND, module.HIP) == (("gfx942", 64, (9, 4)), True)
     for arch, wanted in {"gfx90a": [9, 0], "gfx1101": [11, 0], "gfx1030": [10, 3]}.items():
-        assert device_facts(Target.parse(arch), "rocm")["capability"] == wanted
+        assert device_facts(ImageTarget.parse(arch), "rocm")["capability"] == wanted
 
 
 def test_the_cpu(asked):
@@ -231,19 +231,21 @@ def answer(*blocks: int, constant: bool = True, name: str = "k"):
 
 
 def test_candidates_of_archs_are_put_together():
-    found = functions_of("x", {"8.0": answer(1), "9.0": answer(1, 2), "gfx942": answer(1)})
+    found = functions_from_answers(
+        "x", {"8.0": answer(1), "9.0": answer(1, 2), "gfx942": answer(1)}
+    )
     assert [(dict(one.constants)["B"], one.archs) for one in found["k"].candidates] == [
         (1, ("8.0", "gfx942")),
         (1, ("9.0",)),
         (2, ("9.0",)),
     ]
-    same = functions_of("x", {"8.0": answer(1), "9.0": answer(1)})
+    same = functions_from_answers("x", {"8.0": answer(1), "9.0": answer(1)})
     assert [one.archs for one in same["k"].candidates] == [()]
-    other = functions_of("x", {"8.0": answer(1), "9.0": answer(1, name="h")})
+    other = functions_from_answers("x", {"8.0": answer(1), "9.0": answer(1, name="h")})
     assert list(other) == ["k", "h"]
     with pytest.raises(BuildError, match=r"`k` has other parameters for 9\.0 than for 8\.0"):
-        functions_of("x", {"8.0": answer(1), "9.0": answer(1, constant=False)})
-    assert [arch_of(Target.parse(one)) for one in ("sm_90a", "compute_80", "gfx90a")] == [
-        *("9.0", "8.0", "gfx90a")
-    ]
-    assert arch_of(CPU) == "cpu"
+        functions_from_answers("x", {"8.0": answer(1), "9.0": answer(1, constant=False)})
+    assert [
+        arch_of_target(ImageTarget.parse(one)) for one in ("sm_90a", "compute_80", "gfx90a")
+    ] == [*("9.0", "8.0", "gfx90a")]
+    assert arch_of_target(CPU_TARGET) == "cpu"

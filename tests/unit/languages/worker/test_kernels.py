@@ -8,9 +8,9 @@ from typing import ClassVar
 import pytest
 from workshop_bench import BOUND, Kernel, Shop, shop, unit
 
-from kbuild.build.units import read_log
+from kbuild.build.unit_log import read_log
 from kbuild.errors import BuildError
-from kbuild.languages.worker.linking import ObjectCompiler
+from kbuild.languages.worker.object_compiler import ObjectCompiler
 
 SAME = {"kernel": "a" * 64}
 

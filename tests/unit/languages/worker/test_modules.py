@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbuild.languages.worker import functions, parameters, standin, torch_values
+from kbuild.languages.worker import compiler_output, torch_stub, torch_types, triton_functions
 from kbuild.languages.worker.protocol import RefusalError
-from kbuild.languages.worker.sources import Shelf, module_name, module_names
+from kbuild.languages.worker.sources import SourceCache, module_name, module_names
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_names_begin_at_the_outermost_package(files, names):
 def test_a_module_has_both_names(project):
     """As the package calls it, and as it is called from the project's folder."""
     text = "from lib.c import C\nimport src.lib.c as whole\nVALUE = C is whole.C"
-    shelf = Shelf()
+    shelf = SourceCache()
     first = shelf.get(project("one", src__lib__k=text, src__lib__c="C = object()")).main()
     assert first.VALUE
     assert first.__name__ == "lib.k"
@@ -82,7 +82,7 @@ def project(tmp_path, monkeypatch):
 
 def test_two_states_of_the_same_names(project):
     """A worker that lives on meets a later project, and then the first again."""
-    shelf = Shelf()
+    shelf = SourceCache()
     one = project("one", pkg__k="from .c import C\nVALUE = C", pkg__c="C = 1")
     two = project("two", pkg__k="from .c import C\nVALUE = C", pkg__c="C = 2")
     first = shelf.get(one).main()
@@ -98,23 +98,23 @@ def test_only_what_is_listed(project, tmp_path):
     (tmp_path / "one" / "beside.py").write_text("X = 1")
     request = project("one", pkg__k="import beside")
     with pytest.raises(RefusalError, match="No module named 'beside'") as caught:
-        Shelf().get(request).main()
+        SourceCache().get(request).main()
     assert (caught.value.file, caught.value.line) == ("pkg/k.py", 1)
     request = project("two", pkg__k="x = 1\nfrom . import other")
     with pytest.raises(RefusalError) as caught:
-        Shelf().get(request).main()
+        SourceCache().get(request).main()
     assert (caught.value.file, caught.value.line) == ("pkg/k.py", 2)
 
 
 def test_a_source_beside_that_is_not_listed_is_named(project):
     with pytest.raises(RefusalError) as caught:
-        Shelf().get(project("one", pkg__k="from pkg.other import x")).main()
+        SourceCache().get(project("one", pkg__k="from pkg.other import x")).main()
     assert caught.value.hint == "add the file to `src`"
 
 
 def test_inspect_finds_the_text(project):
     """Triton reads functions with it; the path is the project's own, not the machine's."""
-    module = Shelf().get(project("one", pkg__k="def f():\n    return 3\n")).main()
+    module = SourceCache().get(project("one", pkg__k="def f():\n    return 3\n")).main()
     assert inspect.getsource(module.f) == "def f():\n    return 3\n"
     assert module.f.__code__.co_filename == "pkg/k.py"
 
@@ -124,7 +124,7 @@ def torch(project):
     """The stand-in, whether Torch is installed or not."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
         del sys.modules[name]
-    sys.meta_path.insert(0, standin.Standins(["torch"]))
+    sys.meta_path.insert(0, torch_stub.StubFinder(["torch"]))
     return importlib.import_module("torch")
 
 
@@ -222,19 +222,19 @@ def test_names_that_torch_does_not_have(torch):
 
 def test_values_are_those_of_torch():
     real = pytest.importorskip("torch")
-    for name in torch_values.DTYPES:
-        ours, theirs = torch_values.dtype(name), getattr(real, name)
+    for name in torch_types.DTYPES:
+        ours, theirs = torch_types.dtype(name), getattr(real, name)
         for fact in ("itemsize", "is_floating_point", "is_complex", "is_signed"):
             assert getattr(ours, fact) == getattr(theirs, fact), (name, fact)
         if not theirs.is_complex and name not in {"bool", "float8_e8m0fnu", "float4_e2m1fn_x2"}:
-            found = vars(torch_values.limits(ours))
+            found = vars(torch_types.limits(ours))
             limits = real.finfo(theirs) if theirs.is_floating_point else real.iinfo(theirs)
             assert found == {
                 fact: pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
                 for fact in found
                 for value in [getattr(limits, fact)]
             }, name
-    for alias, name in torch_values.ALIASES.items():
+    for alias, name in torch_types.ALIASES.items():
         assert getattr(real, alias) == getattr(real, name)
 
 
@@ -262,9 +262,9 @@ PTX = """
 
 
 def test_parameters_of_ptx():
-    assert parameters.of_ptx(PTX) == [128, 4, 8, 8, 4, 1, 8]
+    assert compiler_output.parameter_sizes_of_ptx(PTX) == [128, 4, 8, 8, 4, 1, 8]
     with pytest.raises(RefusalError, match="has no entry"):
-        parameters.of_ptx("")
+        compiler_output.parameter_sizes_of_ptx("")
 
 
 AMD = """\
@@ -288,23 +288,25 @@ amdhsa.kernels:
 
 
 def test_parameters_of_amdgcn():
-    assert parameters.of_amdgcn(AMD) == [8, 4]
+    assert compiler_output.parameter_sizes_of_amdgcn(AMD) == [8, 4]
     with pytest.raises(RefusalError, match="has no metadata"):
-        parameters.of_amdgcn("")
+        compiler_output.parameter_sizes_of_amdgcn("")
 
 
 def test_scratch_memory_by_release():
     passed = [("x", "*fp16"), ("n", "i32"), ("f", "u1"), ("e", "fp32"), ("l", "i64")]
     own = [8, 4, 1, 4, 8]
-    for extra, kinds in ((0, []), (1, ["global_scratch"]), (2, list(parameters.SCRATCH))):
-        found = parameters.joined(passed, mapped=False, actual=[*own, *[8] * extra])
+    for extra, kinds in ((0, []), (1, ["global_scratch"]), (2, list(compiler_output.SCRATCH))):
+        found = compiler_output.device_parameters(passed, mapped=False, actual=[*own, *[8] * extra])
         assert [one["kind"] for one in found] == ["pointer", "int", "int", "float", "int", *kinds]
 
 
 @pytest.mark.parametrize("actual", [[8], [8, 8], [4, 4], [8, 4, 4], [8, 4, 8, 8, 8], []])
 def test_parameters_that_were_not_expected(actual):
     with pytest.raises(RefusalError, match="has parameters of") as caught:
-        parameters.joined([("x", "*fp16"), ("n", "i32")], mapped=False, actual=actual)
+        compiler_output.device_parameters(
+            [("x", "*fp16"), ("n", "i32")], mapped=False, actual=actual
+        )
     assert "report" in caught.value.hint
 
 
@@ -312,7 +314,9 @@ def test_parameters_that_were_not_expected(actual):
 def test_a_descriptor_without_a_tensor_map(flags):
     """Releases 3.4, 3.5 and later ones differ in the flags."""
     actual = [8, 8, 8, 8, 8, *[1] * flags, 4, 4, 8, 8]
-    found = parameters.joined([("d", "tensordesc<fp16[64, 32]>")], mapped=False, actual=actual)
+    found = compiler_output.device_parameters(
+        [("d", "tensordesc<fp16[64, 32]>")], mapped=False, actual=actual
+    )
     assert found[0] == {"kind": "pointer", "type": "*fp16", "name": "d"}
     assert [one["name"] for one in found[5 : 5 + flags]] == ["d.nan", "d.tf32"][:flags]
     assert found[-1] == {"kind": "int", "type": "i64", "name": "d.stride.1"}
@@ -321,8 +325,8 @@ def test_a_descriptor_without_a_tensor_map(flags):
 def test_an_im2col_descriptor():
     meta = {"block_size": [8], "elem_size": 2, "elem_type": 6, "swizzle": 0, "is_im2col": True}
     with pytest.raises(RefusalError, match="im2col"):
-        parameters.tensor_map("d", meta)
-    found = parameters.tensor_map("d", {**meta, "is_im2col": False, "elem_type": 8})
+        compiler_output.tensor_map("d", meta)
+    found = compiler_output.tensor_map("d", {**meta, "is_im2col": False, "elem_type": 8})
     assert found["element_type"] == 10  # bfloat16 on the host
 
 
@@ -352,7 +356,7 @@ def tuned(configs, prune=None, model=None):
 
 
 def described(tuner):
-    return functions.Kernel("k", tuner).describe()
+    return triton_functions.TritonKernel("k", tuner).describe()
 
 
 def test_candidates_of_the_kernel():
@@ -390,11 +394,13 @@ def test_pruning_by_constants_waits_for_an_image():
     jit = JITFunction("x", "n", "B", "D")
     tuner = tuned([config(B=64), config(B=128)], prune)
     tuner.fn = tuner.base_fn = jit
-    kernel = functions.Kernel("k", tuner)
+    kernel = triton_functions.TritonKernel("k", tuner)
     described = kernel.describe()
     assert (len(described["candidates"]), described["notes"]) == (2, [])
-    assert [one["constants"]["B"] for one in kernel.pruned(functions.Known(D=64))] == [64]
-    assert len(kernel.pruned(functions.Known())) == 2
+    assert [
+        one["constants"]["B"] for one in kernel.pruned(triton_functions.KnownArguments(D=64))
+    ] == [64]
+    assert len(kernel.pruned(triton_functions.KnownArguments())) == 2
 
 
 def test_a_pruning_function_may_change_what_it_gets():
@@ -403,7 +409,7 @@ def test_a_pruning_function_may_change_what_it_gets():
             one.kwargs["B"] *= 2
         return configs
 
-    kernel = functions.Kernel("k", tuned([config(B=64)], prune))
+    kernel = triton_functions.TritonKernel("k", tuned([config(B=64)], prune))
     assert [kernel.describe()["candidates"][0]["constants"] for _ in range(2)] == [{"B": 128}] * 2
 
 
@@ -421,7 +427,7 @@ def test_a_class_derived_from_triton_s():
 
     for one in (Mine(), Choosing()):
         one.fn.__module__ = "own"
-    found = functions.kernels(SimpleNamespace(a=Mine(), b=Choosing()), lambda _: True)
+    found = triton_functions.find_kernels(SimpleNamespace(a=Mine(), b=Choosing()), lambda _: True)
     assert list(found) == ["a", "b"]
     assert found["a"].describe()["notes"] == []
     (note,) = found["b"].describe()["notes"]

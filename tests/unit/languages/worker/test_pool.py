@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.languages.conversation import Conversation, WorkerDiedError
-from kbuild.languages.pool import Kind, Pool, begin
+from kbuild.languages.workers import (
+    WorkerDiedError,
+    WorkerKind,
+    WorkerPool,
+    WorkerProcess,
+    start_worker,
+)
 
-KIND = Kind((sys.executable, "-c", "import time; time.sleep(600)"), ())
+KIND = WorkerKind((sys.executable, "-c", "import time; time.sleep(600)"), ())
 
 
 class Slow:
@@ -19,16 +24,16 @@ class Slow:
 
     def __init__(self) -> None:
         self.called, self.go = threading.Event(), threading.Event()
-        self.made: list[Conversation] = []
+        self.made: list[WorkerProcess] = []
 
-    def __call__(self, kind: Kind, scratch: Path) -> Conversation:
+    def __call__(self, kind: WorkerKind, scratch: Path) -> WorkerProcess:
         self.called.set()
         self.go.wait(20)
-        self.made.append(begin(kind, scratch))
+        self.made.append(start_worker(kind, scratch))
         return self.made[-1]
 
 
-def use(pool: Pool, took: threading.Event, patience: float = 30.0) -> threading.Thread:
+def use(pool: WorkerPool, took: threading.Event, patience: float = 30.0) -> threading.Thread:
     """A thread that asks a worker, and is told nothing."""
 
     def work() -> None:
@@ -47,7 +52,7 @@ def use(pool: Pool, took: threading.Event, patience: float = 30.0) -> threading.
 def test_a_worker_that_is_about_to_start(tmp_path):
     """It is started and ended; whoever closes waits for that."""
     start = Slow()
-    pool = Pool(2, tmp_path, start)
+    pool = WorkerPool(2, tmp_path, start)
     thread = use(pool, threading.Event())
     assert start.called.wait(20)
     threading.Timer(0.3, start.go.set).start()
@@ -63,7 +68,7 @@ def test_workers_at_work(tmp_path, count):
     """They and their folders are gone when `close` returns, from several threads as well."""
     start = Slow()
     start.go.set()
-    pool = Pool(count, tmp_path, start)
+    pool = WorkerPool(count, tmp_path, start)
     tooks = [threading.Event() for _ in range(count)]
     threads = [use(pool, took) for took in tooks]
     assert all(took.wait(20) for took in tooks)
@@ -96,8 +101,8 @@ sys.stdin.readline()
 )
 def test_two_lines_at_once(tmp_path, said, words):
     """The first is judged, and a second was not asked for, however they arrive."""
-    kind = Kind((sys.executable, "-c", ECHO.format(said=said)), ())
-    pool = Pool(1, tmp_path)
+    kind = WorkerKind((sys.executable, "-c", ECHO.format(said=said)), ())
+    pool = WorkerPool(1, tmp_path)
     with pool.worker(kind) as worker, pytest.raises(WorkerDiedError) as caught:
         worker.ask({}, 20.0)
     assert caught.value.how == words

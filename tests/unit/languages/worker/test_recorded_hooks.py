@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.languages.worker.hooks import hooks_of
+from kbuild.languages.worker.triton_hooks import hooks_of
 
 ARGUMENTS = ("x", "out", "lock", "a_desc", "N", "BLOCK", "DIM")
 
@@ -67,7 +67,7 @@ def test_blocks_of_descriptors(monkeypatch):
     class Descriptor:
         pass
 
-    monkeypatch.setattr("kbuild.languages.worker.hooks._descriptor", lambda: Descriptor)
+    monkeypatch.setattr("kbuild.languages.worker.triton_hooks._descriptor", lambda: Descriptor)
 
     def hook(nargs):
         if not isinstance(nargs["a_desc"], Descriptor):

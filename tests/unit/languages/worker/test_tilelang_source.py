@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from kbuild.languages.worker.protocol import RefusalError
-from kbuild.languages.worker.tilelang_source import Check, Entry, Kernel, completed
+from kbuild.languages.worker.tilelang_source import (
+    DeviceKernel,
+    DimensionCheck,
+    EntryFunction,
+    complete_source,
+)
 
 FAKES = Path(__file__).resolve().parents[3] / "fakes"
 LAUNCH = """
@@ -57,10 +62,10 @@ extern "C" __global__ void add_kernel(float* x, int n) {
   for (int i = 0; i < n; ++i) x[i] += 1;
 }
 """
-ENTRY = Entry(
+ENTRY = EntryFunction(
     ("void*", "int32_t", "int64_t"),
     ("static_cast<float*>(a0)", "a1"),
-    (Check("a2", "4", "x.shape[1]"),),
+    (DimensionCheck("a2", "4", "x.shape[1]"),),
 )
 LAUNCHES, PREPARED, PDL, GRID, CLEARED, ON_STREAM, LOADED = range(7)
 
@@ -117,7 +122,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """Three objects of the same kernel in one library; one of them waits for those before it."""
     folder = tmp_path_factory.mktemp("tilelang")
     objects = [
-        compiled(completed(emitted(), name, [Kernel("add_kernel", pdl)], ENTRY), name, folder)
+        compiled(
+            complete_source(emitted(), name, [DeviceKernel("add_kernel", pdl)], ENTRY), name, folder
+        )
         for name, pdl in (("one", False), ("two", True), ("three", False))
     ]
     return linked(folder, *objects)
@@ -211,21 +218,21 @@ def test_errors_belong_to_their_thread(library):
 
 
 def test_another_source_is_refused():
-    kernels = [Kernel("add_kernel")]
+    kernels = [DeviceKernel("add_kernel")]
     for old, new in (
         ("static char error_buf", "char error_buf"),
         ("get_last_error()", "last_error()"),
         ("cudaLaunchKernelEx(&config", "cudaLaunchKernelExC(&config"),
     ):
         with pytest.raises(RefusalError, match="TileLang wrote"):
-            completed(emitted().replace(old, new), "k", kernels, ENTRY)
+            complete_source(emitted().replace(old, new), "k", kernels, ENTRY)
 
 
 def test_the_same_text_twice():
-    kernels = [Kernel("add_kernel")]
-    first, second = (completed(emitted(), "k", kernels, ENTRY) for _ in range(2))
+    kernels = [DeviceKernel("add_kernel")]
+    first, second = (complete_source(emitted(), "k", kernels, ENTRY) for _ in range(2))
     assert first == second
-    assert first != completed(emitted(), "other", kernels, ENTRY)
+    assert first != complete_source(emitted(), "other", kernels, ENTRY)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +248,7 @@ def test_the_same_text_twice():
 def test_grids_are_computed_with_64_bits(written, n, blocks, tmp_path):
     text = emitted().replace("dim3((n + 255) / 256", f"dim3({written}")
     maximum = "template <class T> static T max(T a, T b) { return a < b ? b : a; }\n"
-    source = completed(maximum + text, "wide", [Kernel("add_kernel", False)], ENTRY)
+    source = complete_source(maximum + text, "wide", [DeviceKernel("add_kernel", False)], ENTRY)
     made = Made(linked(tmp_path, compiled(source, "wide", tmp_path)), "wide")
     made.call(n)
     assert made.probed(GRID) & 0xFFFFFFFF == blocks

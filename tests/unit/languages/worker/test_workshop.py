@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from workshop_bench import BOUND, Kernel, Shop, shop, unit
 
-from kbuild.build import objectcache
 from kbuild.errors import BuildError, IncompleteError, ToolchainError
+from kbuild.runtime import object_cache
 
 ROOT = Path(__file__).parents[4]
 
@@ -92,7 +92,7 @@ def test_a_damaged_entry_is_made_again(tmp_path, suffix, damage):
         with shop(tmp_path) as bench:
             (one,) = bench.compile(unit(1))
             assert one.code == b"code" * 8
-        (entry,) = objectcache.entries(tmp_path / "cache")
+        (entry,) = object_cache.cached_objects(tmp_path / "cache")
         file = entry.stem.with_suffix(suffix)
         file.unlink() if damage is None else file.write_bytes(damage)
     assert bench.numbers() == ["1", "1"]
@@ -102,9 +102,9 @@ def test_images_are_pruned_with_the_objects(tmp_path):
     with shop(tmp_path) as bench:
         bench.compile(unit(1), unit(2))
     cache = tmp_path / "cache"
-    assert len(list(objectcache.entries(cache))) == 2
-    assert objectcache.prune(cache, 0) > 0
-    assert list(objectcache.entries(cache)) == []
+    assert len(list(object_cache.cached_objects(cache))) == 2
+    assert object_cache.prune_object_cache(cache, 0) > 0
+    assert list(object_cache.cached_objects(cache)) == []
     assert [path for path in (cache / "objects").rglob("*") if path.is_file()] == []
 
 
@@ -113,7 +113,7 @@ def test_an_old_description_is_forgotten(tmp_path):
         bench.workshop.describe(Kernel(), bench.root)
     (file,) = (tmp_path / "cache" / "described").glob("*/*")
     os.utime(file, (0, 0))
-    objectcache.prune(tmp_path / "cache", 1 << 30)
+    object_cache.prune_object_cache(tmp_path / "cache", 1 << 30)
     assert not file.exists()
 
 

@@ -1,0 +1,87 @@
+"""Finds which sources use or define a symbol, from the object files of a build tree."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from kbuild.checks.base import Output
+from kbuild.runtime.workspace import WORKSPACE_FOLDER, Workspace
+
+# CMake's own trial compilations are no part of the variant.
+_TARGET_FOLDER = ".dir"
+
+
+@dataclass(frozen=True)
+class ObjectSymbols:
+    """Symbols of the object files, by the source that each was made from."""
+
+    takes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Undefined symbol -> sources that use it."""
+    gives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Defined global symbol -> sources that define it."""
+
+    def users(self, symbols: Collection[str]) -> tuple[str, ...]:
+        """Sources that use one of the symbols, in name order."""
+        return tuple(sorted({source for name in symbols for source in self.takes.get(name, ())}))
+
+    def makers(self, symbols: Collection[str]) -> tuple[str, ...]:
+        """Sources that define one of the symbols, in name order."""
+        return tuple(sorted({source for name in symbols for source in self.gives.get(name, ())}))
+
+
+def object_symbols(output: Output) -> ObjectSymbols:
+    """The variant's objects; none when it was not built here."""
+    tree = output.tree or Workspace(output.root.parent.parent, output.root.name).tree
+    if not tree.is_dir():
+        return ObjectSymbols()
+    files = tuple(
+        (path, status.st_size, status.st_mtime_ns)
+        for path in sorted(tree.rglob("*.o"))
+        if any(part.endswith(_TARGET_FOLDER) for part in path.relative_to(tree).parts)
+        for status in [path.stat()]
+    )
+    return _index(files, tree)
+
+
+@lru_cache(maxsize=4)
+def _index(files: tuple[tuple[Path, int, int], ...], tree: Path) -> ObjectSymbols:
+    takes: dict[str, list[str]] = defaultdict(list)
+    gives: dict[str, list[str]] = defaultdict(list)
+    for path, _, _ in files:
+        source = source_of(path, tree)
+        for name, defined in _symbols(path):
+            (gives if defined else takes)[name].append(source)
+    return ObjectSymbols(
+        {name: tuple(sources) for name, sources in takes.items()},
+        {name: tuple(sources) for name, sources in gives.items()},
+    )
+
+
+def _symbols(path: Path) -> Iterator[tuple[str, bool]]:
+    """(name, defined) of an object's global symbols; none of a file that is no ELF object."""
+    from kbuild.binary.fast_elf import FastElf
+    from kbuild.binary.symbols import ElfTables
+
+    with path.open("rb") as file:
+        try:
+            symbols = list(ElfTables(FastElf(file)).symbols("SHT_SYMTAB"))
+        except Exception:  # noqa: BLE001 - of many kinds; who brings it in is an extra
+            return
+    yield from ((s.name, s.defined) for s in symbols if s.binding != "STB_LOCAL")
+
+
+def source_of(path: Path, tree: Path) -> str:
+    """The source as the project's author knows it: `relu_cpu/relu_cpu.cpp`.
+
+    CMake puts the object of `/home/me/relu/a.cpp` at `<target>.dir/home/me/relu/a.cpp.o`.
+    """
+    parts = path.relative_to(tree).with_suffix("").parts
+    start = next(at for at, part in enumerate(parts) if part.endswith(_TARGET_FOLDER)) + 1
+    inside = Path(*parts[start:])
+    project = next((up.parent for up in tree.parents if up.name == WORKSPACE_FOLDER), tree)
+    own = Path(*project.parts[1:])
+    return (inside.relative_to(own) if inside.is_relative_to(own) else inside).as_posix()

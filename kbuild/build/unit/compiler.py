@@ -1,0 +1,323 @@
+"""Runs the compiler of one unit.
+
+Waits for memory, decides nvcc's threads by jobserver tokens, keeps nvcc's intermediate files
+apart, and retries alone what the system killed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+
+from kbuild.build.unit.cache import memory_estimate
+from kbuild.runtime.memory_governor import MemoryGovernor, MemoryReservations
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kbuild.build.unit.command import CompileCommand
+    from kbuild.runtime.unit_settings import LauncherSettings, LogValue
+
+
+_MAKEFLAGS = "MAKEFLAGS"
+_FIFO = "--jobserver-auth=fifo:"
+_FIRST_CLIENT = 13
+"""The nvcc that is a jobserver's client itself."""
+_POLL = 0.1
+
+
+class JobserverTokens:
+    """The jobserver's tokens that this launcher holds beyond its own one."""
+
+    def __init__(self, path: str) -> None:
+        """`path` is the named pipe; empty when there is no jobserver."""
+        self._path = path
+        self._held = b""
+
+    def take(self, most: int) -> int:
+        """Take what is left, `most` at the most, without waiting; returns how many."""
+        if self._path and most > 0:
+            pipe = self._open()
+            try:
+                self._held += os.read(pipe, most)
+            except BlockingIOError:  # none is left
+                pass
+            finally:
+                os.close(pipe)
+        return len(self._held)
+
+    def give_back(self) -> None:
+        """Put back what was taken."""
+        held, self._held = self._held, b""
+        self._put(held)
+
+    def lend(self, wait: Callable[[], None], expired: Callable[[], bool]) -> None:
+        """Let others have this unit's own token while it waits for one of them.
+
+        It takes one again afterwards; not when `expired()`, after which there are none.
+        """
+        if not self._path:
+            wait()
+            return
+        self._put(b"+")
+        try:
+            wait()
+        finally:
+            self._regain(expired)
+
+    def _regain(self, expired: Callable[[], bool]) -> None:
+        pipe = self._open()
+        try:
+            while not expired():
+                if select.select([pipe], [], [], _POLL)[0]:
+                    try:
+                        os.read(pipe, 1)
+                    except BlockingIOError:  # another was faster
+                        continue
+                    return
+        finally:
+            os.close(pipe)
+
+    def _put(self, tokens: bytes) -> None:
+        if tokens:
+            pipe = self._open()
+            os.write(pipe, tokens)
+            os.close(pipe)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def jobserver_pipe(environ: Mapping[str, str]) -> str:
+    """The named pipe of the jobserver in MAKEFLAGS; empty when there is none."""
+    words = environ.get(_MAKEFLAGS, "").split()
+    return next((word[len(_FIFO) :] for word in words if word.startswith(_FIFO)), "")
+
+
+def most_threads(
+    command: CompileCommand, settings: LauncherSettings, environ: Mapping[str, str]
+) -> int:
+    """Threads that the unit could use: 1 where nothing hands out tokens."""
+    if settings.tool or not jobserver_pipe(environ):
+        return 1
+    return max(1, min(command.threads, settings.jobs))
+
+
+def is_jobserver_client(settings: LauncherSettings) -> bool:
+    """True for an nvcc that takes tokens itself."""
+    versions = dict(entry.split("=", 1) for entry in settings.compilers.split(";") if "=" in entry)
+    major = versions.get("nvcc", versions.get("cuda", "")).partition(".")[0]
+    return major.isdigit() and int(major) >= _FIRST_CLIENT
+
+
+def thread_options(threads: int, *, client: bool) -> list[str]:
+    """Options for nvcc."""
+    if threads == 1:
+        return []
+    return [f"--threads={threads}", *(["--jobserver"] if client else [])]
+
+
+_KEEPS = ("--keep", "-keep", "--keep-dir", "-keep-dir", "--save-temps", "-save-temps")
+
+
+class NvccIntermediates:
+    """The folder while the compiler runs; none when the command keeps the files itself."""
+
+    def __init__(self, command: CompileCommand, run: str) -> None:
+        is_kept = any(word.partition("=")[0] in _KEEPS for word in command.words)
+        self._folder = "" if is_kept else f"{run}/keep-{os.getpid()}"
+
+    @property
+    def words(self) -> list[str]:
+        """Options for nvcc."""
+        return ["--keep", f"--keep-dir={self._folder}"] if self._folder else []
+
+    def __enter__(self) -> NvccIntermediates:
+        if self._folder:
+            os.makedirs(self._folder, exist_ok=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._folder:
+            return
+        for name in os.listdir(self._folder):
+            os.unlink(f"{self._folder}/{name}")
+        os.rmdir(self._folder)
+
+
+_POLL_MILLISECONDS = 250
+"""Milliseconds between two looks at a running compiler."""
+_KILLED_CODE = 137
+_KILLED_WORDS = (
+    b"Killed signal terminated program",  # gcc
+    b"died due to signal 9",  # nvcc
+    b"unable to execute command: Killed",  # clang
+)
+NOT_FOUND = 127
+
+
+class CompilerResult:
+    """A compilation that is over."""
+
+    def __init__(self, status: int, said: bytes) -> None:
+        self.status = status
+        """Exit status as a shell counts: 128 and the signal for one that was killed."""
+        self.said = said
+        self.start = self.end = time.time()
+        self.user = self.system = 0.0
+        self.peak = 0
+        """MiB of the largest process."""
+
+    @property
+    def was_killed(self) -> bool:
+        """True when the compiler, or a part of it, died of SIGKILL."""
+        words = any(word in self.said for word in _KILLED_WORDS)
+        return self.status == _KILLED_CODE or (self.status != 0 and words)
+
+
+def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> CompilerResult:
+    """Run to the end. What it says is collected in the file `scratch`, which is gone afterwards.
+
+    `look` is called with the process id a few times each second, where the system allows it.
+    """
+    start = time.time()
+    handle = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    os.unlink(scratch)
+    streams = [(os.POSIX_SPAWN_DUP2, handle, 1), (os.POSIX_SPAWN_DUP2, handle, 2)]
+    try:
+        pid = os.posix_spawnp(argv[0], argv, os.environ, file_actions=streams)
+    except OSError as error:
+        return CompilerResult(NOT_FOUND, f"{argv[0]}: {error.strerror}\n".encode())
+    _watch_until_exit(pid, look)
+    _, status, used = os.wait4(pid, 0)
+    os.lseek(handle, 0, os.SEEK_SET)
+    with open(handle, "rb") as file:
+        ended = CompilerResult(_shell_exit_code(status), file.read())
+    ended.start, ended.end = start, time.time()
+    ended.user, ended.system = used.ru_utime, used.ru_stime
+    ended.peak = used.ru_maxrss // (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    return ended
+
+
+def _watch_until_exit(pid: int, look: Callable[[int], None]) -> None:
+    """Look until the process has ended."""
+    if sys.platform != "linux":
+        return
+    import select
+
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:  # an old kernel
+        return
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    while not poll.poll(_POLL_MILLISECONDS):
+        look(pid)
+    os.close(handle)
+
+
+def _shell_exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+_REGROWTH = 1.5
+"""What a unit that gave way is reserved afterwards, times what it held then."""
+_RESERVATIONS_WARNING = "the memory ledger cannot be used: {}"
+
+
+class CompileAttempts:
+    """The attempts to compile one unit; `record` is told what they took."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        settings: LauncherSettings,
+        command: CompileCommand,
+        tokens: JobserverTokens,
+        record: dict[str, LogValue],
+        warn: Callable[[str], None],
+        begin: Callable[[], None],
+    ) -> None:
+        """`begin` is called whenever the compiler is about to start, after all waiting."""
+        self._settings, self._command = settings, command
+        self._tokens, self._record, self._warn = tokens, record, warn
+        self._begin = begin
+        self.killed: CompilerResult | None = None
+        """The attempt that the system killed, when there was one."""
+
+    def perform(self, last: tuple[int, float] | None) -> CompilerResult | None:
+        """Compile; `last` is what `History` has of the unit. None when time was over before."""
+        needed = memory_estimate(self._command.language, last)
+        most = most_threads(self._command, self._settings, os.environ)
+        ended = self._with_room(needed, most)
+        if ended is None or not ended.was_killed:
+            return ended
+        self.killed = ended
+        return self._with_room(max(needed, self._settings.memory), 1)
+
+    def _with_room(self, needed: int, most: int) -> CompilerResult | None:
+        """Attempts until one is not ended for the sake of others."""
+        while True:
+            overseer, ended = self._within(needed, most)
+            if ended is None or not overseer.gave_way:
+                return ended
+            self._record["restarts"] = int(self._record.get("restarts", 0)) + 1
+            needed, most = max(needed + 1, int(overseer.used * _REGROWTH)), 1
+
+    def _within(self, needed: int, most: int) -> tuple[MemoryGovernor, CompilerResult | None]:
+        """One attempt, with room for `needed` MiB in each of at most `most` threads."""
+        ledger = MemoryReservations(
+            self._settings.ledger, self._settings.memory, self._settings.jobs
+        )
+        overseer = MemoryGovernor(ledger)
+        waited = self._take(ledger, needed, most)
+        if waited is None:
+            return overseer, None
+        self._record |= {"weight": needed, "waited": waited}
+        try:
+            self._begin()
+            return overseer, self._run(ledger.threads, overseer)
+        finally:
+            self._release(ledger)
+            self._note(overseer)
+
+    def _take(self, ledger: MemoryReservations, needed: int, most: int) -> float | None:
+        try:
+            return ledger.take(needed, self._settings.is_over, most)
+        except (OSError, ValueError) as error:
+            self._warn(_RESERVATIONS_WARNING.format(error))
+            ledger.threads = 1
+            return 0.0
+
+    def _release(self, ledger: MemoryReservations) -> None:
+        try:
+            ledger.release()
+        except (OSError, ValueError) as error:
+            self._warn(_RESERVATIONS_WARNING.format(error))
+
+    def _note(self, overseer: MemoryGovernor) -> None:
+        self._record["paused"] = float(self._record.get("paused", 0.0)) + overseer.paused
+        if overseer.trouble:
+            self._warn(_RESERVATIONS_WARNING.format(overseer.trouble))
+
+    def _run(self, count: int, overseer: MemoryGovernor) -> CompilerResult:
+        """Start the compiler with at most `count` threads."""
+        scratch = f"{self._settings.run}/said-{os.getpid()}"
+        if self._settings.tool or self._command.language != "CUDA":
+            argv = [*self._settings.tool.split(), *self._command.argv]
+            return run_compiler(argv, scratch, overseer.look)
+        client = is_jobserver_client(self._settings)
+        try:
+            if not client:
+                count = 1 + self._tokens.take(count - 1)
+            self._record |= {"threads": count}
+            words = thread_options(count, client=client)
+            with NvccIntermediates(self._command, self._settings.run) as kept:
+                argv = [*self._command.plain, *words, *kept.words]
+                return run_compiler(argv, scratch, overseer.look)
+        finally:
+            self._tokens.give_back()

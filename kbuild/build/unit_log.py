@@ -1,0 +1,194 @@
+"""What a run compiled: its units from the log that launchers wrote.
+
+The Torch headers that they read, and the device images of kernels in Python DSLs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from kbuild.build.unit.cache import recorded_files
+from kbuild.runtime.untrusted import read_json_lines
+
+UNIT_LOG_FILE = "units.jsonl"
+"""Name of the log in the folder of the last build's report."""
+
+CacheOutcome = Literal["hit", "miss", "off"]
+_ENDLESS = 1e15
+"""Nothing in a log is as large: neither bytes, seconds nor MiB."""
+
+
+@dataclass(frozen=True)
+class UnitRecord:
+    """One translation unit of one variant."""
+
+    unit: str
+    """The source, relative to the project."""
+    variant: str
+    language: str
+    start: float
+    """Seconds since the epoch; the compiler's start, or the look-up's when it was found."""
+    end: float
+    status: int
+    cache: CacheOutcome
+    why: str = ""
+    """Why the cache could not be used."""
+    user: float = 0.0
+    system: float = 0.0
+    peak: int = 0
+    """MiB of the compilation's largest process."""
+    weight: int = 0
+    """MiB that were reserved for each of its threads."""
+    threads: int = 1
+    """Architectures that nvcc might compile at a time."""
+    archs: int = 1
+    """Architectures that it was compiled for."""
+    waited: float = 0.0
+    """Seconds for which it waited for memory."""
+    paused: float = 0.0
+    """Seconds for which it was halted, because others needed the memory."""
+    restarts: int = 0
+    """How often it was ended for others and started again."""
+    headers: int = 0
+    """Files that it was made from."""
+    torch: int = 0
+    """Those of them that are Torch's."""
+    kib: int = 0
+    """Size of Torch's, when the unit was compiled."""
+    record: str = ""
+    """The object cache's record of all of them; empty when the object was not kept."""
+    image: bool = False
+    """True for an image of a kernel in a Python DSL, which a worker compiled."""
+    changed: str = ""
+    """An input that changed while the unit was compiled, which was then done again."""
+    killed: str = ""
+    """Not empty when the system killed the compiler: what happened, in words."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time."""
+        return self.end - self.start
+
+    @property
+    def cpu(self) -> float:
+        """Processor time."""
+        return self.user + self.system
+
+
+@dataclass(frozen=True)
+class UnitLog:
+    """A whole run."""
+
+    units: tuple[UnitRecord, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Each once: what the cache or the ledger could not do."""
+
+    @property
+    def objects(self) -> tuple[UnitRecord, ...]:
+        """What a C++ or device compiler made; images are counted apart."""
+        return tuple(unit for unit in self.units if not unit.image)
+
+    @property
+    def hits(self) -> int:
+        """Objects that came from the cache."""
+        return sum(1 for unit in self.objects if unit.cache == "hit")
+
+    @property
+    def summary(self) -> str:
+        """`31 of 34 objects from cache`; empty when nothing was compiled or looked up."""
+        made = sum(1 for unit in self.objects if unit.status == 0)
+        noun = "object" if made == 1 else "objects"
+        return f"{self.hits} of {made} {noun} from cache" if made else ""
+
+
+def read_log(path: Path) -> UnitLog:
+    """The log's units in the order of their start; lines that are none are left out."""
+    records = list(_records(path))
+    units = [unit for record in records if (unit := _unit_of_record(record)) is not None]
+    warnings = dict.fromkeys(str(record["warning"]) for record in records if "warning" in record)
+    ordered = sorted(units, key=lambda unit: (unit.start, unit.unit))
+    return UnitLog(tuple(ordered), tuple(warnings))
+
+
+def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:
+    """None of a record whose values are not of a unit's types."""
+    given = {field: record[field.name] for field in fields(UnitRecord) if field.name in record}
+    fitting = all(_fits(value, str(field.type)) for field, value in given.items())
+    required = all(field.name in record for field in fields(UnitRecord) if field.default is MISSING)
+    if not (fitting and required):
+        return None
+    return UnitRecord(**{field.name: value for field, value in given.items()})
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == "float":
+        return isinstance(value, (int, float)) and abs(value) < _ENDLESS
+    if kind == "int":
+        return isinstance(value, int) and abs(value) < _ENDLESS
+    return isinstance(value, bool if kind == "bool" else str)
+
+
+def _records(path: Path) -> Iterable[dict[str, Any]]:
+    """The lines that are objects: the disk may have been full."""
+    return read_json_lines(path, "a log of units")
+
+
+TORCH_HEADERS = "/torch/"
+"""Name of Torch's headers in generated projects, given by `-ffile-prefix-map`."""
+_TORCH_API = "torch/csrc/api/include/"
+
+
+def torch_headers(units: Iterable[UnitRecord]) -> Mapping[UnitRecord, tuple[str, ...]]:
+    """Unit -> what it read of Torch, relative to its include folders; each record is read once.
+
+    A unit whose object was not kept, or is gone, is left out.
+    """
+    known: dict[str, tuple[str, ...]] = {}
+    found = {}
+    for unit in units:
+        if not unit.record or not unit.torch:
+            continue
+        if unit.record not in known:
+            known[unit.record] = tuple(_torch_headers_of(unit.record))
+        found[unit] = known[unit.record]
+    return found
+
+
+def _torch_headers_of(record: str) -> Iterable[str]:
+    try:
+        names = recorded_files(record)
+    except (OSError, ValueError, IndexError):
+        return
+    for name in names:
+        if name.startswith(TORCH_HEADERS):
+            yield name.removeprefix(TORCH_HEADERS).removeprefix(_TORCH_API)
+
+
+@dataclass(frozen=True)
+class ImageRow:
+    """All images of one op for one arch, added up."""
+
+    kernel: str
+    """The `[kernel.*]` section."""
+    op: str
+    target: str
+    """`sm_90a`, `compute_80` (PTX), `gfx942`."""
+    images: int
+    size: int
+    """Bytes of device code."""
+    cached: int
+    """Images that were compiled before."""
+    seconds: float
+    """What compiling the others took, one after the other."""
+    shared: int
+    """Bytes of shared memory of a block, of the image that takes most."""
+    registers: int | None = None
+    """Of the image with most, where the compiler says so."""
+    spills: int | None = None
+    """Bytes, on AMD registers, that did not fit, of the image with most; see `registers`."""
+    local: int | None = None
+    """Bytes of local memory of a thread, of the image with most, where machine code says so: what
+    did not fit into registers, and arrays."""

@@ -1,0 +1,265 @@
+"""What a library may ask of the system and of Torch: policies, limits and Torch's exports.
+
+The data is in `kbuild/checks/data`; `scripts/refresh_torch_exports.py` and
+`scripts/manylinux_symbols.py` refresh it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from kbuild.config.issue import one_of
+from kbuild.matrix import deployment_target
+from kbuild.variant import Variant
+from kbuild.version import Version
+
+
+@lru_cache(maxsize=8)
+def load_data(name: str) -> Mapping[str, Any]:
+    """The JSON file of that name under `kbuild/checks/data`."""
+    text = (files("kbuild.checks") / "data" / f"{name}.json").read_text("utf-8")
+    document: Mapping[str, Any] = json.loads(text)
+    return document
+
+
+def allowed_libraries(variant: Variant | None) -> tuple[str, ...]:
+    """Patterns of library names that an extension may need; of any variant when it is unknown."""
+    data = load_data("libraries")
+    patterns = [*data["system"], *data["any-backend"]]
+    if variant is None:
+        tables = (data["frameworks"], data["backends"], *data["framework-backends"].values())
+        patterns += [pattern for table in tables for names in table.values() for pattern in names]
+    else:
+        by_backend = data["framework-backends"].get(variant.framework, {})
+        patterns += data["frameworks"].get(variant.framework, ())
+        patterns += by_backend.get(variant.backend, ())
+        patterns += data["backends"].get(variant.backend, ())
+    release = variant.backend_version if variant else None
+    major = str(release.major) if release else "*"
+    return tuple(pattern.replace("{major}", major) for pattern in patterns)
+
+
+def backends_of_library(name: str) -> tuple[str, ...]:
+    """Backends whose variants may need the library, whatever their version."""
+    data = load_data("libraries")
+    tables = (data["backends"], *data["framework-backends"].values())
+    return tuple(
+        sorted(
+            {
+                backend
+                for table in tables
+                for backend, patterns in table.items()
+                if matches_any(name, tuple(p.replace("{major}", "*") for p in patterns))
+            }
+        )
+    )
+
+
+def matches_any(name: str, patterns: tuple[str, ...]) -> bool:
+    """True when one of the patterns fits the library's name."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a family of Linux systems brings: `manylinux_2_28` of PEP 600, `musllinux_1_2`."""
+
+    name: str
+    aliases: tuple[str, ...]
+    """Older names of the same policy: `manylinux2014`."""
+    libraries: tuple[str, ...]
+    """System libraries that a file may need."""
+    withheld: Mapping[str, tuple[str, ...]]
+    """Library -> symbols that some of these systems lack although the library is there."""
+    versions: Mapping[str, Mapping[str, list[str]]]
+    """CPU -> version family (`GLIBC`) -> allowed versions, oldest first."""
+
+
+@lru_cache(maxsize=1)
+def policies() -> tuple[Policy, ...]:
+    """Every policy of the data, oldest first, manylinux before musllinux."""
+    return tuple(
+        Policy(
+            name=entry["name"],
+            aliases=tuple(entry["aliases"]),
+            libraries=tuple(entry["libraries"]),
+            withheld={key: tuple(names) for key, names in entry["withheld"].items()},
+            versions=entry["versions"],
+        )
+        for entry in load_data("manylinux")["policies"]
+    )
+
+
+def find_policy(name: str) -> Policy:
+    """The policy of that name or alias.
+
+    Raises:
+        ValueError: there is none.
+    """
+    by_name = {known: policy for policy in policies() for known in (policy.name, *policy.aliases)}
+    if name not in by_name:
+        raise ValueError(f"no policy `{name}`: {one_of(name, by_name)}")
+    return by_name[name]
+
+
+def symbol_versions(cpu: str, policy: str = "manylinux_2_28") -> Mapping[str, list[str]]:
+    """Version family (`GLIBC`) -> the versions that a policy allows on this CPU; empty for none."""
+    return find_policy(policy).versions.get(cpu, {})
+
+
+DEFAULT_POLICY = "manylinux_2_28"
+DEFAULT_PYTHON_ABI = Version((3, 9))
+
+
+@dataclass(frozen=True)
+class CheckLimits:
+    """The ceilings that checks hold libraries against; None is "as the variant promises".
+
+    Raises:
+        ValueError: no such policy; says which one may be meant.
+    """
+
+    manylinux: str | None = None
+    """A policy of auditwheel by name or alias: `manylinux_2_28`, `manylinux2014`."""
+    macos: Version | None = None
+    """The oldest macOS that must load the library."""
+    python_abi: Version | None = None
+    """The oldest CPython that must load the extension."""
+    torch_stable_abi: Version | None = None
+    """The oldest Torch that must load it; still None after `filled` when only one must."""
+    max_size: int | None = None
+    """Bytes of all files of a variant together; still None after `filled` for no limit."""
+
+    def __post_init__(self) -> None:
+        if self.manylinux is not None:
+            object.__setattr__(self, "manylinux", find_policy(self.manylinux).name)
+
+    def filled(self, variant: Variant | None) -> CheckLimits:
+        """With every limit that nobody chose as the variant's name promises it."""
+        stable = variant is not None and variant.framework == "torch-stable-abi"
+        promised = variant.framework_version if variant and stable else None
+        backend = variant.backend if variant else "cpu"
+        return replace(
+            self,
+            manylinux=self.manylinux or DEFAULT_POLICY,
+            macos=self.macos or Version.parse(deployment_target(backend)),
+            python_abi=self.python_abi or DEFAULT_PYTHON_ABI,
+            torch_stable_abi=self.torch_stable_abi or promised,
+        )
+
+
+TORCH_EXPORTS = "torch_exports"
+_FULL, _STABLE = "torch", "torch-stable-abi"
+_BYTES = 4
+_MORE, _PAYLOAD, _STEP = 0x80, 0x7F, 7
+
+
+def symbol_digest(name: str) -> int:
+    """What is kept of a name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:_BYTES], "big")
+
+
+def is_exported_by_torch(name: str, variant: Variant) -> bool | None:
+    """Whether the Torch that a variant loads under exports a symbol.
+
+    Every release that it loads under has to. None: the data cannot tell, because it lacks the
+    release, the system, or a library of the backend.
+    """
+    releases = _releases(variant)
+    if not releases:
+        return None
+    masks = _export_masks().get(symbol_digest(name), 0)
+    if all(masks & _release_bits(release, variant.backend) for release in releases):
+        return True
+    if variant.framework == _FULL and all(_has_all_libraries(r, variant.backend) for r in releases):
+        return False
+    return None
+
+
+def is_exported_on_other_cpus(name: str, variant: Variant) -> bool:
+    """True for what builds of Torch for other CPUs export, as far as that is known."""
+    data = load_data(TORCH_EXPORTS)
+    system = variant.system
+    is_other = system is None or system.cpu != data["cpu"] or system.os != "linux"
+    return is_other and matches_any(name, tuple(data["other-cpus"]))
+
+
+def torch_releases_text(variant: Variant) -> str:
+    """The releases that `offered` speaks of: `Torch 2.13.0`, `Torch 2.12.1 and later`."""
+    releases = _releases(variant)
+    first = load_data(TORCH_EXPORTS)["releases"][releases[0]]["version"]
+    return f"Torch {first}{' and later' if len(releases) > 1 else ''}"
+
+
+def openmp_versions(variant: Variant) -> tuple[str, ...] | None:
+    """Versions of the `libgomp.so.1` that Torch brings; None when that is not known."""
+    releases = _releases(variant)
+    if not releases:
+        return None
+    data = load_data(TORCH_EXPORTS)["releases"]
+    first, *others = (data[release]["openmp"] for release in releases)
+    return tuple(version for version in first if all(version in other for other in others))
+
+
+def _releases(variant: Variant) -> tuple[str, ...]:
+    """The releases of the data that a variant loads under; none where the data says nothing."""
+    data, system = load_data(TORCH_EXPORTS), variant.system
+    if system is None or system.os != "linux" or system.cpu != data["cpu"]:
+        return ()
+    version = variant.framework_version
+    if version is None or variant.framework not in (_FULL, _STABLE):
+        return ()
+    if variant.framework == _STABLE:
+        return tuple(r for r in data["releases"] if Version.parse(r) >= version)
+    return (str(version),) if str(version) in data["releases"] else ()
+
+
+def _release_bits(release: str, backend: str) -> int:
+    """The bits of one release: that of every build, and that of the builds for a backend."""
+    data = load_data(TORCH_EXPORTS)
+    place = [*data["releases"]].index(release) * len(data["groups"])
+    groups = [at for at, group in enumerate(data["groups"]) if group in ("any", backend)]
+    return sum(1 << (place + at) for at in groups)
+
+
+def _has_all_libraries(release: str, backend: str) -> bool:
+    """True when every library of Torch that a variant may need was read."""
+    known = load_data(TORCH_EXPORTS)["releases"][release]["libraries"]
+    lists = load_data("libraries")
+    wanted = [*lists["frameworks"][_FULL], *lists["framework-backends"][_FULL].get(backend, ())]
+    return all(library in known for library in wanted)
+
+
+@lru_cache(maxsize=1)
+def _export_masks() -> Mapping[int, int]:
+    """Digest -> a bit for each release and group that has the name."""
+    return unpack_exports(load_data(TORCH_EXPORTS))
+
+
+def unpack_exports(data: Mapping[str, Any]) -> dict[int, int]:
+    """The names of a data file: differences of sorted digests, then which mask each has."""
+    packed = zlib.decompress(base64.b85decode(data["names"]))
+    digests = list(_running_sums(packed[: -data["count"]]))
+    masks = data["masks"]
+    return {name: masks[at] for name, at in zip(digests, packed[-data["count"] :], strict=True)}
+
+
+def _running_sums(packed: bytes) -> Iterator[int]:
+    """Differences, seven bits a byte, the lowest first."""
+    total = value = shift = 0
+    for byte in packed:
+        value |= (byte & _PAYLOAD) << shift
+        shift += _STEP
+        if not byte & _MORE:
+            total += value
+            value = shift = 0
+            yield total

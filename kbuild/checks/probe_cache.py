@@ -1,0 +1,261 @@
+"""Caches the answers of probes, and records which variants this user built.
+
+A cached answer is used while the question and every file that decided it are unchanged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kbuild.checks.probe_process import ProbeAnswer, bubblewrap_program, passed_variables, run_probe
+from kbuild.code_digest import package_digest
+from kbuild.errors import DamagedFileError
+from kbuild.runtime.file_state import all_unchanged, parse_file_states, stat_state
+from kbuild.runtime.files import replace_atomically, sha256, sha256_of_file
+from kbuild.runtime.processes import Runner
+from kbuild.runtime.untrusted import parse_json, read_bytes, reading
+
+_CPUINFO = Path("/proc/cpuinfo")
+_CPU = re.compile(rb"^(?:vendor_id|model name|flags|CPU \w+|Features)\s*:.*$", re.MULTILINE)
+_DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dri/*")
+
+
+@dataclass(frozen=True)
+class ProbeQuestion:
+    """One call of a probe."""
+
+    python: Path
+    probe: str
+    arguments: tuple[str | Path, ...]
+    """Paths stand for what they lead to."""
+    general: tuple[str, ...] = ()
+    """What decides when no byte does: for answers that many kernels share."""
+    cache: Path | None = None
+    """kbuild's cache folder."""
+
+    @cached_property
+    def general_name(self) -> str | None:
+        """The same whatever the probe is to look at; None when there is no general answer."""
+        return (
+            _digest_of_question([*self._around, "general", self.general]) if self.general else None
+        )
+
+    @cached_property
+    def name(self) -> str | None:
+        """The question about exactly these bytes; None when they cannot all be read."""
+        try:
+            exact = [
+                {"bytes": content_digest(part)} if isinstance(part, Path) else part
+                for part in self.arguments
+            ]
+        except OSError:
+            return None
+        return _digest_of_question([*self._around, "exact", exact])
+
+    def is_named_in(self, facts: Mapping[str, Any]) -> bool:
+        """True when an answer speaks of the place, which says nothing about another."""
+        text = json.dumps(facts, ensure_ascii=False)
+        paths = (part for part in self.arguments if isinstance(part, Path))
+        return any(str(path.resolve()) in text for path in paths)
+
+    @cached_property
+    def _around(self) -> list[Any]:
+        """Of its surroundings, whatever a probe gets."""
+        asked = [package_digest(self.cache), self.probe, str(self.python)]
+        return [
+            *asked,
+            sorted(passed_variables().items()),
+            bool(bubblewrap_program()),
+            *_machine_identity(),
+        ]
+
+
+def _digest_of_question(asked: list[Any]) -> str:
+    return sha256(json.dumps(asked).encode())
+
+
+def _machine_identity() -> Iterator[Any]:
+    """Processor, kernel and devices: a cache may be shared between machines."""
+    yield (platform.machine(), platform.release())
+    try:
+        with _CPUINFO.open("rb") as file:
+            first = file.read(8192).partition(b"\n\n")[0]
+    except OSError:
+        first = b""
+    yield [line.decode(errors="replace") for line in _CPU.findall(first)]
+    yield sorted(str(path) for pattern in _DEVICE_FILES for path in Path("/dev").glob(pattern))
+
+
+def content_digest(root: Path) -> str:
+    """Names and bytes of every file, following links to files.
+
+    Raises:
+        OSError: one cannot be read, or a folder is a link, which may lead anywhere, or a name is
+            that of a pipe or device.
+    """
+    found = hashlib.sha256()
+    for path in sorted(_files(root)):
+        name = os.fsencode(path.relative_to(root))
+        found.update(b"%d:%s%s" % (len(name), name, sha256_of_file(path).encode()))
+    return found.hexdigest()
+
+
+def _files(root: Path) -> Iterator[Path]:
+    if root.is_file():
+        yield root
+        return
+    for base, folders, names in os.walk(root, onerror=_raise_error):
+        if any(Path(base, name).is_symlink() for name in folders):
+            raise OSError(f"`{base}` holds a link to a folder")
+        for path in (Path(base, name) for name in names):
+            if not path.is_file():
+                raise OSError(f"`{path}` is no file")
+            yield path
+
+
+def _raise_error(error: OSError) -> None:
+    raise error
+
+
+ANSWERS, SURROUNDINGS = "answers", "surroundings"
+MAX_FILES: Mapping[str, int] = {ANSWERS: 4000, SURROUNDINGS: 64, "built": 20_000}
+"""How many files of each folder stay: the newest."""
+
+
+@dataclass(frozen=True)
+class ProbeCache:
+    """Asks probes, or says again what they answered."""
+
+    folder: Path | None = None
+    """Where answers are kept; None keeps none."""
+    fresh: bool = False
+    """True asks always; what is answered is kept for others."""
+    recalled: dict[tuple[str, Path, Path], bool] = field(default_factory=dict, compare=False)
+    """By probe, interpreter and subject: True when every answer was one of before."""
+
+    def ask(
+        self,
+        runner: Runner,
+        python: Path,
+        probe: str,
+        *arguments: str | Path,
+        general: tuple[str, ...] = (),
+    ) -> ProbeAnswer:
+        """See `probing.ask`; the process is started only when its answer is not known.
+
+        `general` are the arguments that alone decide an answer that is `unread`.
+        """
+        if self.folder is None:
+            return run_probe(runner, python, probe, *arguments)
+        question = ProbeQuestion(python, probe, arguments, general, self.folder)
+        known = None if self.fresh else _find_answer(self.folder, question)
+        key = (probe, python, Path(arguments[0]))
+        self.recalled[key] = self.recalled.get(key, True) and known is not None
+        if known is not None:
+            return known
+        before, began = question.name, time.time_ns()
+        answer = run_probe(runner, python, probe, *arguments)
+        if answer.files and answer.returncode == 0 and not question.is_named_in(answer.facts):
+            name = question.general_name if answer.unread else before
+            with suppress(OSError):  # a cache that cannot be written to
+                _store_answer(self.folder, name, answer, python=python, began=began)
+        return answer
+
+    def said_of(self, probe: str, subject: Path) -> dict[str, list[str]]:
+        """The interpreters that were not started to ask about it, as facts; empty for none."""
+        found = sorted(
+            str(python)
+            for (asked, python, about), is_known in self.recalled.items()
+            if (asked, about, is_known) == (probe, subject, True)
+        )
+        return {"remembered": found} if found else {}
+
+
+def _find_answer(folder: Path, question: ProbeQuestion) -> ProbeAnswer | None:
+    """The general question first: it takes no look at what may be a large library."""
+    return _read_answer(folder, question.general_name) or _read_answer(folder, question.name)
+
+
+def _read_answer(folder: Path, name: str | None) -> ProbeAnswer | None:
+    """The answer of that name; None when there is none, it is damaged, or a file has changed."""
+    if name is None:
+        return None
+    file = folder / ANSWERS / name
+    try:
+        with reading(file, "an answer"):
+            seal, _, body = read_bytes(file, "an answer").partition(b"\n")
+            if seal.decode() != sha256(body):
+                return None
+            said = parse_json(body, file, "an answer")
+            if not _surroundings_unchanged(folder, str(said["around"])):
+                return None
+            state, reason = str(said["state"]), str(said["reason"])
+            return ProbeAnswer(state, reason, {**said["facts"]}, unread=bool(said["unread"]))
+    except (OSError, DamagedFileError):
+        return None
+
+
+def _surroundings_unchanged(folder: Path, key: str) -> bool:
+    file = folder / SURROUNDINGS / key
+    around = read_bytes(file, "an answer's surroundings")
+    told = parse_json(around, file, "an answer's surroundings")
+    return sha256(around) == key and all_unchanged(Path("/"), parse_file_states(told))
+
+
+def _store_answer(
+    folder: Path, name: str | None, answer: ProbeAnswer, *, python: Path, began: int
+) -> None:
+    """Keep the answer, unless a file has changed meanwhile: which state was seen is not known."""
+    observed = {path: stat_state(path) for path in (str(python), *answer.files)}
+    is_old = all(then is None or max(then[1:3]) < began for then in observed.values())
+    if name is None or not is_old:
+        return
+    around = json.dumps(observed).encode()
+    key = sha256(around)
+    said = {"state": answer.state, "reason": answer.reason, "facts": answer.facts}
+    body = json.dumps({**said, "unread": answer.unread, "around": key}).encode()
+    write_bounded(folder / SURROUNDINGS, key, around)
+    write_bounded(folder / ANSWERS, name, sha256(body).encode() + b"\n" + body)
+
+
+def write_bounded(folder: Path, name: str, data: bytes) -> None:
+    """Write one file of a folder in `KEPT`; it makes the oldest go when there are too many."""
+    replace_atomically(folder / name, data)
+    dated = sorted((path.stat().st_mtime_ns, path) for path in folder.iterdir())
+    for _, path in dated[: -MAX_FILES[folder.name]]:
+        path.unlink(missing_ok=True)
+
+
+BUILT = "built"
+
+
+def record_built(cache: Path, variant: Path, made: Path | None = None) -> None:
+    """Remember that the folder `variant` was built here; `made` has its files as they were built.
+
+    A cache that cannot be written to makes it foreign, and is no reason to fail.
+    """
+    with suppress(OSError):
+        write_bounded(cache / BUILT, _built_name(variant, made or variant), b"")
+
+
+def is_built_here(cache: Path, variant: Path) -> bool:
+    """True when a build of this user left the folder so."""
+    try:
+        return (cache / BUILT / _built_name(variant, variant)).is_file()
+    except OSError:
+        return False
+
+
+def _built_name(variant: Path, made: Path) -> str:
+    return sha256(f"{content_digest(made)} {variant.resolve()}".encode("utf-8", "surrogateescape"))

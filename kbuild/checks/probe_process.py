@@ -1,0 +1,416 @@
+"""Runs a program of `kbuild/checks/probes` in another interpreter, sandboxed where possible.
+
+Answers come through a pipe, each line with a secret: what a kernel prints is shown and never
+believed. The sandbox is bubblewrap's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from kbuild.errors import DamagedFileError
+from kbuild.runtime.processes import ProcessResult, Runner
+from kbuild.runtime.temporary import temporary_base, temporary_folder
+from kbuild.runtime.untrusted import parse_json
+
+BUBBLEWRAP = "bwrap"
+_SANDBOX_DEVICES = ("nvidia*", "kfd", "dri", "dxg", "accel")
+_HIDDEN_FOLDERS = ("/home", "/root", "/tmp", "/var/tmp", "/run")  # noqa: S108 - hidden, not used
+_DRIVERS = ("/run/opengl-driver", "/run/opengl-driver-32", "/run/current-system", "/run/nvidia")
+"""Where NixOS and containers keep drivers."""
+_SYSTEM_FOLDERS = frozenset(
+    {"usr", "bin", "sbin", "lib", "lib64", "etc", "nix", "proc", "sys", "dev"}
+)
+"""Folders of `/` that hold what programs need: a home in one of them is not hidden."""
+_OF_PREFIX = ("bin", "lib", "lib64", "pyvenv.cfg")
+
+_PASSED_PATTERN = re.compile(
+    r"(?:LD|DYLD|TORCH|PYTORCH|ATEN|C10|KINETO|TRITON|TVM|CUDA|CUDNN|CUBLAS|NCCL|NVIDIA|HIP|HSA|ROCM"
+    r"|ROCR|GPU|AMD|MIOPEN|SYCL|ZE|ONEAPI|UR|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|OPENBLAS|MALLOC|LC)_\w*"
+    r"|PATH|LANG|LANGUAGE|TZ|GLIBC_TUNABLES|CONDA_PREFIX|VIRTUAL_ENV|PYTHONPATH|PYTHONHOME"
+    r"|PYTHONNOUSERSITE|SYSTEMROOT|WINDIR|COMSPEC|PATHEXT"
+)
+"""What the loader, Python, frameworks and device runtimes listen to."""
+_SECRET_PATTERN = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|PROXY")
+_FIXED_VARIABLES = {
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONSAFEPATH": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+
+
+def passed_variables() -> dict[str, str]:
+    """The variables that a probe gets, but for those that name its private folder.
+
+    Relative entries of a search path would mean the private folder; they are left out.
+    """
+    chosen = {
+        k: v
+        for k, v in os.environ.items()
+        if _PASSED_PATTERN.fullmatch(k) and not _SECRET_PATTERN.search(k)
+    }
+    for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH"):
+        if name in chosen:
+            chosen[name] = os.pathsep.join(filter(os.path.isabs, chosen[name].split(os.pathsep)))
+    return {**chosen, **_FIXED_VARIABLES, "PYTHONUSERBASE": _user_base()}
+
+
+def probe_environment(private: Path) -> dict[str, str]:
+    """The whole environment of a probe whose home is the folder."""
+    folder = str(private)
+    own = ("HOME", "USERPROFILE") if sys.platform == "win32" else ("HOME",)
+    return {**passed_variables(), **dict.fromkeys((*own, "TMPDIR", "TMP", "TEMP"), folder)}
+
+
+def _user_base() -> str:
+    """Where the user's own packages are; they belong to the interpreter, the home does not."""
+    return os.environ.get("PYTHONUSERBASE") or str(Path.home() / ".local")
+
+
+def bubblewrap_program() -> Path | None:
+    """Bubblewrap; None when it is not installed, or not wanted."""
+    is_wanted = sys.platform == "linux" and os.environ.get("KBUILD_SANDBOX") != "off"
+    found = shutil.which(BUBBLEWRAP) if is_wanted else None
+    return Path(found) if found else None
+
+
+def sandbox_command(
+    bwrap: Path, python: Path, private: Path, needed: Iterable[Path]
+) -> tuple[str, ...]:
+    """What goes before the command of a probe.
+
+    Args:
+        bwrap: bubblewrap.
+        python: the interpreter.
+        private: the folder in which it runs, which is empty and its own.
+        needed: files and folders that it reads.
+    """
+    variables = passed_variables()
+    readable = (*needed, *_of_interpreter(python), *_paths_in_variables(variables))
+    hidden = _folders_to_hide()
+    bound = sorted({str(path) for path in readable if _is_below(path, hidden)})
+    return (
+        str(bwrap),
+        *("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+        *(part for device in _devices() for part in ("--dev-bind-try", device, device)),
+        *(part for folder in hidden for part in ("--tmpfs", folder)),
+        *(part for path in (*_DRIVERS, *bound) for part in ("--ro-bind-try", path, path)),
+        *("--tmpfs", str(private), "--chdir", str(private), "--"),
+    )
+
+
+def _folders_to_hide() -> tuple[str, ...]:
+    """Folders in whose place there is an empty one; real paths, none below another."""
+    homes = (str(Path.home()), _account_home(), temporary_base())
+    found = sorted(
+        {os.path.realpath(path) for path in (*_HIDDEN_FOLDERS, *homes) if Path(path).is_dir()}
+    )
+    kept: list[str] = []
+    for path in found:
+        if (
+            path != os.sep
+            and Path(path).parts[1] not in _SYSTEM_FOLDERS
+            and not _is_below(Path(path), kept)
+        ):
+            kept.append(path)
+    return tuple(kept)
+
+
+def _account_home() -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except (ImportError, KeyError):
+        return str(Path.home())
+
+
+def _is_below(path: Path, folders: Iterable[str]) -> bool:
+    """Strictly, by the path itself or what it leads to; a folder as a whole is never given back."""
+    named, real = str(path), os.path.realpath(path)
+    inside = any(way.startswith(f"{folder}{os.sep}") for folder in folders for way in (named, real))
+    return inside and not any(
+        f"{folder}{os.sep}".startswith(f"{real}{os.sep}") for folder in folders
+    )
+
+
+def _devices() -> Iterator[str]:
+    yield from (
+        str(path) for pattern in _SANDBOX_DEVICES for path in sorted(Path("/dev").glob(pattern))
+    )
+
+
+def _paths_in_variables(variables: Mapping[str, str]) -> Iterator[Path]:
+    """What variables that a probe gets lead to; of the user's packages, their part is chosen."""
+    for value in (value for name, value in variables.items() if name != "PYTHONUSERBASE"):
+        yield from (path for path in map(Path, value.split(os.pathsep)) if path.is_absolute())
+
+
+@cache
+def _of_interpreter(python: Path) -> tuple[Path, ...]:
+    """Programs, libraries and packages of an interpreter, and where its packages lead."""
+    found: list[Path] = []
+    prefixes: list[Path] = [Path(_user_base())]
+    for step in _link_steps(Path(os.path.normpath(Path.cwd() / python))):
+        found.append(step.parent)
+        prefixes.append(step.parent.parent)
+        prefixes += _base_prefixes(step)
+    for prefix in dict.fromkeys(prefixes):
+        found += [prefix / name for name in _OF_PREFIX]
+        for packages in prefix.glob("lib*/python3*/*-packages"):
+            found += _linked_packages(packages)
+    found.append(Path.home() / ".cache" / "uv" / "archive-v0")  # uv can link packages to it
+    return tuple(path for path in dict.fromkeys(found) if path.exists())
+
+
+def _link_steps(python: Path) -> Iterator[Path]:
+    """The program, and what its links lead to, step by step."""
+    for _ in range(20):
+        yield python
+        if not python.is_symlink():
+            break
+        python = Path(os.path.normpath(python.parent / python.readlink()))
+    yield python.resolve()
+
+
+def _base_prefixes(program: Path) -> Iterator[Path]:
+    """The prefix that a virtual environment was made from."""
+    for folder in program.parents[:2]:
+        try:
+            text = (folder / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        for line in text.splitlines():
+            name, _, value = line.partition("=")
+            base = Path(value.strip())
+            if name.strip() == "home" and base.is_absolute():
+                yield base.parent
+
+
+def _linked_packages(packages: Path) -> Iterator[Path]:
+    """Where `.pth` files and editable installs lead."""
+    for file in packages.glob("*.pth"):
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        yield from (path for line in lines if (path := Path(line.strip())).is_absolute())
+    for file in packages.glob("*.dist-info/direct_url.json"):
+        try:
+            origin = json.loads(file.read_bytes())
+            if origin["dir_info"]["editable"] is True and origin["url"].startswith("file://"):
+                yield Path(unquote(origin["url"].removeprefix("file://")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+
+
+_SHOWN_LINES = 6
+_WATCHDOG = "Timeout ("
+"""How faulthandler begins what it says of a process that it ends."""
+_RESERVED_KEYS = ("state", "reason", "files", "unread")
+_START_PROGRAM = "start.py"
+_TIMEOUT_S = 400
+"""For how long a probe may say nothing: it gives up by itself before that."""
+_GRACE_S = 1.0
+"""For what a process said before it ended."""
+_MAX_ANSWER_BYTES = 64 << 20
+"""Bytes that an answer may have; a probe's are thousands."""
+PROBES_PACKAGE = "kbuild.checks.probes"
+
+
+@dataclass(frozen=True)
+class ProbeAnswer:
+    """What a probe said last, and how its process ended."""
+
+    state: str
+    """The probe's word; without one `hung` or `died`, as the process was ended or ended; `forged`
+    when something else than the probe spoke in its place."""
+    reason: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever else the probe says."""
+    doing: str = ""
+    """What it had begun when the process ended."""
+    returncode: int = 0
+    """How the process ended; a negative number is a signal, by which it was ended."""
+    files: tuple[str, ...] = ()
+    """Whatever decided it beside the arguments; empty when another answer may come any time."""
+    unread: bool = False
+    """True when nothing was looked at of what was asked about: the general arguments decided."""
+    sandboxed: bool = False
+    """True when it was started in a sandbox just now."""
+
+
+def run_probe(
+    runner: Runner,
+    python: Path,
+    probe: str,
+    *arguments: str | Path,
+    patience_s: float = _TIMEOUT_S,
+) -> ProbeAnswer:
+    """Run `probes/<probe>.py` in a fresh process, in an empty folder, without writing bytecode.
+
+    Its temporary files are in that folder too: importing Torch leaves some. Paths among the
+    arguments are what is asked about; they are made absolute.
+    """
+    with as_file(files(PROBES_PACKAGE)) as programs, temporary_folder("probe") as empty:
+        private = empty.resolve()
+        own = [path.resolve() for path in arguments if isinstance(path, Path)]
+        given = (str(a.resolve()) if isinstance(a, Path) else a for a in arguments)
+        call = _ProbeCall(
+            runner, programs / _START_PROGRAM, private, (str(patience_s), probe, *given)
+        )
+        bwrap = bubblewrap_program()
+        heard = None
+        if bwrap is not None and not _is_broken(bwrap):
+            needed = (programs.resolve(), *own)
+            heard = call.perform(python, sandbox_command(bwrap, python, private, needed))
+            if not heard.started:  # nothing of what is asked about has run
+                said = heard.done.output
+                if said.startswith(f"{BUBBLEWRAP}: ") and "execvp" not in said:
+                    _BROKEN_SANDBOXES.add(bwrap)
+                heard = None
+        sandboxed = heard is not None
+        heard = heard or call.perform(python)
+        answer = replace(_answer_of(heard), sandboxed=sandboxed)
+        outside = (str(path) for path in (*own, programs.resolve(), programs, private))
+        return replace(answer, files=tuple(_paths_outside(answer.files, outside)))
+
+
+def is_sandboxed() -> bool:
+    """True when probes run in a sandbox, as far as that is known."""
+    bwrap = bubblewrap_program()
+    return bwrap is not None and not _is_broken(bwrap)
+
+
+_BROKEN_SANDBOXES: set[Path] = set()
+"""Programs that could not make a sandbox: not every system allows it."""
+
+
+def _is_broken(bwrap: Path) -> bool:
+    return bwrap in _BROKEN_SANDBOXES
+
+
+@dataclass(frozen=True)
+class _ProbeOutput:
+    """What came of one process."""
+
+    done: ProcessResult
+    secret: str
+    lines: Sequence[bytes]
+    """What came through the pipe, see `probes/start.py`."""
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """What the starter said."""
+        said: dict[str, Any] = {}
+        for line in self.lines:
+            if line.startswith(b"="):
+                said |= _parse_line(line[1:])
+        return said
+
+    @property
+    def started(self) -> bool:
+        """False when the starter did not even begin."""
+        return "started" in self.own
+
+    def said(self) -> list[dict[str, Any]] | None:
+        """What the probe said; None when another has spoken in its place."""
+        key = self.secret.encode() + b" "
+        lines = [line[1:] for line in self.lines if line.startswith(b">")]
+        if not all(line.startswith(key) for line in lines):
+            return None
+        return [_parse_line(line.removeprefix(key)) for line in lines]
+
+
+@dataclass(frozen=True)
+class _ProbeCall:
+    """One question."""
+
+    runner: Runner
+    starter: Path
+    private: Path
+    arguments: tuple[str, ...]
+
+    def perform(self, python: Path, before: tuple[str, ...] = ()) -> _ProbeOutput:
+        """Start the process, and listen until it ends."""
+        secret, data = secrets.token_hex(32), bytearray()
+        source, sink = os.pipe()
+        listener = threading.Thread(target=_read_pipe, args=(source, data), daemon=True)
+        listener.start()
+        try:
+            argv = (*before, str(python), str(self.starter), str(sink), *self.arguments)
+            done = self.runner.run(
+                argv,
+                cwd=self.private,
+                env=probe_environment(self.private),
+                stdin=f"{secret}\n",
+                inherit=(sink,),
+            )
+        finally:
+            os.close(sink)
+        listener.join(_GRACE_S)  # what outlives it may hold the other end
+        whole, _, _ = bytes(data).rpartition(b"\n")
+        return _ProbeOutput(done, secret, whole.split(b"\n"))
+
+
+def _read_pipe(source: int, data: bytearray) -> None:
+    """Read to the end, or to what the starter says last."""
+    with os.fdopen(source, "rb", buffering=0) as file:
+        while len(data) < _MAX_ANSWER_BYTES and (block := file.read(1 << 16)):
+            data += block
+
+
+def _paths_outside(paths: Iterable[str], own: Iterable[str]) -> Iterable[str]:
+    """The paths that are neither one of these nor below one."""
+    within = tuple(f"{path}{os.sep}" for path in own)
+    return (path for path in paths if not f"{path}{os.sep}".startswith(within))
+
+
+def _answer_of(heard: _ProbeOutput) -> ProbeAnswer:
+    done, own = heard.done, heard.own
+    returncode = int(own.get("ended", done.returncode))
+    said = heard.said()
+    if said is None:
+        reason = "something other than kbuild's probe wrote to the pipe for its answer"
+        return ProbeAnswer(
+            "forged", f"{reason}\n{_last_output_lines(done)}".rstrip(), returncode=returncode
+        )
+    doing = [str(document["doing"]) for document in said if "doing" in document]
+    answers = [document for document in said if "state" in document]
+    if answers:
+        facts = {name: value for name, value in answers[-1].items() if name not in _RESERVED_KEYS}
+        answer = ProbeAnswer(str(answers[-1]["state"]), str(answers[-1].get("reason", "")), facts)
+        decided = tuple(str(path) for path in answers[-1].get("files", ()))
+        # Once it has begun to import the kernel, it cannot say that it has not looked at it.
+        unread = bool(answers[-1].get("unread")) and not doing
+        answer = replace(answer, files=decided, unread=unread)
+    else:
+        is_late = any(line.startswith(_WATCHDOG) for line in done.output.splitlines())
+        reason = f"the process ended with {returncode}\n{_last_output_lines(done)}".rstrip()
+        answer = ProbeAnswer("hung" if "hung" in own or is_late else "died", reason)
+    return replace(answer, doing=doing[-1] if doing else "", returncode=returncode)
+
+
+def _last_output_lines(done: ProcessResult) -> str:
+    """The end of what it printed."""
+    return "\n".join(done.output.strip().splitlines()[-_SHOWN_LINES:])
+
+
+def _parse_line(line: bytes) -> dict[str, Any]:
+    """The object that a line is; empty for any other line."""
+    try:
+        return parse_json(line, "the answer", "an answer", strict=False)
+    except DamagedFileError:
+        return {}

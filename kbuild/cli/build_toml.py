@@ -1,0 +1,132 @@
+"""`kbuild check-config`, `schema` and `update-build`: commands about `build.toml` itself.
+
+While no input has changed, `check-config` answers from the cache, without pydantic and tomli.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.cli.context import Context
+from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.config.result_cache import ConfigCheckResult, cached_result, store_result
+from kbuild.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def configure_check(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel_dir(parser)
+    add_json(parser)
+
+
+def execute_check(args: Namespace, ctx: Context) -> int:
+    """Exit code 0 with warnings at most."""
+    root = ctx.folder(args.kernel_dir)
+    verdict = cached_result(root, ctx.cache) or _validate(root, ctx.cache)
+    if args.json:
+        ctx.ui.data_json({"ok": verdict.ok, "problems": list(verdict.problems)})
+    _report_problems([Problem(**problem) for problem in verdict.problems], ok=verdict.ok, ctx=ctx)
+    return 0 if verdict.ok else ConfigError.code
+
+
+def _validate(root: Path, cache: Path) -> ConfigCheckResult:
+    from kbuild.project import KBUILD_FILE, open_project
+    from kbuild.sourcetree import SourceTree
+
+    tree = SourceTree(root)
+    problems: list[Problem] = []
+    try:
+        problems += open_project(root, tree).warnings
+    except ConfigError as error:
+        problems += error.problems
+    if tree.is_file(KBUILD_FILE) or tree.fault(KBUILD_FILE):
+        from kbuild.checks.allow import allowed_checks
+
+        try:
+            allowed_checks(tree)
+        except ConfigError as error:
+            problems += error.problems
+    return store_result(root, cache, problems, tree.observed)
+
+
+def _report_problems(problems: Sequence[Problem], *, ok: bool, ctx: Context) -> None:
+    if not ok:
+        ctx.ui.error(ConfigError(problems))
+        return
+    ctx.ui.warn_all(problems)
+    count = f"{len(problems)} warning{'s' if len(problems) != 1 else ''}"
+    ctx.ui.say(f"build.toml is valid{f', {count}' if problems else ''}")
+
+
+def configure_schema(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", help="changes nothing: the schema is JSON")
+
+
+def execute_schema(args: Namespace, ctx: Context) -> int:  # noqa: ARG001 - every verb is called this way
+    """Print the schema."""
+    from kbuild.config.schema import json_schema
+    from kbuild.project import backend_catalog
+
+    ctx.ui.data_json(json_schema(backend_catalog()))
+    return 0
+
+
+def configure_update(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel_dir(parser)
+    parser.add_argument(
+        "-d", "--dry-run", action="store_true", help="show the difference and write nothing"
+    )
+    add_json(parser)
+
+
+def execute_update(args: Namespace, ctx: Context) -> int:
+    """Rewrite the file, or show what would change."""
+    from kbuild.config.display import display_path
+    from kbuild.config.load import read_build_file
+    from kbuild.config.update import update_text
+    from kbuild.project import BUILD_FILE
+    from kbuild.sourcetree import SourceTree
+
+    root = ctx.folder(args.kernel_dir)
+    name = display_path(root, BUILD_FILE)
+    before = read_build_file(SourceTree(root), BUILD_FILE)
+    after = update_text(before, name)
+    difference = _unified_diff(before, after, name)
+    if difference and not args.dry_run:
+        _replace_file(root / BUILD_FILE, after)
+    if args.json:
+        ctx.ui.data_json({"file": name, "changed": bool(difference), "diff": difference})
+    elif args.dry_run:
+        ctx.ui.data(difference)
+    ctx.ui.say(_outcome_text(name, changed=bool(difference), dry=args.dry_run))
+    return 0
+
+
+def _unified_diff(before: str, after: str, name: str) -> str:
+    old, new = (text.splitlines(keepends=True) for text in (before, after))
+    return "".join(unified_diff(old, new, name, name))
+
+
+def _replace_file(target: Path, text: str) -> None:
+    """Write through links, with the file's own line ends and mode."""
+    from kbuild.runtime.files import replace_atomically
+
+    target = target.resolve()
+    if b"\r\n" in target.read_bytes():
+        text = text.replace("\n", "\r\n")
+    mode = target.stat().st_mode & 0o777
+    replace_atomically(target, text.encode(), mode=mode, durable=True)
+
+
+def _outcome_text(name: str, *, changed: bool, dry: bool) -> str:
+    if not changed:
+        return f"{name} is in the current edition already"
+    return f"{name} would be rewritten" if dry else f"{name} is in the current edition now"

@@ -1,0 +1,214 @@
+"""The options of `check`, `check-builds` and `check-abi`: which checks run, and their limits."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace, _ArgumentGroup
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from kbuild.cli.context import Context
+from kbuild.errors import UsageError
+from kbuild.progress import report_work_to
+from kbuild.static import SOURCE_CHECKS
+
+if TYPE_CHECKING:
+    from kbuild.checks.base import Group
+    from kbuild.checks.policies import CheckLimits
+    from kbuild.checks.report import CheckSelection
+    from kbuild.version import Version
+
+
+_PROGRESS_DELAY_S = 1.0
+"""Seconds."""
+
+
+def add_allow(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Declare `--allow`."""
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="CHECK",
+        help="take this check's errors for warnings (repeatable); kbuild.toml does it for a "
+        "project, with a reason",
+    )
+
+
+def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
+    """The checks that are overruled, with reasons: of the options, and of the project's file.
+
+    Raises:
+        ConfigError: the project's `kbuild.toml` is wrong.
+        UsageError: a name is no check's, or that of one that is not overruled.
+    """
+    from kbuild.project import KBUILD_FILE
+
+    if not args.allow and (project is None or not os.path.lexists(project / KBUILD_FILE)):
+        return {}
+    from kbuild.checks.allow import allowed_checks, checks_allowed_by_option
+    from kbuild.sourcetree import SourceTree
+
+    return (
+        allowed_checks(SourceTree(project), args.allow)
+        if project
+        else checks_allowed_by_option(args.allow)
+    )
+
+
+def add_checks(parser: ArgumentParser) -> None:
+    """Declare `--only`, `--skip`, `--allow`, `--list` and `--strict`."""
+    group = parser.add_argument_group("which checks")
+    group.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="CHECK",
+        help="this check and no other (repeatable)",
+    )
+    group.add_argument(
+        "--skip", action="append", default=[], metavar="CHECK", help="not this check (repeatable)"
+    )
+    add_allow(group)
+    group.add_argument("--strict", action="store_true", help="take warnings for errors")
+    group.add_argument("--list", action="store_true", help="list the checks, and check nothing")
+
+
+@contextmanager
+def check_progress(ctx: Context) -> Iterator[None]:
+    """Checks that take longer than a moment say on the terminal what they look at."""
+    steps = count(1)
+    with (
+        ctx.ui.progress("checking", 0, after=_PROGRESS_DELAY_S) as progress,
+        report_work_to(lambda label: progress.update(next(steps), 0, label)),
+    ):
+        yield
+
+
+def add_limits(parser: ArgumentParser) -> None:
+    """Declare the ceilings."""
+    group = parser.add_argument_group("how much is allowed")
+    group.add_argument(
+        "-m",
+        "--manylinux",
+        metavar="POLICY",
+        help="refuse what needs a newer Linux, e.g. manylinux_2_34 (default: manylinux_2_28)",
+    )
+    for flags, what in (
+        (("--macos",), "the oldest macOS that must load the libraries, e.g. 15.0"),
+        (("-p", "--python-abi"), "the oldest CPython that must load the extension (default: 3.9)"),
+        (("--torch-stable-abi",), "the oldest Torch that must load the library, e.g. 2.11"),
+    ):
+        group.add_argument(*flags, metavar="VERSION", help=what)
+    group.add_argument(
+        "--max-size", metavar="SIZE", help="the most that a variant's files may take, e.g. 200M"
+    )
+
+
+def add_load_mode(parser: ArgumentParser) -> None:
+    """Declare `--load`, `--no-load` and `--fresh`."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--load",
+        action="store_true",
+        help="load what was built elsewhere too, which runs its code (default: only what "
+        "`kbuild build` left here)",
+    )
+    group.add_argument("--no-load", action="store_true", help="leave out checks that run Python")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="run Python again for what it has loaded before, although nothing has changed",
+    )
+
+
+def wants_sizes(args: Namespace) -> bool:
+    """Whether somebody asks for the size of each file."""
+    return bool(args.max_size) or "size" in args.only or args.verbose > 0
+
+
+def check_selection_of(
+    args: Namespace, *, groups: tuple[Group, ...] = (), slow: bool, sources: bool = False
+) -> CheckSelection:
+    """Which checks the options ask for.
+
+    Raises:
+        UsageError: a check that there is not, or options that leave none.
+    """
+    from kbuild.checks.report import CheckSelection, validate_check_names
+
+    everything = CheckSelection(groups=groups)
+    extra = tuple(SOURCE_CHECKS) if sources else ()
+    known = (*(check.name for check in everything.checks()), *extra)
+    validate_check_names(args.only, known, "--only")
+    validate_check_names(args.skip, known, "--skip")
+    wanted = CheckSelection(tuple(args.only), tuple(args.skip), groups, slow, args.strict)
+    if not wanted.checks() and not any(wanted.wants(name) for name in extra):
+        raise UsageError("the options leave no check", hint="`--list` lists them")
+    return wanted
+
+
+def limits_of(args: Namespace) -> CheckLimits:
+    """The ceilings that were given.
+
+    Raises:
+        UsageError: no such policy, or not a version or a size.
+    """
+    from kbuild.checks.policies import CheckLimits
+    from kbuild.runtime.quantities import parse_size
+
+    size = parse_size(args.max_size, "--max-size") if args.max_size else None
+    try:
+        return CheckLimits(
+            manylinux=args.manylinux,
+            macos=_parse_version(args, "macos"),
+            python_abi=_parse_version(args, "python_abi"),
+            torch_stable_abi=_parse_version(args, "torch_stable_abi"),
+            max_size=size,
+        )
+    except ValueError as error:
+        raise UsageError(f"--manylinux: {error}") from None
+
+
+def list_checks(
+    wanted: CheckSelection, ctx: Context, *, as_json: bool, sources: bool = False
+) -> int:
+    """Print each check with the promise that it proves."""
+    rows: list[tuple[str, str, str]] = [
+        (check.name, check.group, check.summary) for check in wanted.checks()
+    ]
+    if sources:
+        rows += [(n, "source", said) for n, said in SOURCE_CHECKS.items() if wanted.wants(n)]
+    if as_json:
+        keys = ("check", "group", "summary")
+        ctx.ui.data_json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        ctx.ui.table(("check", "group", "what it proves"), list(_fold_rows(rows, ctx.ui.width)))
+    return 0
+
+
+def _fold_rows(
+    rows: Sequence[tuple[str, str, str]], width: int | None
+) -> Iterator[tuple[str, ...]]:
+    """The rows with the last cell folded at the terminal's width."""
+    taken = sum(max(len(row[column]) for row in rows) + 2 for column in (0, 1))
+    for check, group, summary in rows:
+        text = summary.replace("`", "")
+        first, *rest = wrap(text, width - taken) if width else [text]
+        yield check, group, first
+        yield from (("", "", line) for line in rest)
+
+
+def _parse_version(args: Namespace, name: str) -> Version | None:
+    from kbuild.version import Version
+
+    text = getattr(args, name)
+    try:
+        return Version.parse(text) if text else None
+    except ValueError as error:
+        option = f"--{name.replace('_', '-')}"
+        raise UsageError(f"{option}: {error}", hint="write it like 3.9") from None

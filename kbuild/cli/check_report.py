@@ -1,0 +1,381 @@
+"""The results of the checking commands: as JSON, as tables in a terminal, and the exit code.
+
+The text reads well at 80 columns and without colour; in a pipe no line is folded.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from kbuild.checks.base import CHECKS, Finding, Group
+from kbuild.checks.report import CheckReport, worst_state
+from kbuild.checks.size import size_text
+from kbuild.cli.context import Context
+from kbuild.cli.variants import CheckTarget
+from kbuild.config.issue import printable
+from kbuild.errors import CheckError, KbuildError, Repetition, ToolchainError, grouped
+from kbuild.static import SOURCE_CHECKS
+from kbuild.ui import Style, Ui
+
+if TYPE_CHECKING:
+    from kbuild.static.includes import SourceVerdict
+
+
+REPORT_SCHEMA = 1
+"""Version of the JSON; a new key leaves it, a changed or lost one raises it."""
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """What was found in a project's sources."""
+
+    project: str
+    findings: tuple[Finding, ...] = ()
+    verdicts: tuple[SourceVerdict, ...] = ()
+    others: tuple[str, ...] = ()
+    """Backends about which only a build can say anything."""
+
+    @property
+    def all_findings(self) -> tuple[Finding, ...]:
+        """Those of the verdicts as well, each once."""
+        found = (f for verdict in self.verdicts for f in verdict.findings)
+        return tuple(dict.fromkeys((*self.findings, *found)))
+
+    @property
+    def ok(self) -> bool:
+        """True without errors."""
+        return not any(finding.severity == "error" for finding in self.all_findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as a JSON object."""
+        return {
+            "project": self.project,
+            "ok": self.ok,
+            "findings": [finding.to_json() for finding in self.findings],
+            "variants": [verdict.to_json() for verdict in self.verdicts],
+            "only_a_build_can_tell": list(self.others),
+        }
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """What was found about one target."""
+
+    target: CheckTarget
+    examinations: tuple[CheckReport, ...]
+    sources: SourceReport | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True without errors."""
+        return all(e.ok for e in self.examinations) and (self.sources is None or self.sources.ok)
+
+    @property
+    def error(self) -> KbuildError | None:
+        """Why something could not be looked at."""
+        verdicts = self.sources.verdicts if self.sources else ()
+        return next((verdict.error for verdict in verdicts if verdict.error), None)
+
+    def count(self, severity: str) -> int:
+        """Findings of that severity."""
+        found = (f for e in self.examinations for f in e.findings)
+        own = self.sources.all_findings if self.sources else ()
+        return sum(1 for finding in (*found, *own) if finding.severity == severity)
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as a JSON object."""
+        return {
+            "target": self.target.given,
+            "kind": self.target.kind,
+            "path": str(self.target.path),
+            "ok": self.ok,
+            "sources": self.sources.to_json() if self.sources else None,
+            "outputs": [examination.to_json() for examination in self.examinations],
+        }
+
+
+def print_reports(
+    answers: Sequence[TargetReport], ctx: Context, *, as_json: bool, sizes: bool = False
+) -> int:
+    """Print everything; the exit code."""
+
+    if as_json:
+        ok = all(answer.ok for answer in answers)
+        targets = [answer.to_json() for answer in answers]
+        ctx.ui.data_json({"schema": REPORT_SCHEMA, "ok": ok, "targets": targets})
+    else:
+        for number, answer in enumerate(answers):
+            if len(answers) > 1:
+                ctx.ui.data(("\n" if number else "") + ctx.ui.painted(answer.target.given, "bold"))
+            print_report(answer, ctx.ui, sizes=sizes)
+    return _print_verdict(answers, ctx)
+
+
+def _print_verdict(answers: Sequence[TargetReport], ctx: Context) -> int:
+    """The verdict in one line."""
+    outputs = [e for answer in answers for e in answer.examinations]
+    broken = sum(1 for examination in outputs if not examination.ok)
+    breaks = "breaks" if len(outputs) == 1 else "break"
+    parts = (
+        [f"{broken} of {len(outputs)} {_output_noun(outputs)} {breaks} a promise"] if broken else []
+    )
+    parts += [
+        f"the sources of {answer.sources.project} have errors"
+        for answer in answers
+        if answer.sources and not answer.sources.ok
+    ]
+    if parts:
+        ctx.ui.error(CheckError("; ".join(parts), ()))
+        if left := _not_loaded_note(outputs):
+            ctx.ui.say(left)
+        return CheckError.code
+    errors = [answer.error for answer in answers if answer.error]
+    for error in errors:
+        ctx.ui.error(error)
+    if not errors:
+        ctx.ui.say(_success_summary(answers, outputs, told=ctx.ui.verbosity > 0))
+    return ToolchainError.code if errors else 0
+
+
+def _output_noun(outputs: Sequence[CheckReport]) -> str:
+    libraries = all(examination.output.alone for examination in outputs)
+    plural = "libraries" if libraries else "variants"
+    return {"libraries": "library", "variants": "variant"}[plural] if len(outputs) == 1 else plural
+
+
+def _not_loaded_note(outputs: Sequence[CheckReport]) -> str:
+    """What was not run, although it is among what was asked for."""
+    left = [examination.name for examination in outputs if examination.is_unloaded]
+    if not left:
+        return ""
+    which = f"{len(left)} of {len(outputs)} " if len(left) < len(outputs) else ""
+    return (
+        f"{which}not loaded: built elsewhere; `--load` loads {'it' if len(left) == 1 else 'them'}"
+    )
+
+
+def _success_summary(
+    answers: Sequence[TargetReport], outputs: Sequence[CheckReport], *, told: bool
+) -> str:
+    counted = f"{len(outputs)} {_output_noun(outputs)}: no promise broken"
+    parts = [counted if outputs else "no built variants were there to check"]
+    parts += [left] if (left := _not_loaded_note(outputs)) else []
+    warnings = sum(answer.count("warning") for answer in answers)
+    notes = sum(answer.count("info") for answer in answers)
+    hint = "" if told else " (`-v` shows them)"
+    parts += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
+    parts += [f"{notes} note{'s' if notes > 1 else ''}{hint}"] if notes else []
+    return ", ".join(parts)
+
+
+STATE_STYLES: Mapping[str, Style] = {
+    "ok": "green",
+    "fail": "red",
+    "broken": "red",
+    "warn": "yellow",
+    "note": "cyan",
+    "unchecked": "yellow",
+    "-": "dim",
+}
+_SEVERITY_LABELS: Mapping[str, tuple[str, Style]] = {
+    "error": ("error", "red"),
+    "warning": ("warning", "yellow"),
+    "info": ("note", "cyan"),
+}
+"""In order of severity: what a finding is called, and its colour."""
+_MAX_NAMED = 3
+_SMALL_SHARE = 0.02
+"""A file with less than this share of a variant is not listed by itself."""
+
+
+def print_report(answer: TargetReport, ui: Ui, *, sizes: bool) -> None:
+    """Print one target's answer."""
+    if answer.sources:
+        _show_sources(answer.sources, ui)
+    if answer.examinations:
+        if answer.sources and answer.sources.verdicts:
+            ui.data("\n")
+        _show_states(answer.examinations, ui)
+    if sizes:
+        _show_sizes(answer.examinations, ui)
+    _show_findings(answer, ui)
+
+
+def _show_states(examinations: Sequence[CheckReport], ui: Ui) -> None:
+    """Rows are variants, columns are groups of checks."""
+    groups = _groups(examinations)
+    rows = [
+        (
+            printable(examination.name),
+            *(
+                worst_state(
+                    examination.states[name] for name in names if name in examination.states
+                )
+                for names in groups.values()
+            ),
+        )
+        for examination in examinations
+    ]
+    head = "library" if examinations[0].output.alone else "variant"
+    ui.table((head, *groups), rows, STATE_STYLES)
+
+
+def _groups(examinations: Sequence[CheckReport]) -> dict[str, list[str]]:
+    """Group -> the checks of it that were asked, in the order of `Group`."""
+    asked = {name for examination in examinations for name in examination.states}
+    found: dict[str, list[str]] = {group: [] for group in get_args(Group)}
+    for check in CHECKS:
+        if check.name in asked:
+            found[check.group].append(check.name)
+    return {group: names for group, names in found.items() if names}
+
+
+def _show_sources(sources: SourceReport, ui: Ui) -> None:
+    if sources.verdicts:
+        rows = [(v.variant, v.state, _proved_text(v), v.unproved) for v in sources.verdicts]
+        if ui.width is None:
+            ui.table(("sources for", "state", "proved", "not proved"), rows, STATE_STYLES)
+        else:
+            ui.table(("sources for", "state"), [row[:2] for row in rows], STATE_STYLES)
+            for _, _, proved, unproved in dict.fromkeys((None, None, *row[2:]) for row in rows):
+                ui.data(_wrap(f"{proved}; {unproved}", "  ", ui.width))
+    if sources.others:
+        named = ", ".join(sources.others)
+        ui.say(f"sources of {named} not looked at; `kbuild build` compiles what it can")
+
+
+def _proved_text(verdict: SourceVerdict) -> str:
+    """What was proved; a broken variant's types were looked at, not proved."""
+    if verdict.state == "broken":
+        errors = sum(1 for finding in verdict.findings if finding.severity == "error")
+        return f"{errors} error{'s' if errors != 1 else ''}"
+    known = f" ({verdict.remembered} remembered)" if verdict.remembered else ""
+    return f"{verdict.proved or 'nothing'}{known}"
+
+
+def _show_sizes(examinations: Sequence[CheckReport], ui: Ui) -> None:
+    rows = [
+        ("" if number else examination.name, *row)
+        for examination in examinations
+        if "size" in examination.facts
+        for number, row in enumerate(_sizes(examination.facts["size"]))
+    ]
+    if rows:
+        ui.data("\n")
+        ui.table(("variant", "file", "size"), rows)
+
+
+def _sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """All files together, the large ones with their device code, and the rest together."""
+    total, files = facts["total"], facts["files"]
+    large = {name: size for name, size in files.items() if size > total * _SMALL_SHARE}
+    yield f"{len(files)} files", size_text(total)
+    for name, size in large.items():
+        yield printable(name), size_text(size)
+        for code in facts["archs"]:
+            if code["library"] == name:
+                kind = "" if code["kind"] == "machine" else f" {code['kind']}"
+                yield f"  {code['arch']}{kind}", size_text(code["size"])
+    if len(files) > len(large):
+        yield f"{len(files) - len(large)} others", size_text(total - sum(large.values()))
+
+
+def _show_findings(answer: TargetReport, ui: Ui) -> None:
+    """By check; what several outputs share is said once."""
+    summaries = {**SOURCE_CHECKS, **{check.name: check.summary for check in CHECKS}}
+    shared = _outputs_by_finding(answer)
+    for check in dict.fromkeys(finding.check for finding in shared):
+        found = [(f, places) for f, places in shared.items() if f.check == check]
+        shown = [(f, p) for f, p in found if f.severity != "info" or ui.verbosity > 0]
+        if shown:
+            heading = _wrap(f"{check}: {summaries.get(check, '')}", "", ui.width).rstrip(": ")
+            ui.data("\n" + heading.replace(check, ui.painted(check, "bold"), 1))
+        for repetition in _group_findings(shown, ui):
+            finding, places = repetition.first
+            all_of_them = len(places) == len(answer.examinations)
+            noted = finding.with_note(repetition.note)
+            ui.data(
+                "\n".join(_finding_lines(noted, "" if all_of_them else _first_places(places), ui))
+            )
+
+
+def _group_findings(
+    shown: Sequence[tuple[Finding, list[str]]], ui: Ui
+) -> Sequence[Repetition[tuple[Finding, list[str]]]]:
+    """What is said of the same outputs and is the same, together; each by itself with `-v`."""
+    if ui.verbosity > 0:
+        return [Repetition(one, (one[0].where,)) for one in shown]
+    return grouped(
+        shown,
+        lambda one: ((one[0].severity, one[0].objects, *one[1]), one[0].what, one[0].where),
+    )
+
+
+def _outputs_by_finding(answer: TargetReport) -> dict[Finding, list[str]]:
+    """Finding -> the outputs that it is about, by check and worst first.
+
+    What is found in a source and in its copy in a variant is said of the source.
+    """
+    found: dict[Finding, list[str]] = {}
+    on_sources: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in answer.sources.all_findings if answer.sources else ():
+        found.setdefault(finding, [])
+        on_sources.setdefault(_finding_key(finding), []).append(finding)
+    for examination in answer.examinations:
+        for finding in examination.findings:
+            same = on_sources.get(_finding_key(finding), ())
+            copied = (source for source in same if source.where.endswith(f"/{finding.where}"))
+            found.setdefault(next(copied, finding), []).append(examination.name)
+    order = list(_SEVERITY_LABELS)
+    return dict(
+        sorted(found.items(), key=lambda item: (item[0].check, order.index(item[0].severity)))
+    )
+
+
+def _finding_key(finding: Finding) -> tuple[str, str, str]:
+    return finding.check, finding.severity, finding.what
+
+
+def _finding_lines(finding: Finding, places: str, ui: Ui) -> Iterator[str]:
+    label, style = _SEVERITY_LABELS[finding.severity]
+    text = _wrap(f"{label}: {finding.where}: {finding.what}", "  ", ui.width)
+    yield text.replace(f"{label}:", ui.painted(f"{label}:", style), 1)
+    rest = {
+        "from": ", ".join(finding.objects),
+        "overruled": finding.overruled,
+        "fix": finding.hint,
+        "in": places,
+    }
+    for key, value in rest.items():
+        if value:
+            text = _wrap(f"{key}: {value}", "    ", ui.width)
+            yield text.replace(f"{key}:", ui.painted(f"{key}:", "cyan"), 1)
+
+
+def _first_places(places: Sequence[str]) -> str:
+    shown = ", ".join(places[:_MAX_NAMED])
+    more = len(places) - _MAX_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _wrap(text: str, indent: str, width: int | None) -> str:
+    """Indented, and folded at the terminal's width; every line of the text starts a new one."""
+    first, *rest = (printable(line) for line in text.split("\n"))
+    deeper = indent + "  "
+    lines = [(indent, first), *((deeper, line) for line in rest)]
+    if width is None:
+        return "\n".join(before + line for before, line in lines)
+    return "\n".join(
+        textwrap.fill(
+            line,
+            width,
+            initial_indent=before,
+            subsequent_indent=deeper,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for before, line in lines
+    )

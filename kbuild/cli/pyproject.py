@@ -1,0 +1,141 @@
+"""`kbuild create-pyproject` and `clean-pyproject`.
+
+Write the CMake project, and remove it again.
+
+The manifest in the target folder lists what kbuild wrote; files that were edited since are kept.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from kbuild.cli.context import Context
+from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.errors import UsageError
+from kbuild.runtime.files import read_manifest, remove_known, sha256, write_manifest
+
+if TYPE_CHECKING:
+    from kbuild.plan import VariantPlan
+
+
+def configure_create(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    from kbuild.cli.build_options import add_identity, add_selection
+
+    parser.add_argument(
+        "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
+    )
+    parser.add_argument(
+        "target_dir", nargs="?", type=Path, help="where to write (default: the project's folder)"
+    )
+    add_selection(parser)
+    add_identity(parser)
+    parser.add_argument("-f", "--force", action="store_true", help="replace existing files")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+
+
+def execute_create(args: Namespace, ctx: Context) -> int:
+    """Generate all selected variants into one project."""
+    from kbuild.cli.build_options import identity_of, selection_of
+    from kbuild.generate.project import generate_project
+    from kbuild.pipeline.plans import plan_variants, validate_path_names
+    from kbuild.project import open_project
+    from kbuild.sourcetree import SourceTree
+
+    root = ctx.folder(args.kernel_dir)
+    tree = SourceTree(root)
+    project = open_project(root, tree)
+    target = ctx.folder(args.target_dir) if args.target_dir else project.root
+    plans = plan_variants(
+        project, selection_of(args), ctx.runner, identity=identity_of(args), tree=tree
+    )
+    _reject_dsl_kernels(plans)
+    for folder in (project.root, target):
+        validate_path_names(folder, plans)
+    files = generate_project(plans, project.root, target)
+    written = files.write(target, force=args.force)
+    if args.json:
+        ctx.ui.data_json({"target": str(target), **vars(written)})
+    else:
+        ctx.ui.say(f"{len(written.written)} files written, {len(written.unchanged)} unchanged")
+        for path in written.written:
+            ctx.ui.data(path)
+    return 0
+
+
+def _reject_dsl_kernels(plans: Sequence[VariantPlan]) -> None:
+    """CMake cannot compile a Python DSL, and images written now would go stale in silence."""
+    named = sorted({f"kernel.{kernel.name}" for made in plans for kernel in made.aot})
+    if named:
+        raise UsageError(
+            f"no CMake project can be written: {', '.join(named)} is written in a Python DSL, "
+            "which kbuild compiles, not CMake",
+            hint="`kbuild build` builds it; name variants without such kernels with --variant",
+        )
+
+
+def configure_clean(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel_dir(parser)
+    parser.add_argument(
+        "target_dir", nargs="?", type=Path, help="where the files are (default: the project)"
+    )
+    parser.add_argument(
+        "-d", "--dry-run", action="store_true", help="list the files and remove nothing"
+    )
+    parser.add_argument(
+        "-f", "--force", action="store_true", help="remove files that were edited, too"
+    )
+    parser.add_argument(
+        "--ops-id",
+        metavar="ID",
+        help="taken for compatibility; what was written is known without it",
+    )
+    add_json(parser)
+
+
+def execute_clean(args: Namespace, ctx: Context) -> int:
+    """Remove the files; a relative target is relative to the current folder."""
+    root = ctx.folder(args.kernel_dir)
+    target = ctx.folder(args.target_dir) if args.target_dir else root
+    known = {
+        path: digest for path, digest in read_manifest(target).items() if _is_inside_target(path)
+    }
+    present = {path: digest for path, digest in known.items() if (target / path).is_file()}
+    edited = () if args.force else _edited_files(target, present)
+    removed = tuple(path for path in sorted(present) if path not in edited)
+    if not args.dry_run:
+        remove_known(target, {path: present[path] for path in removed}, force=args.force)
+        write_manifest(target, {path: present[path] for path in edited})
+    if args.json:
+        answer = {"target": str(target), "removed": removed, "kept": edited}
+        ctx.ui.data_json(answer | {"dry_run": args.dry_run})
+    else:
+        ctx.ui.data("\n".join(removed))
+    _report_removed(target, removed, edited, ctx, dry=args.dry_run)
+    return 0
+
+
+def _is_inside_target(path: str) -> bool:
+    pure = PurePosixPath(path)
+    return not pure.is_absolute() and ".." not in pure.parts
+
+
+def _edited_files(target: Path, present: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(
+        path
+        for path, digest in sorted(present.items())
+        if sha256((target / path).read_bytes()) != digest
+    )
+
+
+def _report_removed(
+    target: Path, removed: tuple[str, ...], edited: tuple[str, ...], ctx: Context, *, dry: bool
+) -> None:
+    for path in edited:
+        ctx.ui.warn(f"{path} was edited since and stays; --force removes it")
+    done = "would be removed" if dry else "removed"
+    ctx.ui.say(f"{len(removed)} files {done}" if removed else f"kbuild wrote nothing in {target}")

@@ -1,0 +1,235 @@
+"""`kbuild hash`, `sign` and `verify`: the digests and sigstore signatures of built variants.
+
+A signature covers `metadata.json`, which holds the digest of every other file; the bundle is
+written beside it. A provenance statement beside the variant is signed and verified as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbuild.cli.context import Context
+from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.cli.variants import METADATA, add_variant, find_variants
+from kbuild.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from kbuild.signing.sign import SigstoreInstance
+    from kbuild.signing.verify import ExpectedSigner, SignatureVerdict
+
+
+def configure_hash(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel_dir(parser)
+    add_variant(parser)
+    parser.add_argument(
+        "--check", action="store_true", help="compare with the recorded digest and write nothing"
+    )
+    add_json(parser)
+
+
+def execute_hash(args: Namespace, ctx: Context) -> int:
+    """Write the digests, or tell which differ from what is recorded; name what none counts."""
+    from kbuild.digest import unaccounted
+
+    folders = find_variants(ctx.folder(args.kernel_dir), args.variant)
+    strays = {folder: unaccounted(folder) for folder in folders}
+    states = {folder: _update_digest(folder, dry=args.check) for folder in folders}
+    if args.json:
+        ctx.ui.data_json(
+            [
+                {
+                    "path": str(folder),
+                    "changed": changed,
+                    "unaccounted": [stray._asdict() for stray in strays[folder]],
+                }
+                for folder, changed in states.items()
+            ]
+        )
+    else:
+        words = ("unchanged", "differs" if args.check else "written")
+        ctx.ui.table(("variant", "digest"), [(f.name, words[c]) for f, c in states.items()])
+    stale = [folder.name for folder, changed in states.items() if changed]
+    if not args.check:
+        _warn_of_signatures([folder for folder, changed in states.items() if changed], ctx)
+    for name, stray in ((folder.name, stray) for folder in folders for stray in strays[folder]):
+        error = CheckError(f"{name}: {stray}, and no digest counts it", (), hint=stray.hint)
+        ctx.ui.error(error) if args.check else ctx.ui.warn(error.message)
+    if args.check and stale:
+        ctx.ui.error(CheckError(f"files changed since the digest of {', '.join(stale)}", ()))
+    return CheckError.code if args.check and (stale or any(strays.values())) else 0
+
+
+def _warn_of_signatures(changed: Sequence[Path], ctx: Context) -> None:
+    """What was signed is the metadata, which is another now."""
+    for folder in changed:
+        if (folder / f"{METADATA}.sigstore").is_file():
+            ctx.ui.warn(f"{folder.name}: the signature is of the metadata before; sign it again")
+
+
+def _update_digest(folder: Path, *, dry: bool) -> bool:
+    """True when the recorded digest was not the one of the files."""
+    from kbuild.digest import digest_variant
+    from kbuild.runtime.files import replace_atomically
+
+    metadata = _read_metadata(folder)
+    digest = digest_variant(folder)
+    if metadata.get("digest") == digest:
+        return False
+    if not dry:
+        metadata["digest"] = digest
+        text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
+        replace_atomically(folder / METADATA, text.encode(), durable=True)
+    return True
+
+
+def _read_metadata(folder: Path) -> dict[str, Any]:
+    """The metadata with all its keys, also those that this kbuild does not know."""
+    from kbuild.runtime.untrusted import read_json
+
+    return read_json(folder / METADATA, "metadata of a variant")
+
+
+def add_sigstore_options(parser: ArgumentParser) -> None:
+    """Declare `--staging` and `--trust-config`."""
+    group = parser.add_argument_group("which sigstore (default: the public one)")
+    group.add_argument(
+        "--staging", action="store_true", help="the public one for trying things out"
+    )
+    group.add_argument(
+        "--trust-config",
+        type=Path,
+        metavar="FILE",
+        help="another one: its keys and addresses as sigstore's ClientTrustConfig (JSON)",
+    )
+
+
+def sigstore_of(args: Namespace, ctx: Context, *, offline: bool = False) -> SigstoreInstance:
+    """What the options say."""
+    from kbuild.signing.sign import SigstoreInstance
+
+    file = ctx.path(args.trust_config) if args.trust_config else None
+    return SigstoreInstance(file, args.staging, offline)
+
+
+def configure_sign(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel_dir(parser)
+    add_variant(parser)
+    parser.add_argument(
+        "--identity-token",
+        metavar="TOKEN",
+        help="OIDC token that says who signs (default: the CI's own, else a browser asks you)",
+    )
+    add_sigstore_options(parser)
+    add_json(parser)
+
+
+def execute_sign(args: Namespace, ctx: Context) -> int:
+    """Sign; nothing is signed when one of the variants is not what its metadata says."""
+    from kbuild.signing import sign
+    from kbuild.signing.sign import NEEDS_NETWORK, open_signer, sign_variant
+
+    folders = find_variants(ctx.folder(args.kernel_dir), args.variant)
+    _reject_changed_variants(folders, ctx)
+    token = sign.identity_token(args.identity_token)
+    if token is None:
+        sign.require_user(interactive=sys.stdin.isatty())
+    config = sigstore_of(args, ctx).open(hint=NEEDS_NETWORK)
+    token = token or sign.ask_for_token(config)
+    with open_signer(config, token) as signer:
+        signed = {folder: sign_variant(folder, signer) for folder in folders}
+    ctx.ui.say(f"signed by {token.identity} ({token.federated_issuer})")
+    if args.json:
+        ctx.ui.data_json(
+            [{"variant": f.name, "bundles": [str(b) for b in made]} for f, made in signed.items()]
+        )
+    else:
+        for bundles in signed.values():
+            ctx.ui.data("\n".join(map(str, bundles)))
+    return 0
+
+
+def _reject_changed_variants(folders: Sequence[Path], ctx: Context) -> None:
+    from kbuild.signing.sign import check_before_signing
+
+    for folder in folders:
+        for name, dirty in check_before_signing(folder).items():
+            if dirty:
+                ctx.ui.warn(f"{folder.name}: the source of {name} was dirty when it was built")
+
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def configure_verify(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel_dir(parser)
+    add_variant(parser)
+    group = parser.add_argument_group("by whom it must be signed")
+    group.add_argument(
+        "--identity", metavar="ID", help="e-mail address, or address of a CI's workflow"
+    )
+    group.add_argument("--issuer", metavar="URL", help="who vouched for --identity")
+    group.add_argument(
+        "--repository", metavar="OWNER/NAME", help="GitHub repository whose workflows sign"
+    )
+    add_sigstore_options(parser)
+    parser.add_argument(
+        "--offline", action="store_true", help="use the keys of the last time, or of the library"
+    )
+    add_json(parser)
+    parser.epilog = "Nothing of a variant is loaded or run."
+
+
+def execute_verify(args: Namespace, ctx: Context) -> int:
+    """Verify; exit code 6 when a variant is not what the expected signer signed."""
+    expected = _expected_signer(args)
+    folders = find_variants(ctx.folder(args.kernel_dir), args.variant)
+    config = sigstore_of(args, ctx, offline=args.offline).open()
+    from sigstore.verify import Verifier
+
+    from kbuild.signing.verify import Verification
+
+    verification = Verification(Verifier(trusted_root=config.trusted_root), expected)
+    verdicts = [verification.variant(folder) for folder in folders]
+    if args.json:
+        ctx.ui.data_json([verdict.to_json() for verdict in verdicts])
+    else:
+        rows = [
+            (v.variant, _verdict_state(v), str(v.signer or "-"), v.provenance) for v in verdicts
+        ]
+        ctx.ui.table(("variant", "state", "signed by", "provenance"), rows)
+    return _print_problems(verdicts, ctx)
+
+
+def _expected_signer(args: Namespace) -> ExpectedSigner:
+    from kbuild.signing.verify import ExpectedSigner
+
+    if bool(args.identity) != bool(args.issuer):
+        raise UsageError("--identity and --issuer go together: anybody can be an issuer")
+    if not (args.identity or args.repository):
+        raise UsageError(
+            "say who should have signed: a signature by anybody proves nothing",
+            hint="--identity ID --issuer URL, or --repository OWNER/NAME",
+        )
+    if args.repository and not _REPOSITORY.fullmatch(args.repository):
+        raise UsageError(f"`{args.repository}` is no repository", hint="write OWNER/NAME")
+    return ExpectedSigner(args.identity, args.issuer, args.repository)
+
+
+def _verdict_state(verdict: SignatureVerdict) -> str:
+    return "refused" if verdict.problems else "ok"
+
+
+def _print_problems(verdicts: Sequence[SignatureVerdict], ctx: Context) -> int:
+    for verdict in verdicts:
+        for problem in verdict.problems:
+            ctx.ui.error(CheckError(f"{verdict.variant}: {problem}", ()))
+    return CheckError.code if any(verdict.problems for verdict in verdicts) else 0

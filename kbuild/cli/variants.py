@@ -1,0 +1,255 @@
+"""Finds what a command line names: built variants, and the TARGETs of the checking commands.
+
+A TARGET is a project, a folder of variants, one variant, one library, or a kernel on the Hub.
+"""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from kbuild.cli.context import Context
+from kbuild.errors import UsageError
+from kbuild.runtime.temporary import temporary_folder
+from kbuild.variant import Variant
+
+METADATA = "metadata.json"
+
+
+def add_variant(parser: ArgumentParser) -> None:
+    """Declare `--variant`."""
+    parser.add_argument(
+        "--variant",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="built variants by name, e.g. 'torch213-*-cpu-*' (repeatable)",
+    )
+
+
+def add_python(parser: ArgumentParser, what: str) -> None:
+    """Declare `--python`."""
+    parser.add_argument(
+        "--python",
+        type=Path,
+        metavar="PROGRAM",
+        help=f"interpreter that {what} (default: the one that builds use)",
+    )
+
+
+def add_load_environment(parser: ArgumentParser) -> None:
+    """Declare with what else kernels are loaded: `--also-python` and `--beside`."""
+    parser.add_argument(
+        "--also-python",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PROGRAM",
+        help="another interpreter that must load them, with another Torch say (repeatable)",
+    )
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        metavar="DIR",
+        help="another version's build or variant folder, which must work in the same process",
+    )
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """With what a variant is loaded."""
+
+    python: Path | None = None
+    others: tuple[Path, ...] = ()
+    beside: Path | None = None
+
+    def version_beside(self, variant: Path) -> Path | None:
+        """The other version's folder of that variant, there or not; None when none was given."""
+        if self.beside is None or is_variant(self.beside):
+            return self.beside
+        found = (path for path in find_variants(self.beside) if path.name == variant.name)
+        return next(found, self.beside / variant.name)
+
+
+def load_options_of(args: Namespace, ctx: Context) -> LoadOptions:
+    """The interpreters and the other version that were asked for.
+
+    Raises:
+        ToolchainError: one of the interpreters is no Python.
+        UsageError: `--beside` is no folder with variants.
+    """
+    beside = ctx.folder(args.beside) if args.beside else None
+    if beside is not None and not is_variant(beside):
+        find_variants(beside)
+    others = tuple(chosen_python(given, ctx) for given in args.also_python)
+    return LoadOptions(chosen_python(args.python, ctx), others, beside)
+
+
+def find_variants(folder: Path, globs: Sequence[str] = ()) -> tuple[Path, ...]:
+    """The variant directories of a project, in name order.
+
+    Looked for in this order, the first place that has any wins: the folder itself as one variant,
+    `build/` below it, the folder, and a `result` link that Nix left. `result` comes last because
+    it may be older than `build/`.
+
+    Raises:
+        UsageError: there is none, or none whose name matches.
+    """
+    places = (folder / "build", folder, folder / "result")
+    found = (folder,) if is_variant(folder) else _first_with_variants(places)
+    if not found:
+        looked = ", ".join(f"`{place}`" for place in places)
+        raise UsageError(f"no built variants in {looked}", hint="`kbuild build` builds them")
+    chosen = tuple(path for path in found if _matches(path.name, globs))
+    if not chosen:
+        names = ", ".join(path.name for path in found)
+        raise UsageError(f"no built variant matches {' or '.join(globs)}", hint=f"built: {names}")
+    return chosen
+
+
+def is_variant(folder: Path) -> bool:
+    """True when the folder has metadata, or a variant's name."""
+    return folder.is_dir() and ((folder / METADATA).is_file() or variant_of(folder) is not None)
+
+
+def variant_of(folder: Path) -> Variant | None:
+    """The variant that the folder's name says, None when it says none."""
+    try:
+        return Variant.parse(folder.name)
+    except ValueError:
+        return None
+
+
+def chosen_python(given: Path | None, ctx: Context) -> Path:
+    """The interpreter for loading a kernel: the one asked for, else the one that builds use.
+
+    Raises:
+        ToolchainError: the one that was asked for is no Python.
+    """
+    from kbuild.toolchains.facts import FactCache
+    from kbuild.toolchains.host import choose_python
+
+    asked = given if given is None or len(given.parts) == 1 else ctx.path(given)
+    facts = choose_python(asked, FactCache(ctx.cache), ctx.runner)
+    return Path(facts["python"]["executable"])
+
+
+def _first_with_variants(places: Sequence[Path]) -> tuple[Path, ...]:
+    return next((found for place in places if (found := tuple(_variants_in(place)))), ())
+
+
+def _variants_in(place: Path) -> Iterator[Path]:
+    if place.is_dir():
+        yield from (
+            path
+            for path in sorted(place.iterdir())
+            if not path.name.startswith(".") and is_variant(path)
+        )
+
+
+def _matches(name: str, globs: Sequence[str]) -> bool:
+    return not globs or any(fnmatchcase(name, glob) for glob in globs)
+
+
+TargetKind = Literal["project", "build", "variant", "library", "hub"]
+HUB_PREFIX = "hub:"
+_BUILD_FILE = "build.toml"
+_HUB_REVISION = re.compile(r"[\w.-]+/[\w.-]+@[\w./-]+")
+
+
+@dataclass(frozen=True)
+class CheckTarget:
+    """One thing to look at, found on this machine."""
+
+    given: str
+    """As the command line wrote it."""
+    kind: TargetKind
+    path: Path
+    """The project's folder, the folder that holds variants, the variant, or the library."""
+    variants: tuple[Path, ...] = ()
+    """Variant folders; none for a library, and for a project that has not been built."""
+
+
+def add_targets(parser: ArgumentParser) -> None:
+    """Declare the positional arguments."""
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="TARGET",
+        help="a project (default: the one here), a folder of variants, a variant, a library file, "
+        "or a kernel on the Hub: hub:OWNER/KERNEL@REVISION",
+    )
+
+
+@contextmanager
+def open_targets(
+    args: Namespace, ctx: Context, *, unbuilt: bool = False
+) -> Iterator[list[CheckTarget]]:
+    """The targets; what was fetched for them is gone afterwards.
+
+    Args:
+        args: with `targets`, and `variant` as globs.
+        ctx: where relative paths start.
+        unbuilt: whether a project may be without built variants.
+
+    Raises:
+        UsageError: there is no such thing, or it has no built variants.
+        KbuildError: the Hub cannot be reached.
+    """
+    with ExitStack() as stack:
+        given: Sequence[str] = args.targets or ["."]
+        yield [_resolve_target(text, args.variant, ctx, stack, unbuilt=unbuilt) for text in given]
+
+
+def _resolve_target(
+    text: str, globs: Sequence[str], ctx: Context, stack: ExitStack, *, unbuilt: bool
+) -> CheckTarget:
+    if text.startswith(HUB_PREFIX):
+        return _fetch_target(text, globs, ctx, stack)
+    path = ctx.path(Path(text))
+    if path.is_file():
+        return _library_target(text, path)
+    if not path.is_dir():
+        raise UsageError(f"`{text}` does not exist", hint=_target_hint(text))
+    if (path / _BUILD_FILE).is_file():
+        return CheckTarget(text, "project", path, _built_variants(path, globs, unbuilt=unbuilt))
+    kind: TargetKind = "variant" if is_variant(path) else "build"
+    return CheckTarget(text, kind, path, find_variants(path, globs))
+
+
+def _fetch_target(text: str, globs: Sequence[str], ctx: Context, stack: ExitStack) -> CheckTarget:
+    from kbuild.hub.fetch import fetch_revision
+
+    ctx.ui.detail(f"fetching {text}")
+    into = stack.enter_context(temporary_folder("hub"))
+    return CheckTarget(text, "hub", into, find_variants(fetch_revision(text, into, globs), globs))
+
+
+def _library_target(text: str, path: Path) -> CheckTarget:
+    from kbuild.checks.base import is_library
+
+    if not is_library(path):
+        hint = "a library is named *.so, *.pyd, *.dylib or *.dll; a project is named by its folder"
+        raise UsageError(f"`{text}` is a file, but no shared library", hint=hint)
+    return CheckTarget(text, "library", path)
+
+
+def _built_variants(path: Path, globs: Sequence[str], *, unbuilt: bool) -> tuple[Path, ...]:
+    try:
+        return find_variants(path, globs)
+    except UsageError:
+        if unbuilt:
+            return ()
+        raise
+
+
+def _target_hint(text: str) -> str:
+    if _HUB_REVISION.fullmatch(text):
+        return f"a kernel on the Hub is written {HUB_PREFIX}{text}"
+    return "name a folder, a library file, or hub:OWNER/KERNEL@REVISION"

@@ -1,0 +1,368 @@
+"""Builds the DSL kernels of a plan.
+
+Compiles their images and generates the launchers for them.
+
+Warns about results that are read before they are written, register spills and untuned kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from kbuild.config.issue import Issue
+from kbuild.config.load import locate_issues
+from kbuild.errors import BuildError, ConfigError
+from kbuild.frameworks import FRAMEWORKS
+from kbuild.languages.base import LANGUAGES
+from kbuild.languages.candidates import CandidateSelector, closest_target
+from kbuild.languages.image import UnitImage
+from kbuild.languages.launcher.files import launcher_files
+from kbuild.languages.launcher.images import link_libraries_file
+from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp, is_compiled_for
+from kbuild.languages.outcomes import NoteCallback, compiled_images
+from kbuild.languages.python_package import PYTHON_FOLDER, package_files
+from kbuild.languages.resolve import ResolvedKernel, ResolvedLaunch, resolve_kernel
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.manifest import MANIFEST_FILE as DESCRIPTION
+from kbuild.ops.manifest import ManifestKernel, OpManifest
+from kbuild.ops.model import Candidate, Launch, OpSpec
+from kbuild.ops.tuned_tables import TunedRow, TunedTable, read_tables
+from kbuild.plan import AotKernel, VariantPlan
+from kbuild.runtime.files import FileSet
+from kbuild.sourcetree import SourceTree
+from kbuild.variant import Variant
+
+if TYPE_CHECKING:
+    from kbuild.languages.aot_compiler import AotCompiler, UnitProgressCallback
+
+
+def memory_warnings(section: ResolvedKernel, made: Sequence[UnitImage]) -> Iterator[str]:
+    """A sentence for what is read before anything is written there, of what the op allocates.
+
+    Raises:
+        BuildError: a function does nothing but add to such a tensor: it holds whatever was there.
+    """
+    for op in section.ops:
+        launches = section.of(op)
+        for index, launch in enumerate(launches):
+            own = [one.image for one in made if (one.unit.op, one.unit.launch) == (op.name, index)]
+            adds = {name for image in own for name in image.adds}
+            reads = {name for image in own for name in image.reads}
+            earlier = [one.bound for one in launches[:index]]
+            head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
+            for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(adds)):
+                words = f"{head} adds to {what} `{name}`, which has no value before"
+                hint = f'write `zero = ["{name}"]` in the op, or `fill` with another value'
+                raise BuildError(words, hint=hint)
+            for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(reads)):
+                yield (
+                    f"{head} reads {what} `{name}` before it writes it: what no one has written "
+                    f'has no value; `zero = ["{name}"]` gives it one'
+                )
+
+
+def _uninitialised_tensors(
+    op: OpSpec, bound: BoundLaunch, earlier: Sequence[BoundLaunch], parameters: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """The tensors of parameters that nothing has written to when the launch begins."""
+    filled = dict(op.fills)
+    for parameter in parameters:
+        try:
+            source = bound.source(parameter)
+        except KeyError:
+            continue
+        name = source.name
+        if source.kind not in ("tensor", "descriptor") or name in filled:
+            continue
+        if any(one.name == name for before in earlier for _, one in before.flat()):
+            continue
+        if name in op.results:
+            yield name, "the result"
+        elif name in op.temporaries:
+            yield name, "the temporary"
+
+
+def default_candidate_warnings(
+    section: ResolvedKernel, made: Sequence[UnitImage], tables: Sequence[TunedTable]
+) -> Iterator[str]:
+    """A sentence for each default candidate that spills, and for kernels that were never tuned.
+
+    A candidate that a tuned table names has won in spite of all.
+    """
+    if section.kernel.keep_all:
+        return
+    targets = tuple(map(ImageTarget.parse, section.kernel.targets))
+    for op in section.ops:
+        for index, launch in enumerate(section.of(op)):
+            own = [one for one in made if (one.unit.op, one.unit.launch) == (op.name, index)]
+            head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
+            untuned: dict[str, str] = {}
+            for target in targets:
+                rows = [
+                    row
+                    for table in tables
+                    if closest_target(table.arch, targets) == target
+                    for row in table.of(section.kernel.name, op.name, index)
+                ]
+                images = [one for one in own if one.unit.target == target]
+                yield from _spill_warning(head, launch, images, rows)
+                if launch.launch.autotune and not rows and images:
+                    untuned[str(target)] = _first_shipped(launch, images)
+            if untuned and len(launch.launch.candidates) > 1:
+                yield _untuned_warning(head, launch, untuned)
+
+
+def _untuned_warning(head: str, launch: ResolvedLaunch, untuned: Mapping[str, str]) -> str:
+    words = list(dict.fromkeys(untuned.values()))
+    which = words[0] if len(words) == 1 else "the first that fits"
+    return (
+        f"{head} has {len(launch.launch.candidates)} candidates of its own and was not tuned for "
+        f"{', '.join(untuned)}: {which} ships; `kbuild tune` measures them"
+    )
+
+
+def _first_shipped(launch: ResolvedLaunch, images: Sequence[UnitImage]) -> str:
+    """The candidate that ships, in words."""
+    for candidate in launch.launch.candidates:
+        if any(is_compiled_for(candidate, one.unit) for one in images):
+            return f"the first ({_candidate_text(candidate)})"
+    return "the first"
+
+
+def _spill_warning(
+    head: str, launch: ResolvedLaunch, images: Sequence[UnitImage], rows: Sequence[TunedRow]
+) -> Iterator[str]:
+    for candidate in launch.launch.candidates:
+        own = [one for one in images if is_compiled_for(candidate, one.unit)]
+        if not own or any(row.names(candidate) for row in rows):
+            continue
+        worst = max(own, key=_is_spilled)
+        if _is_spilled(worst) > 0:
+            label = _candidate_text(candidate)
+            which = f" ({label})" if label else ""
+            yield (
+                f"{head}: the default candidate{which} for {worst.unit.target} {_spill_text(worst)}; "
+                "put a smaller one first, or `kbuild tune` finds a better one"
+            )
+
+
+def _is_spilled(one: UnitImage) -> int:
+    """What did not fit into registers; where only the code knows, the local memory of a thread."""
+    if one.image.spills is not None or one.image.kind != "object":
+        return one.image.spills or 0
+    return _register_use(one)[1]
+
+
+def _spill_text(one: UnitImage) -> str:
+    registers, _ = _register_use(one)
+    used = f", with {registers} registers a thread" if registers else ""
+    if one.image.kind == "object":
+        local = _is_spilled(one)
+        return f"keeps {local:,} bytes a thread in local memory: what registers cannot hold{used}"
+    unit = "registers" if one.image.arch.startswith("gfx") else "bytes of registers"
+    return f"spills {_is_spilled(one):,} {unit}{used}"
+
+
+def _register_use(one: UnitImage) -> tuple[int, int]:
+    """Registers of a thread and its bytes of local memory, of the kernel with most."""
+    from kbuild.binary.nvidia import read_kernel_resources
+
+    found = read_kernel_resources(one.code) if one.image.kind in ("object", "cubin") else ()
+    registers = [one.image.registers or 0, *(kernel.registers for kernel in found)]
+    return max(registers), max((kernel.local for kernel in found), default=0)
+
+
+def _candidate_text(candidate: Candidate) -> str:
+    return " ".join(f"{name}={value}" for name, value in (*candidate.constants, *candidate.options))
+
+
+_MAX_SHOWN = 8
+"""Images left out that are named one by one."""
+
+Images: TypeAlias = "tuple[tuple[AotKernel, tuple[Compiled, ...]], ...]"
+"""Every kernel with its images."""
+
+
+@dataclass(frozen=True)
+class AotOutput:
+    """What the kernels of one plan come to."""
+
+    files: FileSet
+    compiled: Images
+
+    def python(self) -> Iterator[tuple[str, bytes]]:
+        """What goes into the package: path relative to the variant directory, and content."""
+        for path, data in self.files.items():
+            if path.startswith(f"{PYTHON_FOLDER}/"):
+                yield path.removeprefix(f"{PYTHON_FOLDER}/"), data
+
+
+def build_aot_kernels(
+    plan: VariantPlan,
+    root: Path,
+    workshop: AotCompiler,
+    tell: UnitProgressCallback,
+    note: NoteCallback = lambda _: None,
+) -> AotOutput:
+    """Compile what the plan's kernels in DSLs need, and generate what launches it.
+
+    Args:
+        plan: of one variant.
+        root: the project.
+        workshop: compiles, and remembers what it compiled.
+        tell: told of each unit.
+        note: told what is left out and what of a kernel's own words was not followed, each once in
+            the life of the workshop.
+
+    Raises:
+        ConfigError: a section does not fit its functions, or a tuned table is broken.
+        BuildError: a unit did not compile, or a launch is left with no image.
+        IncompleteError: the time was over before everything was compiled.
+    """
+    issues: list[Issue] = []
+    sections = [resolve_kernel(kernel, root, workshop, issues) for kernel in plan.aot]
+    _raise_issues(issues, root)
+    files, compiled = FileSet(), []
+    framework = FRAMEWORKS.get(plan.framework).table
+    has_module = any(source for part in plan.components for source in part.compiled)
+    for position, section in enumerate(sections):
+        kernel = section.kernel
+        tables = read_tables(root, kernel.tables)
+        made = _compile_kernel(section, root, workshop, tell, tables, note, plan.variant)
+        launched = tuple(_launched_op(op, section.of(op), made) for op in section.ops)
+        for words in _launches_without_images(kernel, launched):
+            if workshop.is_news(words):
+                note(words)
+        module = position == 0 and not has_module
+        text = launcher_files(
+            kernel.name,
+            launched,
+            tables,
+            module=module,
+            control=kernel.keep_all,
+            framework=framework,
+        )
+        files = files.merge(text).merge(_libraries(plan, kernel, made, workshop))
+        compiled.append((kernel, made))
+    specs = [(op, _functions(section.of(op))) for section in sections for op in section.ops]
+    control = any(kernel.keep_all for kernel in plan.aot)
+    files = files.merge(package_files(specs, root, framework, control=control))
+    if control:
+        description = _description(plan, sections, tuple(compiled))
+        files.add(f"{PYTHON_FOLDER}/{DESCRIPTION}", description.text())
+    return AotOutput(files, tuple(compiled))
+
+
+def _compile_kernel(  # noqa: PLR0917
+    section: ResolvedKernel,
+    root: Path,
+    workshop: AotCompiler,
+    tell: UnitProgressCallback,
+    tables: Sequence[TunedTable],
+    note: NoteCallback,
+    variant: str,
+) -> tuple[UnitImage, ...]:
+    kernel = section.kernel
+    choosing = CandidateSelector(section, tables)
+    outcomes, missing = choosing.made(
+        lambda wanted: workshop.outcomes(kernel, root, wanted, tell, variant)
+    )
+    left_out: list[str] = []
+    found = compiled_images(kernel.name, outcomes, left_out.append)
+    for one in found:
+        LANGUAGES.get(kernel.language).judge(one.image, kernel.toolchain)
+    few = _shorten_notes(kernel.name, tuple(dict.fromkeys(left_out)))
+    shown = (*memory_warnings(section, found), *default_candidate_warnings(section, found, tables))
+    for words in (*section.notes, *few, *missing, *shown):
+        if workshop.is_news(words):
+            note(words)
+    return found
+
+
+def _shorten_notes(kernel: str, notes: Sequence[str]) -> Iterator[str]:
+    yield from notes[:_MAX_SHOWN]
+    if notes[_MAX_SHOWN:]:
+        yield f"kernel.{kernel}: {len(notes) - _MAX_SHOWN} more images are left out for the same reason"
+
+
+def _description(
+    plan: VariantPlan, sections: Sequence[ResolvedKernel], compiled: Images
+) -> OpManifest:
+    """What `kbuild tune` is told of the variant."""
+    kernels = [
+        ManifestKernel(
+            one.kernel.name,
+            one.kernel.section,
+            tuple(launch.launch.candidates for op in one.ops for launch in one.of(op)),
+            tuple(tuple(map(str, op.key)) for op in one.ops),
+            tuple((op.name, op.tune.proposals) for op in one.ops if op.tune.proposals),
+            tuple((op.name, op.tune.resets) for op in one.ops if op.tune.resets),
+        )
+        for one in sections
+    ]
+    versions = {
+        name: version
+        for _, made in compiled
+        for one in made
+        for name, version in one.image.compiler.items()
+    }
+    images = hashlib.sha256()
+    for _, made in compiled:
+        for one in made:
+            images.update(hashlib.sha256(one.code).digest())
+    found = tuple(sorted(versions.items()))
+    return OpManifest(plan.ops_name, tuple(kernels), found, images.hexdigest())
+
+
+def _functions(launches: Sequence[ResolvedLaunch]) -> list[tuple[Launch, BoundLaunch]]:
+    return [(one.launch, one.bound) for one in launches]
+
+
+def _raise_issues(issues: Sequence[Issue], root: Path) -> None:
+    if any(issue.severity == "error" for issue in issues):
+        raise ConfigError(locate_issues(issues, SourceTree(root)))
+
+
+def _libraries(
+    plan: VariantPlan, kernel: AotKernel, made: Sequence[UnitImage], workshop: AotCompiler
+) -> FileSet:
+    """What the kernel's objects are linked with, as CMake reads it."""
+    if not any(one.image.kind == "object" for one in made):
+        return FileSet()
+    place = workshop.prepare(kernel)
+    linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
+    release = Variant.parse(plan.variant).backend_version if linked.hip else None
+    return link_libraries_file(
+        kernel.name, linked, hip=release.major if release is not None else None
+    )
+
+
+def _launches_without_images(kernel: AotKernel, ops: Sequence[CompiledOp]) -> Iterator[str]:
+    """A sentence for each launch that is for other devices than those of this build.
+
+    Raises:
+        BuildError: an op has no other launches.
+    """
+    for op in ops:
+        name = f"kernel.{kernel.name}: `{op.spec.name}`"
+        if not any(launch.compiled for launch in op.launches):
+            words = f"{name} has no image: its launches are for none of {', '.join(kernel.targets)}"
+            raise BuildError(words, hint="build for other archs, or change its `when` and `archs`")
+        for launch in op.launches:
+            if not launch.compiled:
+                yield f"{name} gets no image of `{launch.bound.function}`: it is for other archs"
+
+
+def _launched_op(
+    op: OpSpec, launches: Sequence[ResolvedLaunch], made: Sequence[UnitImage]
+) -> CompiledOp:
+    found = []
+    for index, one in enumerate(launches):
+        own = tuple(each for each in made if (each.unit.op, each.unit.launch) == (op.name, index))
+        found.append(CompiledLaunch(one.launch, one.bound, own))
+    return CompiledOp(op, tuple(found))

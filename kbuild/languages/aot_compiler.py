@@ -1,0 +1,453 @@
+"""Compiles units ahead of time.
+
+Looks images up, compiles the others with workers, stores them.
+
+One compiler serves all variants of a run. A unit that several want at once is compiled once; the
+others wait for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kbuild.errors import BuildError, IncompleteError
+from kbuild.languages.base import LANGUAGES, KernelFunction, Language
+from kbuild.languages.compile_environment import (
+    CompilableKernel,
+    CompileEnvironment,
+    SourceSnapshot,
+    compile_environment,
+    json_digest,
+    read_sources,
+)
+from kbuild.languages.environment import DslEnvironments
+from kbuild.languages.image import UnitImage
+from kbuild.languages.image_cache import CompileResult, ImageCache, KernelClaim, SharedKernels
+from kbuild.languages.outcomes import (
+    NoteCallback,
+    Rejection,
+    UnitOutcome,
+    compiled_images,
+    rejection_error,
+    unit_label,
+)
+from kbuild.languages.releases import device_facts
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.languages.worker_client import (
+    ANSWER_TIMEOUT,
+    CompileLog,
+    CompileRequest,
+    TokenExecutor,
+    WorkerClient,
+)
+from kbuild.languages.workers import WorkerPool
+from kbuild.ops.binding import BoundLaunch, KernelParameter
+from kbuild.ops.model import Candidate
+from kbuild.runtime.budget import Run
+
+_COMPARED_FIELDS = {
+    "parameters": "parameters",
+    "key": "arguments in its key",
+    "computed": "computed constants",
+    "facts": "tensors",
+}
+"""What a function has to say alike for every arch -> what that is called."""
+
+
+def functions_from_answers(
+    kernel: str, answers: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, KernelFunction]:
+    """The functions by name, in the source's order.
+
+    A source may bring other candidates for another arch; each is then for its archs alone.
+
+    Args:
+        kernel: the section.
+        answers: arch, as `build.toml` writes it -> what the source says where it is told of that.
+
+    Raises:
+        BuildError: a function takes other arguments on another arch.
+    """
+    found: dict[str, dict[str, KernelFunction]] = {}
+    for arch, answer in answers.items():
+        for one in answer["functions"]:
+            found.setdefault(one["name"], {})[arch] = _function_from_json(one)
+    return {name: _merge_functions(kernel, functions) for name, functions in found.items()}
+
+
+def arch_of_target(target: ImageTarget) -> str:
+    """An arch that has the devices of a target, as `build.toml` writes it."""
+    capability = target.capability
+    return target.arch if capability is None else f"{capability.major}.{capability.minor}"
+
+
+def _merge_functions(kernel: str, functions: Mapping[str, KernelFunction]) -> KernelFunction:
+    (first, function), *others = functions.items()
+    for arch, other in others:
+        for what, words in _COMPARED_FIELDS.items():
+            if getattr(other, what) != getattr(function, what):
+                said = f"kernel.{kernel}: `{function.name}` has other {words} for {arch}"
+                raise BuildError(
+                    f"{said} than for {first}: its source asks which it is compiled for",
+                    hint="write two functions, or build for these archs in two sections",
+                )
+    notes = dict.fromkeys(note for one in functions.values() for note in one.notes)
+    candidates = tuple(_candidates(functions))
+    return replace(function, candidates=candidates, notes=tuple(notes))
+
+
+def _candidates(functions: Mapping[str, KernelFunction]) -> Iterator[Candidate]:
+    """Those of all archs; for some archs alone, where these have others."""
+    lists = [one.candidates for one in functions.values()]
+    if all(one == lists[0] for one in lists):
+        yield from lists[0]
+        return
+    for candidates in dict.fromkeys(lists):
+        archs = tuple(arch for arch, one in functions.items() if one.candidates == candidates)
+        for candidate in candidates:
+            yield replace(candidate, archs=archs)
+
+
+def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
+    computed = tuple(data["computed"])
+    parameters = tuple(
+        KernelParameter(
+            one["name"],
+            one["constant"],
+            has_value=one.get("optional", False)
+            or (one["constant"] and (one["default"] or one["name"] in computed)),
+        )
+        for one in data["parameters"]
+    )
+    candidates = tuple(
+        Candidate(tuple(one["constants"].items()), tuple(one["options"].items()))
+        for one in data["candidates"]
+    )
+    return KernelFunction(
+        data["name"],
+        parameters,
+        candidates,
+        tuple(data["key"]),
+        computed,
+        tuple(data["notes"]),
+        data.get("facts", {}),
+    )
+
+
+UnitProgressCallback = Callable[[int, int, str], None]
+"""Told how many units are done, of how many, and what was done last."""
+
+
+class UnitProgress:
+    """Counts units for `tell`, from several threads."""
+
+    def __init__(self, total: int, done: int, tell: UnitProgressCallback) -> None:
+        self._total, self._done, self._tell = total, done, tell
+        self._lock = threading.Lock()
+
+    def step(self, label: str) -> None:
+        """One more is done."""
+        with self._lock:
+            self._done += 1
+            self._tell(self._done, self._total, label)
+
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class _PendingUnit:
+    """One unit of a call."""
+
+    unit: KernelUnit
+    key: str
+    asked: CompileRequest
+    made: Future[CompileResult | Rejection]
+    is_ours: bool
+    """Whether this call has to make it."""
+    share: KernelClaim
+    """In what it comes to, which may be what others come to."""
+
+
+class AotCompiler:
+    """Compiles for the variants of one run. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        run: Run,
+        environments: DslEnvironments,
+        language: Callable[[str], Language] = LANGUAGES.get,
+        patience: float = ANSWER_TIMEOUT,
+    ) -> None:
+        """Nothing is started or installed before it is needed.
+
+        Args:
+            run: the budget, and where things are kept.
+            environments: where compilers come from.
+            language: finds a language by its name.
+            patience: seconds that one unit may take.
+        """
+        self._run, self._environments, self._language = run, environments, language
+        self._cache = ImageCache(run.cache if run.keeps else None)
+        self._kernels = SharedKernels(self._cache)
+        self._folder = run.folder / "languages"
+        self._pool = WorkerPool(run.budget.jobs, self._folder / "workers")
+        self._bench, self._sheet = WorkerClient(run, self._pool, patience), CompileLog(str(run.log))
+        self._lock = threading.Lock()
+        self._places: dict[tuple[str, tuple[str, ...], str], CompileEnvironment] = {}
+        self._made: dict[str, Future[CompileResult | Rejection]] = {}
+        self._described: dict[str, Future[Mapping[str, Any]]] = {}
+        self._took: dict[str, float] = {}
+        """Seconds, by key: what was compiled in this run."""
+        self._said: set[str] = set()
+
+    def prepare(self, kernel: CompilableKernel) -> CompileEnvironment:
+        """Install what the kernel's compiler needs, where it is not there.
+
+        Raises:
+            ToolchainError: the toolchain cannot be used or had.
+        """
+        key = (kernel.language, tuple(kernel.toolchain), kernel.flavour)
+        with self._lock:
+            known = self._places.get(key)
+        if known is None:
+            known = compile_environment(kernel, self._language(kernel.language), self._environments)
+            with self._lock:
+                self._places[key] = known
+        return known
+
+    def describe(
+        self, kernel: CompilableKernel, root: Path, targets: Sequence[ImageTarget] = ()
+    ) -> Mapping[str, KernelFunction]:
+        """The kernel functions of the first source.
+
+        Args:
+            kernel: whose sources.
+            root: the project, which sources are named relative to.
+            targets: what they are compiled for: a source may ask what it is.
+
+        Raises:
+            BuildError: they cannot be imported, or are others for another target.
+            ToolchainError: see `prepare`.
+        """
+        place, sources = self.prepare(kernel), read_sources(kernel, root)
+        devices = {arch_of_target(one): device_facts(one, kernel.flavour) for one in targets} or {
+            "": {}
+        }
+        answers = {
+            arch: self._answer(kernel, place, sources, device) for arch, device in devices.items()
+        }
+        return functions_from_answers(kernel.name, answers)
+
+    def _answer(
+        self,
+        kernel: CompilableKernel,
+        place: CompileEnvironment,
+        sources: SourceSnapshot,
+        device: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """What the sources say where they are told of a device."""
+        general = place.description_key(sources)
+        with self._lock:
+            known = self._described.get(general)
+            future, is_ours = _claim_future(self._described, json_digest([general, device]))
+        if known is not None:
+            return known.result()
+        if is_ours:
+            with _future_context(future):
+                future.set_result(self._description(kernel, place, sources, device))
+        answer = future.result()
+        if not answer.get("asked"):  # it holds for every device
+            with self._lock:
+                self._described[general] = future
+        return answer
+
+    def compile(
+        self,
+        kernel: CompilableKernel,
+        root: Path,
+        wanted: Sequence[tuple[KernelUnit, BoundLaunch]],
+        tell: UnitProgressCallback = lambda *_: None,
+        note: NoteCallback = lambda _: None,
+    ) -> tuple[UnitImage, ...]:
+        """Every unit's image, in the order of `wanted`.
+
+        Images that do not fit their target are left out, and `note` is told why; that is an error
+        where nothing is left for a launch on a target with certain dtypes.
+
+        Args:
+            kernel: whose units.
+            root: the project, which sources are named relative to.
+            wanted: units, and what their functions' arguments are.
+            tell: told of the progress.
+            note: told what was left out.
+
+        Raises:
+            BuildError: units cannot be compiled, by their authors' lines, or nothing is left.
+            IncompleteError: the run ended before all were made.
+            ToolchainError: see `prepare`.
+        """
+        return compiled_images(kernel.name, self.outcomes(kernel, root, wanted, tell), note)
+
+    def outcomes(
+        self,
+        kernel: CompilableKernel,
+        root: Path,
+        wanted: Sequence[tuple[KernelUnit, BoundLaunch]],
+        tell: UnitProgressCallback = lambda *_: None,
+        variant: str = "",
+    ) -> tuple[UnitOutcome, ...]:
+        """What became of each unit, in the order of `wanted`; see `compile`, which judges it.
+
+        The log of the run names `variant` as the one that they are made for.
+
+        Raises:
+            BuildError: units cannot be compiled, by their authors' lines.
+            IncompleteError: the run ended before all were made.
+            ToolchainError: see `prepare`.
+        """
+        place, sources = self.prepare(kernel), read_sources(kernel, root)
+        units = [self._claim(place, sources, *one, variant) for one in wanted]
+        self._make(units, tell)
+        results = [(one.unit, one.made.result()) for one in units]
+        refused = [(unit, made) for unit, made in results if isinstance(made, Rejection)]
+        if refused:
+            raise rejection_error(kernel.name, refused, len(units))
+        took = [self._took.get(one.key) for one in units]
+        return tuple(
+            _unit_outcome(unit, made, seconds)
+            for (unit, made), seconds in zip(results, took, strict=True)
+            if isinstance(made, CompileResult)
+        )
+
+    def is_news(self, words: str) -> bool:
+        """True the first time: what is the same for several variants is said once."""
+        with self._lock:
+            is_new = words not in self._said
+            self._said.add(words)
+        return is_new
+
+    def close(self) -> None:
+        """End all workers; what waits for them fails."""
+        self._pool.close()
+
+    def _claim(
+        self,
+        place: CompileEnvironment,
+        sources: SourceSnapshot,
+        unit: KernelUnit,
+        bound: BoundLaunch,
+        variant: str,
+    ) -> _PendingUnit:
+        device = device_facts(unit.target, place.flavour)
+        request = {**place.language.request(unit, bound), "device": device}
+        key = place.key(unit, request, sources)
+        with self._lock:
+            future, is_ours = _claim_future(self._made, key)
+        found = self._cache.find(key) if is_ours else None
+        if found is not None:
+            future.set_result(found)
+            self._sheet.found(unit, variant)
+        asked = CompileRequest(place, sources, self._folder / "sources", request, variant)
+        share = KernelClaim(self._kernels, lambda kernel: place.kernel_key(unit.target, kernel))
+        return _PendingUnit(unit, key, asked, future, is_ours and found is None, share)
+
+    def _make(self, units: Sequence[_PendingUnit], tell: UnitProgressCallback) -> None:
+        ours = [one for one in units if one.is_ours]
+        progress = UnitProgress(len(units), len(units) - len(ours), tell)
+
+        def perform(one: _PendingUnit) -> None:
+            with _future_context(one.made):
+                began = time.monotonic()
+                made = self._made_of(one)
+                self._took[one.key] = time.monotonic() - began
+                one.share.settle(made).add_done_callback(lambda whole: self._finish(one, whole))
+            progress.step(unit_label(one.unit))
+
+        try:
+            TokenExecutor(ours, perform, self._run).work()
+            wait([one.made for one in ours if one.share.is_elsewhere])
+        finally:
+            self._abandon(ours)
+
+    def _made_of(self, one: _PendingUnit) -> CompileResult | Rejection:
+        try:
+            return self._bench.compile(one.asked, one.unit, one.share.makes)
+        except BaseException as error:
+            one.share.fail(error)
+            raise
+
+    def _finish(self, one: _PendingUnit, whole: Future[CompileResult | Rejection]) -> None:
+        """Keep a unit's image, and hand it out."""
+        error = whole.exception()
+        with suppress(InvalidStateError):  # the run ended meanwhile
+            if error is not None:
+                one.made.set_exception(error)
+                return
+            made = whole.result()
+            if isinstance(made, CompileResult):
+                self._cache.keep(one.key, made)
+            one.made.set_result(made)
+
+    def _abandon(self, units: Sequence[_PendingUnit]) -> None:
+        """Let nobody wait for what the end of the run left."""
+        for one in units:
+            error = IncompleteError("the run ended before all was compiled")
+            one.share.fail(error)
+            if not one.made.done():
+                with self._lock:
+                    self._made.pop(one.key, None)
+                one.made.set_exception(error)
+
+    def _description(
+        self,
+        kernel: CompilableKernel,
+        place: CompileEnvironment,
+        sources: SourceSnapshot,
+        device: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        general = place.description_key(sources)
+        own = json_digest([general, device])
+        found = self._cache.described(general) or self._cache.described(own)
+        if found is not None:
+            return found
+        request = {"device": device}
+        answer = self._bench.describe(
+            CompileRequest(place, sources, self._folder / "sources", request)
+        )
+        if isinstance(answer, Rejection):
+            message = f"kernel.{kernel.name}: {answer}"
+            raise BuildError(message, excerpt=answer.excerpt, hint=answer.hint)
+        self._cache.keep_described(own if answer.get("asked") else general, answer)
+        return answer
+
+
+def _claim_future(known: dict[str, Future[ResultT]], key: str) -> tuple[Future[ResultT], bool]:
+    """The future of that name, and whether the caller is the first to want it."""
+    is_new = key not in known
+    return known.setdefault(key, Future()), is_new
+
+
+@contextmanager
+def _future_context(future: Future[ResultT]) -> Iterator[None]:
+    """Whoever waits for the future learns of a failure, too."""
+    try:
+        yield
+    except BaseException as error:
+        future.set_exception(error)
+        raise
+
+
+def _unit_outcome(unit: KernelUnit, made: CompileResult, seconds: float | None) -> UnitOutcome:
+    if made.image is None:
+        return UnitOutcome(unit, None, made.reason)
+    cached = seconds is None
+    found = UnitImage(unit, made.image, made.code, seconds=seconds or 0.0, cached=cached)
+    return UnitOutcome(unit, found)

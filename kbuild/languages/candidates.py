@@ -1,0 +1,287 @@
+"""Selects the candidates that are compiled.
+
+Those that tuned tables name, and defaults for every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from kbuild.languages.base import LANGUAGES, Language
+from kbuild.languages.launcher.launch_variants import is_compiled_for
+from kbuild.languages.outcomes import PRUNED, CallKind, UnitOutcome, call_kind
+from kbuild.languages.releases import cuda_devices
+from kbuild.languages.resolve import ResolvedKernel
+from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.expression import Expression
+from kbuild.ops.model import Candidate, Launch, OpSpec, Pairs
+from kbuild.ops.section import read_section
+from kbuild.ops.tuned_tables import TunedTable, read_tables
+from kbuild.plan import AotKernel
+
+
+def shipped_candidates(  # noqa: PLR0917
+    launch: Launch,
+    tables: Sequence[TunedTable],
+    kernel: str,
+    op: str,
+    index: int,
+    target: ImageTarget,
+    *,
+    among: Sequence[ImageTarget] = (),
+    keep_all: bool = False,
+    is_scarce: Callable[[Candidate], bool] = lambda _: False,
+) -> tuple[Candidate, ...]:
+    """The candidates that get an image for `target`, in the section's order.
+
+    Those are the winners of tables whose devices run images of `target`, and the default ones: up
+    to and including the first that every call may use, and of several for the same calls the first.
+    A candidate that some device lacks the memory for is none of these firsts.
+
+    Args:
+        launch: with its real candidates, also where they are the kernel's own.
+        tables: every tuned table of the project.
+        kernel: the section.
+        op: the op's name.
+        index: the launch's place in the op.
+        target: what is compiled for.
+        among: everything that the variant is compiled for; devices run the closest. `target` alone
+            when empty.
+        keep_all: for tuning: all that are made for the arch.
+        is_scarce: whether some device that runs the code has too little shared memory for a
+            candidate, as far as that is known.
+    """
+    fitting = [one for one in launch.candidates if not one.archs or target.is_one_of(one.archs)]
+    if keep_all:
+        return tuple(fitting)
+    targets = among or (target,)
+    near = [table for table in tables if closest_target(table.arch, targets) == target]
+    rows = [row for table in near for row in table.of(kernel, op, index)]
+    wanted = [*_default_candidates(fitting, is_scarce)]
+    wanted += [one for one in fitting if any(row.names(one) for row in rows)]
+    return tuple(one for one in fitting if any(one is other for other in wanted))
+
+
+def closest_target(arch: str, targets: Sequence[ImageTarget]) -> ImageTarget | None:
+    """What a device of that arch runs; None when nothing fits.
+
+    Code for exactly its arch, else for an older one of its family, else PTX; of several the newest.
+
+    Args:
+        arch: a device's arch, `sm_89` or `gfx942`.
+        targets: what there are images for.
+    """
+    able = [target for target in targets if runs_on(target, arch)]
+    return max(able, key=_closeness, default=None)
+
+
+def _default_candidates(
+    candidates: Sequence[Candidate], is_scarce: Callable[[Candidate], bool]
+) -> Iterator[Candidate]:
+    seen: list[tuple[Expression | None, bool]] = []
+    for candidate in candidates:
+        calls = (candidate.when, candidate.aligned)
+        if calls not in seen:
+            yield candidate
+        if is_scarce(candidate):
+            continue
+        if not candidate.is_conditional:
+            return
+        seen.append(calls)
+
+
+def runs_on(target: ImageTarget, arch: str) -> bool:
+    """True when a device of that arch runs code for `target`."""
+    own = target.capability
+    if own is None or not arch.startswith("sm_"):
+        return target.arch == arch
+    device = ImageTarget(arch, "cubin").capability
+    if device is None:
+        return False
+    if own.feature == "a":
+        return own.base == device.base
+    if target.kind == "ptx" and not own.feature:
+        return own.base <= device.base
+    return own.major == device.major and own.minor <= device.minor
+
+
+def _closeness(target: ImageTarget) -> tuple[bool, tuple[int, int], str]:
+    own = target.capability
+    # `a` is closer than `f`, and both are closer than code without either.
+    feature = {"": "0", "f": "1", "a": "2"}[own.feature if own else ""]
+    return target.kind != "ptx", own.base if own else (0, 0), feature
+
+
+CompileUnits = Callable[[Sequence[tuple[KernelUnit, BoundLaunch]]], Sequence[UnitOutcome]]
+"""Compiles units."""
+_LaunchTarget = tuple[str, int, ImageTarget]
+
+
+@dataclass
+class CandidateSelector:
+    """The candidates of one section.
+
+    How much shared memory a candidate needs is known once it is compiled. Where a default one needs
+    more than some device has that would run the code, the next one is compiled as well.
+    """
+
+    section: ResolvedKernel
+    tables: Sequence[TunedTable]
+    _scarce: dict[_LaunchTarget, set[int]] = field(default_factory=dict)
+    """Candidates, by index, that some device has no memory for."""
+
+    def made(self, make: CompileUnits) -> tuple[tuple[UnitOutcome, ...], tuple[str, ...]]:
+        """What became of all units, and a sentence for each device that is left without a default.
+
+        Args:
+            make: asked again with more units until there are enough.
+        """
+        while True:
+            outcomes = tuple(make(tuple(self._wanted())))
+            if self.section.kernel.keep_all or not self._learn(outcomes):
+                return outcomes, tuple(self._warnings(outcomes))
+
+    @cached_property
+    def _targets(self) -> tuple[ImageTarget, ...]:
+        return tuple(map(ImageTarget.parse, self.section.kernel.targets))
+
+    @cached_property
+    def _least(self) -> dict[ImageTarget, tuple[int, str]]:
+        """The device with the least shared memory among those that run a target's code."""
+        found: dict[ImageTarget, tuple[int, str]] = {}
+        for device, bytes_ in cuda_devices().items():
+            target = closest_target(device, self._targets)
+            if target is not None:
+                found[target] = min(found.get(target, (bytes_, device)), (bytes_, device))
+        return found
+
+    def _wanted(self) -> Iterator[tuple[KernelUnit, BoundLaunch]]:
+        """Every unit once, in the order of the section, with the function that it compiles."""
+        language, seen = LANGUAGES.get(self.section.kernel.language), set[str]()
+        for op in self.section.ops:
+            for target in self._targets:
+                launches = (self._shipped(op, i, target) for i in range(len(op.launches)))
+                for unit in language.expand(replace(op, launches=tuple(launches)), (target,)):
+                    text = repr(unit)
+                    if text not in seen:
+                        seen.add(text)
+                        yield unit, self.section.launches[op.name, unit.launch].bound
+
+    def _shipped(self, op: OpSpec, index: int, target: ImageTarget) -> Launch:
+        kernel, launch = self.section.kernel, self.section.launches[op.name, index].launch
+        scarce = self._scarce.get((op.name, index, target), set())
+        candidates = shipped_candidates(
+            launch,
+            self.tables,
+            kernel.name,
+            op.name,
+            index,
+            target,
+            among=self._targets,
+            keep_all=kernel.keep_all,
+            is_scarce=lambda one: any(one is launch.candidates[at] for at in scarce),
+        )
+        return replace(launch, candidates=candidates, autotune=False)
+
+    def _learn(self, outcomes: Sequence[UnitOutcome]) -> bool:
+        """Remember candidates that need too much; True when there are new ones."""
+        is_new = False
+        for one in outcomes:
+            if self._fits(one):
+                continue
+            unit = one.unit
+            known = self._scarce.setdefault((unit.op, unit.launch, unit.target), set())
+            found = {
+                at for at, candidate in self._candidates(unit) if is_compiled_for(candidate, unit)
+            }
+            is_new = is_new or not found <= known
+            known |= found
+        return is_new
+
+    def _candidates(self, unit: KernelUnit) -> Iterator[tuple[int, Candidate]]:
+        yield from enumerate(self.section.launches[unit.op, unit.launch].launch.candidates)
+
+    def _fits(self, one: UnitOutcome) -> bool:
+        if one.compiled is None:
+            return False
+        least = self._least.get(one.unit.target)
+        return least is None or one.compiled.image.shared <= least[0]
+
+    def _warnings(self, outcomes: Sequence[UnitOutcome]) -> Iterator[str]:
+        """For each kind of call that no default image on the smallest device is for."""
+        groups: dict[tuple[_LaunchTarget, CallKind], dict[int, list[UnitOutcome]]] = {}
+        for one in outcomes:
+            unit = one.unit
+            if one.reason == PRUNED:
+                continue
+            place = ((unit.op, unit.launch, unit.target), call_kind(unit))
+            for at, candidate in self._candidates(unit):
+                if is_compiled_for(candidate, unit) and not candidate.is_conditional:
+                    groups.setdefault(place, {}).setdefault(at, []).append(one)
+        for ((op, launch, target), (dtypes, _)), found in groups.items():
+            if any(all(map(self._fits, own)) for own in found.values()):
+                continue
+            needs = [max(map(_shared_memory, own)) for own in found.values()]
+            if any(needs) and target in self._least:
+                yield self._warning(op, launch, target, dtypes, min(filter(None, needs)))
+
+    def _warning(
+        self, op: str, launch: int, target: ImageTarget, dtypes: Pairs, needed: int
+    ) -> str:
+        least, device = self._least[target]
+        called = self.section.launches[op, launch].bound.function
+        names = "/".join(dict.fromkeys(str(dtype) for _, dtype in dtypes))
+        return (
+            f"kernel.{self.section.kernel.name}: `{called}` with {names} has no default candidate "
+            f"for {device}, which runs the code for {target}: it has {least} bytes of shared "
+            f"memory, the smallest candidate needs {needed}; add a smaller one"
+        )
+
+
+def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]:
+    """Op -> how many images are compiled for it; None where only its sources say that.
+
+    Further candidates, for devices that lack the memory for the first ones, are not counted: how
+    much these need is known once they are compiled.
+
+    Args:
+        kernel: of a plan.
+        root: the project, with its tuned tables.
+
+    Raises:
+        ConfigError: a table cannot be read.
+    """
+    language, targets = (
+        LANGUAGES.get(kernel.language),
+        tuple(map(ImageTarget.parse, kernel.targets)),
+    )
+    tables, found = read_tables(root, kernel.tables), dict[str, int | None]()
+    says_all = type(language).complete is Language.complete
+    for op in read_section(kernel.name, kernel.section).ops:
+        if not says_all or any(launch.autotune for launch in op.launches):
+            found[op.name] = None
+            continue
+        units = set[str]()
+        for target in targets:
+            launches = tuple(
+                replace(
+                    launch,
+                    candidates=shipped_candidates(
+                        launch, tables, kernel.name, op.name, index, target, among=targets,
+                        keep_all=kernel.keep_all,
+                    ),
+                )
+                for index, launch in enumerate(op.launches)
+            )  # fmt: skip
+            expanded = language.expand(replace(op, launches=launches), (target,))
+            units |= set(map(repr, expanded))
+        found[op.name] = len(units)
+    return found
+
+
+def _shared_memory(one: UnitOutcome) -> int:
+    return one.compiled.image.shared if one.compiled is not None else 0

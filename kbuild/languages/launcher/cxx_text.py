@@ -1,0 +1,186 @@
+"""Pieces of C++ source: string and integer literals.
+
+Constant arrays, and the C++ names of an op's values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kbuild.ops.dtypes import DTYPES
+from kbuild.ops.expression import Expression, Query
+from kbuild.ops.expression.nodes import INT64_MIN, LIST_QUERIES, Leaf, Match
+from kbuild.ops.model import ArgumentSource, OpSpec
+from kbuild.ops.schema.model import SchemaArgument
+
+DTYPE_ORDER = tuple(DTYPES)
+"""The order of the runtime's table."""
+CXX_TYPES = {"float": "double", "bool": "bool"}
+"""Of a schema -> of C++; the others are `Int`."""
+_NUMBERS = ("int", "SymInt", "float", "bool")
+_OTHERS = {"str": "Text", "ScalarType": "DtypeArgument", "Device": "DeviceArgument"}
+
+
+def is_required_number(argument: SchemaArgument) -> bool:
+    """Whether it is a number that is always given."""
+    kind = argument.type
+    return kind.name in _NUMBERS and not kind.suffixes
+
+
+def member_of(argument: SchemaArgument) -> str:
+    """The member of a call that holds an argument."""
+    return f"{'t' if argument.type.is_tensor else 'a'}_{argument.name}"
+
+
+def member_type(argument: SchemaArgument) -> str:
+    """The C++ type of that member."""
+    kind = argument.type
+    if kind.is_tensor:
+        return "OptionalTensor" if kind.is_optional else "Tensor"
+    if kind.is_tensor_list:
+        return "TensorList"
+    if kind.name in _OTHERS:
+        return _OTHERS[kind.name]
+    number = CXX_TYPES.get(kind.name, "Int")
+    if kind.is_list:
+        return f"List<{'double' if kind.name == 'float' else 'Int'}>"
+    return f"Maybe<{number}>" if kind.is_optional else number
+
+
+def cxx_string(text: str) -> str:
+    """A C string."""
+    parts = []
+    for byte in text.encode():
+        char = chr(byte)
+        plain = " " <= char <= "~" and char not in '\\"?'
+        parts.append(char if plain else f"\\{byte:03o}")
+    return '"' + "".join(parts) + '"'
+
+
+def cxx_int64(value: int) -> str:
+    """An integer of 64 bits."""
+    return "INT64_MIN" if value == INT64_MIN else f"INT64_C({value})"
+
+
+def c_identifier(name: str) -> str:
+    """A C name for something that need not be one, such as a kernel's name."""
+    return re.sub(r"\W", "_", name)
+
+
+def suffix_of(tensor: str) -> str:
+    """The end of a C name that is of a tensor: `x`, and `0_xs` for `xs[0]`, as no argument is."""
+    name, _, item = tensor.rstrip("]").partition("[")
+    return f"{item}_{name}" if item else name
+
+
+def cxx_array(kind: str, name: str, items: Iterable[str], *, per_line: int = 1) -> str:
+    """A constant array; one empty item where there is none, since C++ has no empty arrays."""
+    rows = list(items)
+    lines = [", ".join(rows[at : at + per_line]) for at in range(0, len(rows), per_line)]
+    body = "".join(f"    {line},\n" for line in lines) or "    {},\n"
+    return f"const {kind} {name}[] = {{\n{body}}};\n"
+
+
+_MEMBERS = {"numel": "numel", "dim": "dim", "itemsize": "itemsize()", "address": "address()"}
+
+
+@dataclass(frozen=True)
+class CxxNames:
+    """What the values of an op are called in C++."""
+
+    op: OpSpec
+    call: str = ""
+    """Where the call's members are: empty inside of them, else `call.`."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """Constants of a launch."""
+
+    def tensor(self, name: str) -> str:
+        """The tensor as a C++ value."""
+        return f"{self.call}t_{name}"
+
+    def of(self, expression: Expression) -> dict[str, str]:
+        """The names of an expression, each with its C++."""
+        return {leaf.key: self.leaf(leaf) for leaf in expression.leaves()}
+
+    def cxx(self, expression: Expression) -> str:
+        """The expression; `checked` has to be in scope."""
+        return expression.to_cxx(self.of(expression))
+
+    def leaf(self, leaf: Leaf) -> str:
+        """One name or question."""
+        if isinstance(leaf, Query):
+            return self.constants.get(leaf.key) or self._question(leaf)
+        if isinstance(leaf, Match):
+            return f"Int({self._matches(leaf)})"
+        if any(size.name == leaf.name for size in self.op.sizes):
+            return f"{self.call}n_{leaf.name}()"
+        if any(name == leaf.name for name, _ in self.op.let):
+            return f"{self.call}l_{leaf.name}()"
+        argument = self.op.schema.argument(leaf.name)
+        if argument is not None:
+            value = ".value" if argument.type.is_optional else ""
+            return f"Int({self.call}{member_of(argument)}{value})"
+        return self.constants[leaf.name]
+
+    def floating(self, source: ArgumentSource) -> str:
+        """The value of a float: an argument, an item of a list, or a literal."""
+        if not source.name:
+            return repr(source.literal)
+        member = f"{self.call}a_{source.name}"
+        argument = self.op.schema.argument(source.name)
+        if source.item is not None:
+            asked = cxx_string(f"{source.name}[{source.item}]")
+            return f"item_of({cxx_string(self.op.name)}, {asked}, {member}, {source.item})"
+        if argument is not None and argument.type.is_optional:
+            return f"({member}.given ? {member}.value : {source.literal!r})"
+        return member
+
+    def _matches(self, leaf: Match) -> str:
+        argument = self.op.schema.argument(leaf.name)
+        member = f"{self.call}a_{leaf.name}"
+        if argument is not None and argument.type.name == "ScalarType":
+            return f"{member}.kind == {DTYPE_ORDER.index(str(leaf.value))}"
+        if isinstance(leaf.value, str):
+            return f"{member}.is({cxx_string(leaf.value)}, {len(leaf.value.encode())})"
+        if argument is not None and argument.type.is_optional:
+            return f"{member}.given && {member}.value == {leaf.value!r}"
+        return f"{member} == {leaf.value!r}"
+
+    def _question(self, query: Query) -> str:
+        if not query.tensor:
+            member = {"sm_count": "multiprocessors", "capability": "number"}[query.function]
+            return f"Int({self.call}device->{member})"
+        argument = self.op.schema.argument(query.tensor)
+        if argument is not None and not argument.type.is_tensor:
+            return self._of_argument(query)
+        tensor = self.tensor(query.tensor)
+        optional = query.tensor in self.op.may_be_none
+        if query.function == "has":
+            return f"Int({tensor}.handle != nullptr)"
+        if query.function in _MEMBERS:
+            member = _MEMBERS[query.function]
+            if optional:
+                tensor = f"there({cxx_string(self.op.name)}, {cxx_string(query.key)}, {tensor})"
+            return f"{tensor}.{member}"
+        members = "sizes" if query.function == "size" else "strides"
+        axis = query.axis or 0
+        rule = self.op.shape(query.tensor)
+        if optional or rule is None or rule.rank is None:
+            asked = (
+                f"{cxx_string(self.op.name)}, {cxx_string(query.key)}, {tensor}, {tensor}.{members}"
+            )
+            return f"asked({asked}, {axis})"
+        return f"{tensor}.{members}[{axis if axis >= 0 else axis + rule.rank}]"
+
+    def _of_argument(self, query: Query) -> str:
+        """A question about an argument that is no tensor."""
+        member = f"{self.call}a_{query.tensor}"
+        if query.function not in LIST_QUERIES:
+            return f"Int({member}.given)"
+        if query.function == "len":
+            return f"Int({member}.items.size())"
+        return (
+            f"item_of({cxx_string(self.op.name)}, {cxx_string(query.key)}, {member}, {query.axis})"
+        )

@@ -1,0 +1,210 @@
+"""How Torch and TVM-FFI call a launcher.
+
+Everything that a launcher knows of either framework is here.
+
+A framework has headers under `templates/launcher` that define the same names:
+`<stem>_tensor.h`, `<stem>_memory.h`, `<stem>_object.h`, and `<stem>_ops.cpp.j2`, the ops and
+how they are found.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kbuild.generate import templates
+from kbuild.languages.launcher.cxx_text import CXX_TYPES, cxx_string, is_required_number, member_of
+from kbuild.ops.fake_kernels import needed_by_shapes
+from kbuild.ops.model import OpSpec
+from kbuild.ops.schema.model import SchemaArgument, Type
+
+
+class FrameworkAdapter(ABC):
+    """A framework, as a launcher sees it."""
+
+    name: str
+    words: str
+    """What its users call it."""
+    stem: str
+    """Its headers are `<stem>_*.h`."""
+    includes: tuple[str, ...]
+    """Headers of its own that every launcher includes."""
+
+    def header(self, part: str) -> str:
+        """One of the host's headers."""
+        return templates.read(f"launcher/{self.stem}_{part}.h")
+
+    def text(self, **values: Any) -> str:
+        """The ops of a launcher, and the end of its source."""
+        return templates.render(f"launcher/{self.stem}_ops.cpp.j2", **values)
+
+    def registration(self, *, module: bool) -> str:  # noqa: ARG002 - not every host has one
+        """What comes before everything else."""
+        return ""
+
+    @abstractmethod
+    def judge(self, op: OpSpec) -> None:
+        """Refuse what the host cannot offer.
+
+        Raises:
+            ValueError: it cannot.
+        """
+
+    @abstractmethod
+    def constructor(self, op: OpSpec) -> Iterator[str]:
+        """The constructor of `Call_NAME`: it takes the arguments."""
+
+    @abstractmethod
+    def op(self, op: OpSpec) -> Mapping[str, object]:
+        """An op's values for `<stem>_ops.cpp.j2`."""
+
+
+class TorchAdapter(FrameworkAdapter):
+    """Ops with boxed arguments."""
+
+    name = "torch"
+    words = "Torch"
+    stem = "torch"
+    includes = ("torch/csrc/stable/c/shim.h",)
+
+    def registration(self, *, module: bool) -> str:
+        """The Python module, for extensions without bindings of their own."""
+        return (
+            templates.read("project/registration.h").replace("#pragma once\n", "") if module else ""
+        )
+
+    def judge(self, op: OpSpec) -> None:
+        """Torch takes every op."""
+
+    def constructor(self, op: OpSpec) -> Iterator[str]:
+        """From the stack of a boxed call."""
+        yield f"explicit Call_{op.name}(const StableIValue* stack) {{"
+        for at, argument in enumerate(op.schema.arguments):
+            yield f"  {_take_from_stack(argument, f'stack[{at}]')}"
+        yield "}"
+
+    def op(self, op: OpSpec) -> Mapping[str, object]:
+        """Its schema, its launches, and what happens where no image fits."""
+        return {
+            "name": op.name,
+            "schema": cxx_string(str(op.schema)),
+            "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
+            "results": [(name, name in op.may_be_none) for name in op.results],
+            "owned": [
+                *(member_of(one) for one in op.schema.arguments if not is_required_number(one)),
+                *(f"t_{one.name}" for one in op.schema.items),
+            ],
+            "fallback": cxx_string(" ".join(op.toolchain)) if op.fallback == "jit" else "",
+        }
+
+
+def _take_from_stack(argument: SchemaArgument, raw: str) -> str:
+    """Takes an argument from the stack."""
+    member, kind = member_of(argument), argument.type
+    if kind.is_tensor:
+        return f"take({member}, {raw});"
+    if kind.is_tensor_list:
+        return f"take_tensors(op, {cxx_string(argument.name)}, {member}, t_{argument.name}, {raw});"
+    if is_required_number(argument):
+        return f"{member} = value_of<{CXX_TYPES.get(kind.name, 'Int')}>({raw});"
+    optional = str(kind.is_optional).lower()
+    told = f"_list<{CXX_TYPES.get(kind.name, 'Int')}>" if kind.is_list else ""
+    return f"take{told}(op, {cxx_string(argument.name)}, {member}, {raw}, {optional});"
+
+
+_TENSOR = {"type": "ffi.Tensor"}
+_VIEW = {"type": "DLTensor*"}
+
+
+class TvmFfiAdapter(FrameworkAdapter):
+    """Functions that `tvm_ffi.load_module` finds."""
+
+    name = "tvm-ffi"
+    words = "TVM-FFI"
+    stem = "tvm_ffi"
+    includes = ("tvm/ffi/c_api.h", "tvm/ffi/extra/c_env_api.h")
+
+    def judge(self, op: OpSpec) -> None:
+        """There is no DSL to fall back on where Torch is not needed, and every result is one.
+
+        The runtime does not pass `torch.device` on, which `ops` would get.
+        """
+        for argument in op.schema.arguments:
+            if argument.type.name == "Device":
+                raise ValueError(f"`{op.name}` takes the device `{argument.name}`; TVM-FFI cannot")
+        if op.returned:
+            name = op.returned[0][0]
+            raise ValueError(f"`{op.name}` returns `{name}` or None, which TVM-FFI cannot do")
+        if op.fallback == "jit":
+            raise ValueError(f'`{op.name}` has `fallback = "jit"`, which TVM-FFI cannot run')
+
+    def constructor(self, op: OpSpec) -> Iterator[str]:
+        """From arguments, and results when these are given."""
+        arguments = op.schema.arguments
+        count, results = len(arguments), len(op.results)
+        allowed = f"count != {count}" + (f" && count != {count + results}" if results else "")
+        signature = f"op, {cxx_string(str(op.schema))}, {count}, {results}, count"
+        yield f"Call_{op.name}(const TVMFFIAny* args, int32_t count) {{"
+        yield f"  if (KBUILD_UNLIKELY({allowed})) wrong_count({signature});"
+        for at, argument in enumerate(arguments):
+            yield f"  {_take_from_args(argument, f'args[{at}]')}"
+        if results:
+            yield f"  if (count == {count}) return;"
+        for at, name in enumerate(op.results):
+            yield f"  take(op, {cxx_string(name)}, t_{name}, args[{count + at}]);"
+        yield "}"
+
+    def op(self, op: OpSpec) -> Mapping[str, object]:
+        """Its launches, its results, and a description of both."""
+        return {
+            "name": op.name,
+            "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
+            "results": op.results,
+            "many": len(op.results) > 1,
+            "asks_device": "sm_count()" in needed_by_shapes(op),
+            "metadata": cxx_string(json.dumps({"type_schema": json.dumps(_signature(op))})),
+        }
+
+
+def _take_from_args(argument: SchemaArgument, given: str) -> str:
+    """Takes an argument from those of the call."""
+    kind, optional = argument.type, str(argument.type.is_optional).lower()
+    member = member_of(argument)
+    if kind.is_tensor_list:
+        return (
+            f"take_tensors(op, {cxx_string(argument.name)}, {member}, t_{argument.name}, {given});"
+        )
+    function = "take_list" if kind.is_list else "take"
+    asked = kind.is_list or kind.name in ("str", "ScalarType")
+    more = f", {optional}" if asked else ""
+    return f"{function}(op, {cxx_string(argument.name)}, {member}, {given}{more});"
+
+
+def _signature(op: OpSpec) -> Mapping[str, object]:
+    """As the macro `TVM_FFI_DLL_EXPORT_TYPED_FUNC` describes a function with metadata."""
+    returned: Mapping[str, object] = {"type": "None"}
+    if op.results:
+        many = len(op.results) > 1
+        returned = {"type": "ffi.Array", "args": [_TENSOR]} if many else _TENSOR
+    parameters = [_kind(argument.type) for argument in op.schema.arguments]
+    return {
+        "type": "ffi.Function",
+        "named_args": {"return": [returned], "params": parameters},
+    }
+
+
+_TYPES = {"float": "float", "bool": "bool", "str": "ffi.String", "ScalarType": "DataType"}
+
+
+def _kind(kind: Type) -> Mapping[str, object]:
+    if kind.is_tensor_list:
+        item = {"type": "Optional", "args": [_TENSOR]} if kind.suffixes[0] == "?" else _TENSOR
+        return {"type": "ffi.Array", "args": [item]}
+    plain: Mapping[str, object] = (
+        _VIEW if kind.is_tensor else {"type": _TYPES.get(kind.name, "int")}
+    )
+    if kind.is_list:
+        plain = {"type": "ffi.Array", "args": [plain]}
+    return {"type": "Optional", "args": [plain]} if kind.is_optional else plain

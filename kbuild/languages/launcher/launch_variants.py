@@ -1,0 +1,206 @@
+"""Compiled ops, and which images each of their launches has.
+
+By kind of call, candidate, and constants that the call decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kbuild.languages.image import UnitImage
+from kbuild.languages.launcher.images import Slot, assumed_slots, slot_of
+from kbuild.languages.unit import KernelUnit
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.model import (
+    Candidate,
+    Constant,
+    ConstantPairs,
+    DtypeName,
+    Launch,
+    OpSpec,
+    Scalar,
+    Value,
+)
+
+
+@dataclass(frozen=True)
+class CompiledLaunch:
+    """One launch of an op with its images."""
+
+    launch: Launch
+    """With the kernel's own candidates put in where it is autotuned."""
+    bound: BoundLaunch
+    compiled: tuple[UnitImage, ...]
+
+
+@dataclass(frozen=True)
+class CompiledOp:
+    """An op with all its launches."""
+
+    spec: OpSpec
+    launches: tuple[CompiledLaunch, ...]
+
+
+@dataclass(frozen=True)
+class LaunchVariant:
+    """All images of one candidate for one kind of call."""
+
+    combination: int
+    candidate: int
+    """Index into `Variants.candidates`."""
+    constants: tuple[int, ...]
+    """Values of the constants that calls decide."""
+    compiled: tuple[UnitImage, ...]
+
+
+@dataclass(frozen=True)
+class LaunchVariants:
+    """The images of one launch, in order."""
+
+    op: OpSpec
+    launched: CompiledLaunch
+
+    @cached_property
+    def decided(self) -> tuple[Constant, ...]:
+        """The constants that calls decide."""
+        return tuple(c for c in self.launched.launch.constants if c.expression is not None)
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Every value that some image wants, or assumes something of."""
+        found: dict[Slot, None] = {}
+        for one in self.launched.compiled:
+            image = one.image
+            found |= {slot_of(p): None for p in image.parameters if p.name}
+            found |= dict.fromkeys(assumed_slots(image))
+        bound = self.launched.bound
+        order = [name for name, _ in bound.arguments]
+        try:
+            _ = [bound.source(slot.argument) for slot in found]
+        except KeyError as error:
+            message = f"images of `{bound.function}` take `{error.args[0]}`, which nothing gives"
+            raise ValueError(message) from error
+        places = {name: at for at, name in enumerate(order)}
+        key = {
+            slot: (places.get(slot.argument.partition(".")[0], len(order)), slot.argument)
+            for slot in found
+        }
+        return tuple(sorted(found, key=lambda slot: (*key[slot], slot.form)))
+
+    @cached_property
+    def candidates(self) -> tuple[int, ...]:
+        """Indices of the candidates that have images."""
+        every = self.launched.launch.candidates
+        units = [one.unit for one in self.launched.compiled]
+        return tuple(
+            index
+            for index, candidate in enumerate(every)
+            if any(is_compiled_for(candidate, unit) for unit in units)
+        )
+
+    @cached_property
+    def is_conditional(self) -> bool:
+        """Whether there may be builds whose devices never get to it."""
+        launch = self.launched.launch
+        return (
+            bool(self.op.require)
+            or launch.when is not None
+            or all(one.when is not None or one.archs for one in launch.candidates)
+        )
+
+    @cached_property
+    def all(self) -> tuple[LaunchVariant, ...]:
+        """By kind of call, then candidate, then constants."""
+        found: dict[tuple[int, int, tuple[int, ...]], list[UnitImage]] = {}
+        for compiled in self.launched.compiled:
+            for index in self._candidates_of(compiled.unit):
+                keys = itertools.product(
+                    self._combinations(compiled.unit), [index], self._constants(compiled.unit)
+                )
+                for key in keys:
+                    found.setdefault(key, []).append(compiled)
+        return tuple(
+            LaunchVariant(*key, tuple(images)) for key, images in sorted(found.items(), key=_key)
+        )
+
+    def spans(self) -> list[int]:
+        """(kind of call, candidate) -> its first variant, and the end."""
+        count = count_call_kinds(self.op) * len(self.candidates)
+        found = [0] * (count + 1)
+        for variant in self.all:
+            found[variant.combination * len(self.candidates) + variant.candidate + 1] += 1
+        for at in range(count):
+            found[at + 1] += found[at]
+        return found
+
+    def _candidates_of(self, unit: KernelUnit) -> Iterator[int]:
+        every = self.launched.launch.candidates
+        for at, index in enumerate(self.candidates):
+            if is_compiled_for(every[index], unit):
+                yield at
+
+    def _constants(self, unit: KernelUnit) -> Iterator[tuple[int, ...]]:
+        """What calls decide where the unit is meant: several things may come to the same value."""
+        values: dict[str, Value] = dict(unit.constants)
+        values |= {name: DtypeName(dtype) for name, dtype in unit.dtype_constants}
+        choices = (_choices(one, values[one.name]) for one in self.decided)
+        return itertools.product(*choices)
+
+    def _combinations(self, unit: KernelUnit) -> Iterator[int]:
+        """What a tensor that is None would be does not count."""
+        mask = sum(1 << at for at, name in enumerate(self.op.may_be_none) if name in unit.absent)
+        there = {name: dtype for name, dtype in unit.dtypes if name not in unit.absent}
+        for index, dtypes in enumerate(self.op.dtype_sets()):
+            if there.items() <= dtypes.items():
+                yield (index << len(self.op.may_be_none)) + mask
+
+
+def _choices(constant: Constant, value: Value) -> list[int]:
+    if not constant.values:
+        return [int(value)] if isinstance(value, int) else []
+    pairs = zip(constant.choices, constant.values, strict=True)
+    return [int(choice) for choice, one in pairs if (type(one), one) == (type(value), value)]
+
+
+def _key(item: tuple[tuple[int, int, tuple[int, ...]], list[UnitImage]]) -> tuple[object, ...]:
+    return item[0]
+
+
+def count_call_kinds(op: OpSpec) -> int:
+    """Kinds of calls: dtypes, and which tensors are None."""
+    return len(op.dtype_sets()) << len(op.may_be_none)
+
+
+def is_compiled_for(candidate: Candidate, unit: KernelUnit) -> bool:
+    """True when the unit was compiled for this candidate."""
+    own = unit.constants[: len(candidate.constants)]
+    if _exact(own, unit.options) != _exact(candidate.constants, candidate.options):
+        return False
+    if candidate.aligned and not unit.aligned:
+        return False
+    return not candidate.archs or unit.target.is_one_of(candidate.archs)
+
+
+def find_candidate(
+    candidates: Sequence[Candidate], constants: ConstantPairs, options: ConstantPairs
+) -> int | None:
+    """The index of the candidate with these constants and options, in any order."""
+    wanted = _named(constants, options)
+    return next(
+        (at for at, one in enumerate(candidates) if _named(one.constants, one.options) == wanted),
+        None,
+    )
+
+
+def _exact(constants: ConstantPairs, options: ConstantPairs) -> str:
+    """As text, since True equals 1 but is compiled to something else."""
+    return json.dumps([constants, options])
+
+
+def _named(constants: ConstantPairs, options: ConstantPairs) -> str:
+    tables: tuple[Mapping[str, Scalar | None], ...] = (dict(constants), dict(options))
+    return json.dumps(tables, sort_keys=True)

@@ -1,0 +1,284 @@
+"""Generates `_aot.py`, the Python side of the ops.
+
+Fake kernels for Torch, functions for TVM-FFI.
+
+It needs neither kbuild nor a DSL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kbuild.languages.jit_fallback import (
+    JIT_HEAD,
+    JIT_IMPORTS,
+    SOURCES_FOLDER,
+    BoundLaunches,
+    jit_source,
+    source_file,
+)
+from kbuild.ops.fake_kernels import (
+    GENERIC_API,
+    default_value_source,
+    fake_source,
+    lengths_source,
+    parameters,
+    quoted,
+    results_source,
+)
+from kbuild.ops.manifest import CHOOSE_OP
+from kbuild.ops.model import OpSpec
+from kbuild.runtime.files import FileSet
+
+TORCH_MODULE = "_aot_torch.py"
+_DTYPE = "'{}'"
+"""A dtype is passed by its name where there need not be a Torch."""
+_FUNCTIONS_HEAD = '''\
+"""Functions that were compiled ahead of time, for arrays of any library. Written by kbuild."""
+
+import math as _math
+
+from ._ops import _check, _compiling, _empty, _has_operators, _of_torch, _on_meta, _operators
+from ._ops import _optional, _recording, _schemas, _see, _several, _sm_count, _tensors
+from ._ops import _transforming
+from ._ops import module as _module
+from ._ops import ops as _ops
+
+_type = type
+'''
+_FUNCTIONS_TAIL = """\
+if _has_operators:
+    from . import _aot_torch  # noqa: F401 - the functions as operators
+"""
+_TORCH_HEAD = '''\
+"""The functions as operators of Torch, for `torch.compile` and the like. Written by kbuild."""
+
+import torch
+
+from ._ops import _operators, _several, module, torch_register_op
+
+# The package may be imported under several names, and an operator is defined once.
+_registered = vars(_operators).setdefault("_kbuild_registered", set())
+
+
+def _operator(schema, function):
+    def register(fake):
+        if schema not in _registered:
+            _registered.add(schema)
+            torch_register_op(schema, function, fake=fake)
+        return fake
+
+    return register
+
+
+def _control(schema, function):
+    if schema not in _registered:
+        _registered.add(schema)
+        torch_register_op(schema, function, key="CompositeExplicitAutograd")
+
+
+def _preload():
+    module._kbuild_preload(torch.cuda.current_device() if torch.cuda.is_available() else 0)
+
+
+_control("_kbuild_preload() -> ()", _preload)
+'''
+
+
+def functions_source(ops: Sequence[OpSpec]) -> str:
+    """`_aot.py`: gives `ops` of `_ops.py` a function for each op, with its names and defaults."""
+    return "\n\n".join((_FUNCTIONS_HEAD, *map(_function, ops), _FUNCTIONS_TAIL))
+
+
+def operators_source(ops: Sequence[OpSpec], *, control: bool) -> str:
+    """`_aot_torch.py`: the ops as operators of Torch, and what prepares and steers them.
+
+    Args:
+        ops: all of the extension.
+        control: also `_kbuild_choose(int launch, int candidate)`, as launchers define it then.
+    """
+    head = _TORCH_HEAD
+    if control:
+        head += f'_control("{CHOOSE_OP}(int launch, int candidate) -> ()", module.{CHOOSE_OP})\n'
+    return "\n\n".join((head, *map(_operator, ops)))
+
+
+def _function(op: OpSpec) -> str:
+    """The function of one op: Torch's own tensors take the short way."""
+    given = _names(op)
+    kept = f"_run_{op.name} = _module.{op.name}\n"
+    signature = (parameters(op, _DTYPE), *(f"{name}=None" for name in op.results))
+    lines = [
+        f"def {op.name}({', '.join(signature)}):",
+        f"    {_documented(op)}",
+        *(f"    {line}" for line in lengths_source(op, GENERIC_API)),
+        *_condition(op),
+        "        try:",
+        *(f"            {line}" for line in _torch_path(op)),
+        "        except RuntimeError:",
+        f"            if not _on_meta({', '.join(op.inputs)}):",
+        "                raise",
+        *_other_arrays_path(op),
+        f'    _see("{op.name}", {", ".join((*op.inputs, *op.results))})',
+        f"    _run_{op.name}({', '.join((given, *op.results))})",
+        *([f"    return {', '.join(op.results)}"] if op.results else []),
+    ]
+    made = [results_source(op)] if op.results else []
+    parts = [kept, *made, "\n".join(lines) + "\n", _arguments(op)]
+    return "\n\n".join(parts)
+
+
+def _torch_path(op: OpSpec) -> list[str]:
+    """What is done with Torch's own tensors, for which the runtime makes results."""
+    given = _names(op)
+    if not op.results:
+        return [f"return _run_{op.name}({given})"]
+    made = f"_run_{op.name}({given})"
+    return [
+        f"if {_missing_condition(op)}:",
+        f"    return {made if len(op.results) == 1 else f'_several({made})'}",
+        f"_run_{op.name}({', '.join((given, *op.results))})",
+        f"return {', '.join(op.results)}",
+    ]
+
+
+def _other_arrays_path(op: OpSpec) -> list[str]:
+    """Torch's other tensors are the operator's; other libraries have results made for them."""
+    lines = [
+        f"if _of_torch({', '.join(op.inputs)}):",
+        f"    return _operators.{op.name}({_as_given(op)})",
+    ]
+    if not op.results:
+        return [f"    {line}" for line in lines]
+    listed = ", ".join(op.results) if len(op.results) > 1 else f"({op.results[0]},)"
+    lines.append(f"{listed} = _{op.name}_results({_names(op)})")
+    return [f"    if {_missing_condition(op)}:", *(f"        {line}" for line in lines)]
+
+
+def _missing_condition(op: OpSpec) -> str:
+    """Some of them alone are refused by the launcher, which then finds None for the others."""
+    return " and ".join(f"{name} is None" for name in op.results)
+
+
+def _condition(op: OpSpec) -> list[str]:
+    """Whether all are Torch's own tensors, with data, and nobody wants to know what is computed."""
+    maybe = (*op.optional, *op.results)
+    kinds = {name: "_optional" if name in maybe else "_tensors" for name in (*op.inputs, *maybe)}
+    first, *others = (f"_type({name}) in {kind}" for name, kind in kinds.items())
+    grads = " or ".join(
+        f"{f'{name} is not None and ' if name in op.optional else ''}{name}.requires_grad"
+        for name in op.inputs
+    )
+    more = (
+        *others,
+        "not _compiling()",
+        "not _transforming()",
+        f"not (_recording() and ({grads}))",
+    )
+    return ["    if (", f"        {first}", *(f"        and {one}" for one in more), "    ):"]
+
+
+def _names(op: OpSpec) -> str:
+    return ", ".join(argument.name for argument in op.schema.arguments)
+
+
+def _as_given(op: OpSpec) -> str:
+    return ", ".join(
+        f"{one.name}={one.name}" if one.keyword_only else one.name for one in op.schema.arguments
+    )
+
+
+def _arguments(op: OpSpec) -> str:
+    """What JAX has to know of each argument: its name, whether it is an array, its default.
+
+    A list of arrays is neither: whether it is one is None.
+    """
+    parts = (
+        f'    ("{one.name}", {None if one.type.is_tensor_list else one.type.is_tensor}, '
+        f"{'...' if one.default is None else default_value_source(one.default, _DTYPE)}),"
+        for one in op.schema.arguments
+    )
+    lines = [f"_ops.{op.name} = {op.name}", f'_schemas["{op.name}"] = (', *parts, ")"]
+    return "\n".join(lines) + "\n"
+
+
+def _operator(op: OpSpec) -> str:
+    made = f"module.{op.name}({_names(op)})"
+    made = f"_several({made})" if len(op.results) > 1 else made
+    run = f"def _run_{op.name}({parameters(op)}):\n    return {made}\n"
+    return f"{run}\n\n{fake_source(op, _register(op))}"
+
+
+def _register(op: OpSpec) -> str:
+    return f"_operator({quoted(str(op.schema))}, _run_{op.name})"
+
+
+def _documented(op: OpSpec) -> str:
+    text = f"`{op.schema}`"
+    return repr(text) if '"' in text or "\\" in text else f'"""{text}"""'
+
+
+PYTHON_FOLDER = "aot/python"
+"""Of the generated project: what goes into the package, beside the launchers."""
+AOT_MODULE = "_aot.py"
+_PACKAGE_HEAD = '''\
+"""What torch.compile is told of operators that were compiled ahead of time. Written by kbuild."""
+
+{imports}import torch
+
+from ._ops import add_op_namespace_prefix, ops
+
+# The package may be imported under several names, and an operator has one fake kernel.
+_registered = vars(ops).setdefault("_kbuild_registered", set())
+
+
+def _fake(name):
+    def register(function):
+        if name not in _registered:
+            _registered.add(name)
+            torch.library.register_fake(add_op_namespace_prefix(name), function)
+        return function
+
+    return register
+'''
+_REGISTER = "_fake({name!r})"
+
+
+def package_files(
+    ops: Sequence[tuple[OpSpec, BoundLaunches]],
+    root: Path,
+    framework: str = "torch",
+    *,
+    control: bool = False,
+) -> FileSet:
+    """What goes into the package for the ops of a variant, each with its joined launches.
+
+    Sources are shipped for ops that fall back on their DSL.
+
+    Args:
+        ops: of all kernels.
+        root: the project.
+        framework: `torch` or `tvm-ffi`.
+        control: whether candidates can be chosen at run time.
+    """
+    if framework == "tvm-ffi":
+        specs = [op for op, _ in ops]
+        return FileSet(
+            {
+                f"{PYTHON_FOLDER}/{AOT_MODULE}": functions_source(specs),
+                f"{PYTHON_FOLDER}/{TORCH_MODULE}": operators_source(specs, control=control),
+            }
+        )
+    fallen = [(op, launches) for op, launches in ops if op.fallback == "jit"]
+    imports = "".join(f"import {name}\n" for name in JIT_IMPORTS if fallen)
+    parts = [_PACKAGE_HEAD.format(imports=imports + "\n" if imports else "")]
+    parts += [JIT_HEAD.strip() + "\n"] if fallen else []
+    parts += [fake_source(op, _REGISTER) for op, _ in ops]
+    parts += [jit_source(op, launches) for op, launches in fallen]
+    files = FileSet({f"{PYTHON_FOLDER}/{AOT_MODULE}": "\n\n".join(parts)})
+    for path in dict.fromkeys(path for op, _ in fallen for path in op.sources):
+        files.add(
+            f"{PYTHON_FOLDER}/{SOURCES_FOLDER}/{source_file(path)}", (root / path).read_bytes()
+        )
+    return files

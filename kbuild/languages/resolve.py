@@ -1,0 +1,361 @@
+"""Resolves launches: joins them with their kernel functions.
+
+`@triton.autotune` keys and hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbuild.config.issue import Issue
+from kbuild.languages.base import LANGUAGES, KernelFunction
+from kbuild.languages.launcher.launch_variants import find_candidate
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.binding import BoundLaunch, bind
+from kbuild.ops.candidates import with_candidates
+from kbuild.ops.dtypes import dtype_choices, first_unfit_dtype, read_fill_value
+from kbuild.ops.expression import EvaluationError, Expression, Query, parse
+from kbuild.ops.model import ArgumentSource, Candidate, FillValue, IssueCollector, Launch, OpSpec
+from kbuild.ops.section import read_section
+from kbuild.plan import AotKernel
+
+if TYPE_CHECKING:
+    from kbuild.languages.aot_compiler import AotCompiler
+
+
+_SELF = "list the candidates in `configs`, and what has to be zeroed in `zero`"
+"""How to do without hooks."""
+
+
+def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCollector) -> OpSpec:
+    """The op with the values that hooks give to tensors, before launches and while tuning.
+
+    Args:
+        op: the op.
+        launches: all of them, in order.
+        issues: collects what cannot be followed.
+    """
+    resets: dict[str, FillValue] = {}
+    for index, one in enumerate(launches):
+        if not one.function.facts.get("hooks"):
+            continue
+        place = IssueCollector((*one.launch.path, "configs"), issues.issues)
+        if not _are_known(one, place):
+            continue
+        _validate_blocks(one, place)
+        fills, own = _HookFills(op, launches[:index], one, place), dict(op.fills)
+        for tensor, value in fills.before_launches():
+            if tensor not in own:
+                own[tensor] = value
+            elif own[tensor] != value:
+                place.error(
+                    f"hooks of `{one.function.name}` fill `{tensor}` with {value}, the op with "
+                    f"{own[tensor]}",
+                    "say the same in both",
+                )
+        resets |= fills.resets
+        op = replace(op, fills=tuple(own.items()))
+    return replace(op, tune=replace(op.tune, resets=tuple(resets.items()))) if resets else op
+
+
+def _hook_text(one: ResolvedLaunch) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = one.function.facts["hooks"]
+    return found
+
+
+def _are_known(one: ResolvedLaunch, place: IssueCollector) -> bool:
+    """Whether all hooks are known; an error where they matter, else a warning."""
+    problems = _hook_text(one)["problems"]
+    for problem in problems:
+        words = f"hooks of `{one.function.name}` cannot be followed: {problem}"
+        if one.launch.autotune:
+            place.error(words, _SELF)
+        else:
+            place.warning(f"{words}; they are left out, since `configs` lists the candidates")
+    return not problems
+
+
+def _records(one: ResolvedLaunch) -> Iterator[tuple[Candidate, Mapping[str, Any] | None]]:
+    """The launch's candidates, each with what its hook does; None for one of the section's own."""
+    kind = any(source.kind == "descriptor" for _, source in one.bound.arguments)
+    for candidate in one.launch.candidates:
+        at = find_candidate(one.function.candidates, candidate.constants, candidate.options)
+        yield candidate, _hook_text(one)["configs"][at][kind] if at is not None else None
+
+
+def _validate_blocks(one: ResolvedLaunch, place: IssueCollector) -> None:
+    """A descriptor's block in the section has to be the one that a hook sets."""
+    sources = dict(one.bound.arguments)
+    fixed = tuple((c.name, c.value) for c in one.launch.constants if c.value is not None)
+    for candidate, record in _records(one):
+        for name, dims in record["blocks"] if record is not None else ():
+            source = sources.get(name)
+            constants = dict((*candidate.constants, *fixed))
+            wanted = tuple(constants.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
+            given = _block(source, constants)
+            if given != wanted:
+                own = f"gives it {list(given)}" if given else "hands it over without a block"
+                place.error(
+                    f"a hook of `{one.function.name}` gives `{name}` the block {list(wanted)}, the "
+                    f"section {own}",
+                    f'write `args = {{ {name} = {{ tensor = "...", block = [...] }} }}`',
+                )
+                return
+
+
+def _block(source: ArgumentSource | None, constants: Mapping[str, Any]) -> tuple[int, ...]:
+    if source is None or source.kind != "descriptor":
+        return ()
+    try:
+        return source.block_shape(tuple(constants.items()))
+    except (EvaluationError, KeyError):
+        return ()
+
+
+class _HookFills:
+    """What the hooks of one launch give a value."""
+
+    def __init__(
+        self,
+        op: OpSpec,
+        earlier: Sequence[ResolvedLaunch],
+        one: ResolvedLaunch,
+        place: IssueCollector,
+    ) -> None:
+        self._op, self._earlier, self._one, self._place = op, earlier, one, place
+        self._own = (*op.results, *op.temporaries)
+        self.resets: dict[str, FillValue] = {}
+        """Arguments that have a value while candidates are measured."""
+        self._odd: list[str] = []
+
+    def before_launches(self) -> Iterator[tuple[str, FillValue]]:
+        """Tensor -> value; errors for those that no op can give one."""
+        for tensor, value in self._tensors(_hook_text(self._one)["reset"]):
+            if tensor in self._own:
+                yield from self._judged(tensor, {value})
+            else:
+                self.resets[tensor] = value
+        found: dict[str, list[FillValue | None]] = {}
+        records = [record for _, record in _records(self._one)]
+        for at, record in enumerate(self._known(records)):
+            for tensor, value in self._tensors(record["fills"]):
+                found.setdefault(tensor, [None] * len(records))[at] = value
+        for tensor, values in found.items():
+            yield from self._judged(tensor, set(values))
+
+    def _known(self, records: Sequence[Mapping[str, Any] | None]) -> Iterator[Mapping[str, Any]]:
+        """For candidates that the kernel does not have: what all of its own agree on."""
+        every = [one[0]["fills"] for one in _hook_text(self._one)["configs"]]
+        shared = every[0] if every and all(one == every[0] for one in every) else None
+        unclear = any(every) and shared is None and None in records
+        if unclear:
+            self._place.warning(
+                f"candidates of `{self._one.function.name}` have hooks that fill tensors, and "
+                "`configs` lists others",
+                "name in `zero` or `fill` what has to have a value",
+            )
+        yield from ({"fills": shared or ()} if one is None else one for one in records)
+
+    def _tensors(self, fills: Sequence[Sequence[Any]]) -> Iterator[tuple[str, FillValue]]:
+        sources, known = dict(self._one.bound.arguments), self._one.bound.constants
+        for name, value in fills:
+            source, number = sources.get(name), read_fill_value(value)
+            if source is not None and source.kind in ("tensor", "descriptor"):
+                if number is not None:
+                    yield source.name, number
+            elif name not in (*known, *self._odd):
+                self._odd.append(name)
+                words = f"hooks of `{self._one.function.name}` fill `{name}`, which is no tensor"
+                self._place.error(words, _SELF)
+
+    def _judged(
+        self, tensor: str, values: set[FillValue | None]
+    ) -> Iterator[tuple[str, FillValue]]:
+        """The value of a tensor, where the op can give it one."""
+        name, given = self._one.function.name, sorted(map(str, values - {None}))
+        (first, *others) = [value for value in values if value is not None]
+        is_result = tensor in self._own
+        argument = self._op.schema.argument(tensor)
+        before = [one.bound.function for one in self._earlier if _takes_tensor(one.bound, tensor)]
+        wrong = first_unfit_dtype(first, dtype_choices(tensor, self._op.dtypes))
+        if others:
+            problem = f" with {' and '.join(given)}, by candidate", _SELF
+        elif wrong:
+            problem = f" with {given[0]}, but it may be {wrong}", "leave that dtype out"
+        elif before:
+            problem = f" after `{before[0]}` has run with it", "launch it from another op"
+        elif is_result:
+            yield tensor, first
+            return
+        elif argument is None or not argument.type.is_mutated:
+            problem = ", which the op only reads", f"write `Tensor(a!) {tensor}` in the schema"
+        elif None in values or self._one.launch.when is not None:
+            problem = " in some calls", _SELF
+        elif tensor not in self._op.contiguous:
+            problem = ", which may have gaps", "list it in `contiguous`"
+        else:
+            yield tensor, first
+            return
+        self._place.error(f"hooks of `{name}` fill `{tensor}`{problem[0]}", problem[1])
+
+
+def _takes_tensor(bound: BoundLaunch, tensor: str) -> bool:
+    return any(source.name == tensor for _, source in bound.flat())
+
+
+_AXIS = ".shape."
+"""Between a tensor and an axis, in the key of a kernel that is tuned for its dimensions."""
+
+
+@dataclass(frozen=True)
+class ResolvedLaunch:
+    """A launch with the function that it names."""
+
+    launch: Launch
+    """With its real candidates, also where these are the kernel's own."""
+    bound: BoundLaunch
+    function: KernelFunction
+
+
+@dataclass(frozen=True)
+class ResolvedKernel:
+    """One kernel of a plan, with everything that its sources say."""
+
+    kernel: AotKernel
+    ops: tuple[OpSpec, ...]
+    launches: Mapping[tuple[str, int], ResolvedLaunch]
+    """By op and index."""
+    notes: tuple[str, ...]
+    """What of the sources' own words was not followed, one sentence each."""
+
+    def of(self, op: OpSpec) -> list[ResolvedLaunch]:
+        """The launches of an op."""
+        return [self.launches[op.name, index] for index in range(len(op.launches))]
+
+
+def resolve_kernel(
+    kernel: AotKernel, root: Path, workshop: AotCompiler, issues: list[Issue]
+) -> ResolvedKernel:
+    """Describe the sources and join; what is wrong is added to `issues`."""
+    reading = read_section(kernel.name, kernel.section)
+    issues += reading.issues
+    functions = workshop.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
+    known = len(issues)
+    place, found = IssueCollector(("kernel", kernel.name), issues), {}
+    language = LANGUAGES.get(kernel.language)
+    completed = (language.complete(op, functions, place) for op in reading.ops)
+    ops = [op for op in completed if op is not None]
+    for op in ops:
+        for index, launch in enumerate(op.launches):
+            one = _resolve_launch(op, launch, functions, place)
+            if one is not None:
+                found[op.name, index] = one
+    notes: list[str] = []
+    for at, op in enumerate(ops):
+        own = [found[op.name, i] for i in range(len(op.launches)) if (op.name, i) in found]
+        notes += [note for one in own for note in _launch_notes(one)]
+        keyed, said = with_autotune_key(op, own)
+        ops[at] = apply_hooks(keyed, own, place)
+        notes += said
+    notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
+    told = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))
+    return ResolvedKernel(kernel, tuple(ops), found, told)
+
+
+def _resolve_launch(
+    op: OpSpec, launch: Launch, functions: Mapping[str, KernelFunction], outer: IssueCollector
+) -> ResolvedLaunch | None:
+    place = IssueCollector(launch.path, outer.issues)
+    function = next((functions[name] for name in launch.functions if name in functions), None)
+    whole = _with_own_candidates(op, launch, function, place) if function else launch
+    if whole is None:
+        return None
+    known = {name: one.parameters for name, one in functions.items()}
+    bound = bind(op, whole, known, place)
+    if bound is None or function is None:
+        return None
+    return ResolvedLaunch(whole, bound, function)
+
+
+def _with_own_candidates(
+    op: OpSpec, launch: Launch, function: KernelFunction, place: IssueCollector
+) -> Launch | None:
+    return with_candidates(op, launch, function.candidates, place, "; ".join(function.notes))
+
+
+def _launch_notes(one: ResolvedLaunch) -> Iterator[str]:
+    """Those about candidates say nothing where the section lists its own."""
+    if one.launch.autotune or not one.function.candidates:
+        yield from one.function.notes
+
+
+def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[OpSpec, list[str]]:
+    """The op with the key of `@triton.autotune` where it says none, and what is left out of that.
+
+    Args:
+        op: the op.
+        launches: its launches; those with the kernel's own candidates have the kernel's own key.
+    """
+    tuned = [one for one in launches if one.launch.autotune]
+    if op.key or not tuned:
+        return op, []
+    found: dict[str, Expression] = {}
+    notes = []
+    for one in tuned:
+        for name in one.function.key:
+            if _is_fixed(one, name):
+                continue
+            expression = _expression_of_argument(op, one, name)
+            if expression is None and _AXIS in name:
+                continue  # a number, or what has no name
+            if expression is None:
+                words = f"has `{name}` in its key, which is no integer of the call: left out"
+                notes.append(f"`{one.function.name}` {words}")
+            else:
+                found.setdefault(str(expression), expression)
+    return replace(op, key=tuple(found.values())), notes
+
+
+def _dimension(op: OpSpec, bound: BoundLaunch, text: str) -> Expression | None:
+    """What `x.shape.0` is called in the op; of a tensor of any shape, how many elements it has."""
+    argument, _, axis = text.partition(_AXIS)
+    source = dict(bound.arguments).get(argument)
+    if not axis or source is None or source.name not in op.inputs:
+        return None
+    rule = op.shape(source.name)
+    dims = rule.dims if rule is not None else (None,)
+    if None in dims:
+        return parse(f"numel({source.name})")
+    found = dims[int(axis)] if int(axis) < len(dims) else None
+    return None if found is None or found.constant is not None else found
+
+
+def _is_fixed(one: ResolvedLaunch, name: str) -> bool:
+    """Whether it is a constant that calls do not decide, dtypes aside, which tables tell apart."""
+    if name not in one.bound.constants:
+        return False
+    own = next((constant for constant in one.launch.constants if constant.name == name), None)
+    return name not in one.function.computed if own is None else own.expression is None
+
+
+def _expression_of_argument(op: OpSpec, one: ResolvedLaunch, argument: str) -> Expression | None:
+    """What a kernel's argument is in terms of the call, before anything is allocated."""
+    constants = {constant.name: constant.expression for constant in one.launch.constants}
+    source = dict(one.bound.arguments).get(argument)
+    if source is None and argument not in constants:
+        return _dimension(op, one.bound, argument)
+    expression = constants[argument] if source is None else source.expression
+    if expression is None:
+        return None
+    known = {size.name for size in op.sizes} | {name for name, _ in op.let}
+    known |= {argument.name for argument in op.schema.arguments if not argument.type.is_tensor}
+    for leaf in expression.leaves():
+        if isinstance(leaf, Query):
+            if leaf.tensor and leaf.tensor not in op.inputs:
+                return None
+        elif leaf.name not in known:
+            return None
+    return expression

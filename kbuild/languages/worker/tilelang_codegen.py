@@ -1,0 +1,304 @@
+"""Runs TileLang's code generator for one function and its constants.
+
+And compiles the finished source with nvcc, clang or the host's compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tilelang
+import tilelang.language as tl
+from tilelang.backend.target import determine_target
+from tilelang.jit.adapter.wrapper import TLWrapper
+
+from kbuild.languages.worker.protocol import RefusalError
+from kbuild.languages.worker.tilelang_functions import TileLangFunction
+from kbuild.languages.worker.tilelang_source import DeviceKernel
+
+CPU = "cpu"
+_KERNELS_ON_CPU = 1
+_FAST_MATH = "tl.enable_fast_math"
+_REGISTERS = "tl.ptxas_register_usage_level"
+_FLAGS = "tl.device_compile_flags"
+_CALL_ON_CPU = re.compile(r"int32_t call\([^)]*\) \{\s*return (?P<kernel>\w+)\([^)]*\);")
+
+
+@dataclass(frozen=True)
+class EmittedSource:
+    """Source of one kernel for one target."""
+
+    text: str
+    program: Any
+    """The `PrimFunc`."""
+    kernels: tuple[DeviceKernel, ...]
+    threads: int
+    shared: int
+    """Bytes of dynamic shared memory."""
+    flags: tuple[str, ...]
+    """For nvcc, beside the usual ones."""
+
+
+def emit_source(function: TileLangFunction, request: Mapping[str, Any]) -> EmittedSource:
+    """What TileLang writes for one unit.
+
+    Raises:
+        RefusalError: it cannot be written.
+    """
+    arch = request["arch"]
+    target = determine_target(target_of(arch), return_object=True)
+    program = _program(function, request, target)
+    configs = _configs(function, program)
+    with tilelang.tvm.transform.PassContext(opt_level=3, config=configs), target:
+        lowered = tilelang.lower(program, target=target)
+    _judge_host(function, lowered.host_mod.functions.values())
+    device = lowered.device_mod.functions
+    kernels = tuple(_kernel(symbol.name_hint, one.attrs) for symbol, one in device.items())
+    if arch == CPU and len(kernels) > _KERNELS_ON_CPU:
+        raise RefusalError(
+            f"`{function.name}` has {len(kernels)} kernels; on the CPU one is called"
+        )
+    wrapper = TLWrapper(target)
+    wrapper.assign_optimized_module(
+        tilelang.tvm.IRModule({program.attrs["global_symbol"]: program})
+    )
+    wrapper.assign_pass_configs(configs)
+    wrapper.assign_host_module(lowered.host_mod)
+    wrapper.assign_device_module(lowered.device_mod)
+    text = _wrapped(wrapper, lowered.kernel_source, arch)
+    threads, shared = _launch_facts(device.values())
+    return EmittedSource(
+        text, program, kernels, threads, shared, _flags(function, program, configs)
+    )
+
+
+def runtime_of(arch: str) -> str:
+    """What launches there: `cuda`, `hip`, or nothing on the CPU."""
+    return "" if arch == CPU else "hip" if arch.startswith("gfx") else "cuda"
+
+
+def target_of(arch: str) -> str | dict[str, str]:
+    """The arch in the DSL's words."""
+    runtime = runtime_of(arch)
+    return {"kind": runtime, "mcpu" if runtime == "hip" else "arch": arch} if runtime else "c"
+
+
+def _program(function: TileLangFunction, request: Mapping[str, Any], target: Any) -> Any:
+    function.judge()
+    given = {name: _value(function, name, v) for name, v in request["constants"].items()}
+    if function.is_program:
+        return function.jit
+    with target:
+        if not hasattr(function.jit, "get_tir"):
+            return function.jit(**_with_dynamic_sizes(function, given))
+        if function.is_eager:
+            given = _with_dynamic_sizes(function, given)
+            _call_by_own_names(function.jit, given)
+            return function.jit.get_tir(**given)
+        return function.jit.get_tir(**_with_dynamic_sizes(function, given))
+
+
+def _call_by_own_names(jit: Any, given: Mapping[str, Any]) -> None:
+    """A `T.const` that is handed to a macro is called as the macro calls it; take that back."""
+    jit.initialize_jit_mode(**given)
+    bound = jit.func._argument_binder.bind((), dict(given))  # noqa: SLF001 - of a pinned release
+    template = jit.func._build_tir_template(**bound.compile_kwargs)  # noqa: SLF001
+    for variable, (tensor, what, axis, _) in (template.matcher or {}).items():
+        template.matcher[variable] = (tensor, what, axis, variable.orig_name)
+    jit.func.p1_cache[bound.p1_key] = template
+
+
+def _with_dynamic_sizes(function: TileLangFunction, given: Mapping[str, Any]) -> dict[str, Any]:
+    """With a dynamic dimension for each that nothing fixes."""
+    free = {name: tl.dynamic(name) for name in sorted(function.open) if name not in given}
+    return {**free, **given}
+
+
+def _value(function: TileLangFunction, name: str, value: Any) -> Any:
+    """A constant as the author's function takes it; candidates give dtypes by their names."""
+    parameter = function.parameters.get(name)
+    default = parameter.default if parameter is not None else None
+    if isinstance(value, str) and (meant := function.named(name, value)) is not None:
+        return meant
+    if isinstance(value, dict):
+        return value["dtype"] if type(default) is str else tl.dtype(value["dtype"])
+    return tl.dtype(value) if isinstance(value, str) and isinstance(default, tl.dtype) else value
+
+
+def _configs(function: TileLangFunction, program: Any) -> dict[str, Any]:
+    own = {
+        str(getattr(k, "value", k)): v for k, v in _jit_attribute(function, "pass_configs").items()
+    }
+    attrs = program.attrs or {}
+    if "tilelang_pass_configs" in attrs:
+        own = {**{str(k): v for k, v in dict(attrs["tilelang_pass_configs"]).items()}, **own}
+    return own
+
+
+def _jit_attribute(function: TileLangFunction, name: str) -> Any:
+    return getattr(function.jit, name, None) or {}
+
+
+def _flags(function: TileLangFunction, program: Any, configs: Mapping[str, Any]) -> tuple[str, ...]:
+    said = _jit_attribute(function, "compile_flags") or []
+    flags = said.split() if isinstance(said, str) else [str(one) for one in said]
+    attrs = program.attrs or {}
+    flags += [str(one) for one in attrs.get("tilelang_compile_flags", ())]
+    extra = configs.get(_FLAGS) or []
+    flags += extra.split() if isinstance(extra, str) else [str(one) for one in extra]
+    if configs.get(_FAST_MATH):
+        flags.append("--use_fast_math")
+    if configs.get(_REGISTERS) is not None:
+        flags.append(f"--ptxas-options=--register-usage-level={int(configs[_REGISTERS])}")
+    return tuple(flags)
+
+
+def _wrapped(wrapper: Any, source: str, arch: str) -> str:
+    try:
+        text: str = wrapper.wrap(source)
+    except AssertionError as error:
+        words = str(error)
+        if words.startswith("Unsupported dtype"):
+            kind = "the CPU" if arch == CPU else arch
+            raise RefusalError(
+                f"TileLang's code for {kind} has no {words.rsplit(maxsplit=1)[-1]}"
+            ) from error
+        raise
+    return _called_as_declared(text) if arch == CPU else text
+
+
+def _judge_host(function: TileLangFunction, host: Iterable[Any]) -> None:
+    if any("l2_persistent_map" in one.attrs for one in host):
+        raise RefusalError(
+            f"`{function.name}` keeps tensors in the L2 cache, which is set for all kernels of a "
+            "device, and in sizes of the GPU that it is compiled on",
+            hint="leave `T.annotate_l2_hit_ratio` out",
+        )
+
+
+def _called_as_declared(text: str) -> str:
+    """TileLang forgets strides, and takes numbers that are sizes twice; the kernel does not."""
+    call = _CALL_ON_CPU.search(text)
+    if call is None:
+        raise RefusalError("TileLang wrote no function `call`")
+    declared = re.search(rf"\b{call['kernel']}\((?P<list>[^)]*)\) \{{", text)
+    listed = declared["list"] if declared is not None else ""
+    words = (one.split()[-1].lstrip("*") for one in listed.split(",") if one.strip())
+    names = ", ".join(words)
+    new = f"int32_t call({listed}) {{\n  return {call['kernel']}({names});"
+    return text[: call.start()] + new + text[call.end() :]
+
+
+def _kernel(name: str, attrs: Any) -> DeviceKernel:
+    return DeviceKernel(name, pdl="has_cuda_pdl_sync" in attrs)
+
+
+def _launch_facts(kernels: Sequence[Any]) -> tuple[int, int]:
+    """Threads of the largest block, and the most shared memory."""
+    threads, shared = [1], [0]
+    for one in kernels:
+        extent = one.attrs.get("thread_extent", {})
+        sizes = [v for tag, v in extent.items() if "threadIdx" in tag]
+        product = 1
+        for size in sizes:
+            product *= int(size)
+        threads.append(product)
+        if "dyn_shared_memory_buf" in one.attrs:
+            shared.append(int(one.attrs["dyn_shared_memory_buf"]))
+    return max(threads), max(shared)
+
+
+_NVCC, _HIPCC, _CXX = "KBUILD_NVCC", "KBUILD_HIPCC", "KBUILD_CXX"
+_LINES = 12
+_SOURCE = "object"
+
+
+def compile_object(
+    source: str, made: EmittedSource, request: Mapping[str, Any], output: Path
+) -> None:
+    """Compile `source` to `output`.
+
+    Raises:
+        RefusalError: the compiler does not take it.
+    """
+    folder = output.parent / "tilelang"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    arch = request["arch"]
+    which, suffix, command = {"": _HOST, "hip": _AMD, "cuda": _NVIDIA}[runtime_of(arch)]
+    name = f"{_SOURCE}.{suffix}"
+    (folder / name).write_text(source, "utf-8")
+    argv = command(name, made, arch)
+    if command is _hip:
+        _without_rocwmma(folder)
+        argv.append(f"-cuid={hashlib.sha256(source.encode()).hexdigest()[:16]}")
+    done = subprocess.run(  # noqa: TID251 - in a worker, which has no doors
+        argv, cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0 or not (folder / f"{_SOURCE}.o").is_file():
+        said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        what = f"the {which} compiler refuses what TileLang wrote for `{request['function']}`"
+        refusal = RefusalError(f"{what} ({arch})")
+        refusal.excerpt = tuple(said[:_LINES])
+        raise refusal
+    (folder / f"{_SOURCE}.o").replace(output)
+
+
+def _nvcc(name: str, made: EmittedSource, arch: str) -> list[str]:
+    """The command; files that it leaves behind give symbols names without a process number."""
+    number = arch.removeprefix("sm_")
+    return [
+        os.environ[_NVCC], "-std=c++20", "-O3", "-w", "-c", name, "-o", f"{_SOURCE}.o",
+        "-gencode", f"arch=compute_{number},code=sm_{number}",
+        "-ccbin", os.environ[_CXX], "-Xcompiler", "-fPIC,-fvisibility=hidden",
+        "-keep", "-keep-dir", ".", *_includes(), *made.flags,
+    ]  # fmt: skip
+
+
+def _hip(name: str, made: EmittedSource, arch: str) -> list[str]:
+    """The command, but for the unit's name, which would tell its folder."""
+    compiler = Path(os.environ[_HIPCC])
+    return [
+        str(compiler), "-x", "hip", "-std=c++17", "-O3", "-w", "-c", name, "-o", f"{_SOURCE}.o",
+        f"--offload-arch={arch}", f"--rocm-path={_rocm(compiler)}",
+        "-fPIC", "-fvisibility=hidden", "-I.", *_includes(), *made.flags,
+    ]  # fmt: skip
+
+
+def _rocm(compiler: Path) -> Path:
+    """The installation that a `[lib/]llvm/bin/clang++` belongs to."""
+    folder = compiler.parents[2]
+    return folder.parent if folder.name == "lib" else folder
+
+
+def _without_rocwmma(folder: Path) -> None:
+    """TileLang's headers include a library that they use nothing of."""
+    (folder / "rocwmma").mkdir()
+    text = "#pragma once\n#include <hip/hip_bfloat16.h>\n"
+    (folder / "rocwmma" / "rocwmma.hpp").write_text(text, "utf-8")
+
+
+def _cxx(name: str, made: EmittedSource, arch: str) -> list[str]:
+    del made, arch
+    return [
+        os.environ[_CXX], "-std=c++17", "-O3", "-w", "-fPIC", "-fvisibility=hidden", "-c", name,
+        "-o", f"{_SOURCE}.o", "-ffp-contract=off", *_includes(),
+    ]  # fmt: skip
+
+
+def _includes() -> list[str]:
+    """The headers that the DSL brings."""
+    root = Path(tilelang.__file__).parent
+    return [f"-I{root / 'src'}", f"-I{root / '3rdparty' / 'cutlass' / 'include'}"]
+
+
+_HOST, _AMD, _NVIDIA = ("C++", "cpp", _cxx), ("HIP", "hip", _hip), ("CUDA", "cu", _nvcc)
+"""What a compiler compiles, the suffix of that, and the command."""

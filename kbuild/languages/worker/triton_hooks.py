@@ -1,0 +1,223 @@
+"""The hooks of `@triton.autotune`.
+
+They run on recording arguments, which tells what they fill and set.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+_BLOCK = "block_shape"
+
+
+class HookError(Exception):
+    """A hook does what no op does."""
+
+
+class ClonedArgument:
+    """What `clone()` gives, for a hook to put back."""
+
+    def __init__(self, argument: HookArgument) -> None:
+        self.argument = argument
+
+
+class HookRecord:
+    """What a hook did to arguments."""
+
+    def __init__(self, *, restores: bool) -> None:
+        self.fills: dict[str, Any] = {}
+        self.blocks: dict[str, list[Any]] = {}
+        self.restored: list[str] = []
+        self.restores = restores
+
+    def fill(self, name: str, value: Any) -> None:
+        """Note that all elements get one value; the last counts."""
+        if isinstance(value, HookArgument):
+            raise HookError(f"fills `{name}` with `{value}`, which only a call knows")
+        if not isinstance(value, (bool, int, float)):
+            raise HookError(f"fills `{name}` with {value!r}")
+        self.fills[name] = value
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as a JSON object."""
+        fills = [[name, _plain(value)] for name, value in self.fills.items()]
+        return {"fills": fills, "blocks": [[name, dims] for name, dims in self.blocks.items()]}
+
+
+class HookArgument:
+    """Stands for an argument of the kernel: a tensor, a descriptor or a number, as it is used."""
+
+    def __init__(self, name: str, record: HookRecord, kind: type | None) -> None:
+        object.__setattr__(self, "_own", (name, record, kind))
+
+    def __str__(self) -> str:
+        return str(object.__getattribute__(self, "_own")[0])
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What `isinstance` is told."""
+        return object.__getattribute__(self, "_own")[2] or HookArgument
+
+    def zero_(self) -> HookArgument:
+        """As a tensor's."""
+        return self.fill_(0)
+
+    def fill_(self, value: Any) -> HookArgument:
+        """As a tensor's."""
+        name, record, _ = object.__getattribute__(self, "_own")
+        record.fill(name, value)
+        return self
+
+    def clone(self) -> ClonedArgument:
+        """As a tensor's."""
+        return ClonedArgument(self)
+
+    def copy_(self, source: Any, *_: Any, **__: Any) -> HookArgument:
+        """As a tensor's: a copy of its own is put back, which measuring does anyway."""
+        name, record, _kind = object.__getattribute__(self, "_own")
+        if (
+            not record.restores
+            or not isinstance(source, ClonedArgument)
+            or str(source.argument) != name
+        ):
+            raise HookError(f"copies into `{name}`")
+        record.restored.append(name)
+        return self
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if key is not Ellipsis and key != slice(None):
+            raise HookError(f"writes to parts of `{self}`")
+        self.fill_(value)
+
+    def __setattr__(self, attribute: str, value: Any) -> None:
+        name, record, _ = object.__getattribute__(self, "_own")
+        if attribute != _BLOCK:
+            raise HookError(f"sets `{name}.{attribute}`")
+        record.blocks[name] = [_size(name, one) for one in value]
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute == "base":  # a descriptor's tensor
+            return self
+        raise HookError(f"asks for `{self}.{attribute}`, which only a call knows")
+
+    def _unknown(self, *_: Any) -> Any:
+        raise HookError(f"asks for `{self}`, which only a call knows")
+
+    __bool__ = __len__ = __iter__ = __getitem__ = __call__ = __index__ = __int__ = _unknown
+    __float__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _unknown
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _unknown
+    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = _unknown
+
+
+def _size(name: str, size: Any) -> Any:
+    """A number, or the name of a constant that somebody else knows."""
+    if type(size) is HookArgument:
+        return str(size)
+    if isinstance(size, int):
+        return int(size)
+    raise HookError(f"sets `{name}.{_BLOCK}` to {size!r}")
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinities."""
+    is_finite = not isinstance(value, float) or value - value == 0
+    return value if is_finite else str(value)
+
+
+def hooks_of(
+    tuners: Sequence[Any], configs: Sequence[Any], arguments: Sequence[str]
+) -> dict[str, Any]:
+    """What the hooks of a function do, as JSON.
+
+    Args:
+        tuners: what the decorators made.
+        configs: the candidates; what is said of each comes in the same order.
+        arguments: of the function, constants included.
+
+    Returns:
+        Nothing where there are no hooks; else `configs`, what each candidate's hook does when
+        arguments are tensors, and when they are descriptors; `reset`, what tuning fills;
+        `problems`, what cannot be followed, in words with a place.
+    """
+    problems: list[str] = []
+    own = [list(_of_config(config, arguments, problems)) for config in configs]
+    reset: dict[str, Any] = {}
+    for tuner in tuners:
+        reset.update(dict.fromkeys(getattr(tuner, "reset_to_zero", None) or (), 0))
+        reset.update(_of_tuner(tuner, arguments, problems))
+    is_used = any(one["fills"] or one["blocks"] for both in own for one in both)
+    if not (is_used or reset or problems):
+        return {}
+    said = [[name, _plain(value)] for name, value in reset.items()]
+    return {"configs": own, "reset": said, "problems": list(dict.fromkeys(problems))}
+
+
+def _of_config(
+    config: Any, arguments: Sequence[str], problems: list[str]
+) -> Iterator[dict[str, Any]]:
+    hook = getattr(config, "pre_hook", None)
+    if getattr(config, "ir_override", None):
+        problems.append(f"a candidate's `ir_override` is {config.ir_override!r}")
+    values = {**config.kwargs, **_options(config)}
+    for kind in (None, _descriptor()):
+        record = HookRecord(restores=False)
+        if hook is not None:
+            given = {name: HookArgument(name, record, kind) for name in arguments} | values
+            problems += _run("a candidate's `pre_hook`", hook, partial(hook, given))
+        yield record.to_json()
+
+
+def _of_tuner(tuner: Any, arguments: Sequence[str], problems: list[str]) -> dict[str, Any]:
+    """What the tuner's own hooks fill."""
+    record = HookRecord(restores=True)
+    given = {name: HookArgument(name, record, None) for name in arguments}
+    if getattr(tuner, "user_defined_pre_hook", False):
+        problems += _run("`pre_hook`", tuner.pre_hook, partial(tuner.pre_hook, given))
+    filled = dict(record.fills)
+    if getattr(tuner, "user_defined_post_hook", False):
+        problems += _run(
+            "`post_hook`", tuner.post_hook, partial(tuner.post_hook, given, exception=None)
+        )
+        if record.fills != filled:
+            problems.append(f"{_place(tuner.post_hook)}: `post_hook` fills what was computed")
+    return filled
+
+
+def _run(what: str, hook: Any, call: Callable[[], object]) -> Iterator[str]:
+    """Run a hook; in words why it cannot be followed."""
+    try:
+        call()
+    except HookError as error:
+        yield f"{_place(hook, error)}: {what} {error}"
+    except Exception as error:  # noqa: BLE001 - the author's code
+        yield f"{_place(hook, error)}: {what} says {type(error).__name__}: {error}"
+
+
+def _place(hook: Any, error: BaseException | None = None) -> str:
+    """`kernels.py:12`; the names of the author's files are relative."""
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    own = [frame for frame in frames if not Path(frame.filename).is_absolute()]
+    if own:
+        return f"{own[-1].filename}:{own[-1].lineno}"
+    code = getattr(getattr(hook, "func", hook), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "a hook"
+
+
+def _options(config: Any) -> Mapping[str, Any]:
+    all_of = getattr(config, "all_kwargs", None)
+    return all_of() if all_of is not None else {}
+
+
+def _descriptor() -> type | None:
+    """What sources ask for descriptors by; None in releases without."""
+    try:
+        module = importlib.import_module("triton.tools.tensor_descriptor")
+    except ImportError:
+        return None
+    found: type = module.TensorDescriptor
+    return found

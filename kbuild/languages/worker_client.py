@@ -1,0 +1,307 @@
+"""Sends units to workers.
+
+Waits for memory, retries after a crash, holds a jobserver token per thread, and logs when each
+unit was compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from kbuild.errors import IncompleteError
+from kbuild.languages.compile_environment import CompileEnvironment, SourceSnapshot
+from kbuild.languages.image import KernelImage
+from kbuild.languages.image_cache import CompileResult
+from kbuild.languages.outcomes import PRUNED, Rejection, unit_label
+from kbuild.languages.releases import max_shared_memory
+from kbuild.languages.unit import KernelUnit
+from kbuild.languages.workers import ShouldCompile, WorkerDiedError, WorkerPool, WorkerProcess
+from kbuild.runtime.budget import Run
+from kbuild.runtime.memory_governor import MemoryReservations
+from kbuild.runtime.unit_settings import append_record
+
+
+@dataclass
+class CompileRecord:
+    """One compilation that is under way."""
+
+    is_made: bool = True
+    """False when the worker was told that the kernel is there already."""
+    is_refused: bool = True
+    """Until it is done."""
+
+
+@dataclass(frozen=True)
+class CompileLog:
+    """One run's."""
+
+    log: str
+    """Path of the log; see `kbuild.build.unit_log`."""
+
+    @contextmanager
+    def turn(
+        self, unit: KernelUnit, variant: str, worker: WorkerProcess
+    ) -> Iterator[CompileRecord]:
+        """Meanwhile a worker compiles for a unit."""
+        turn, start, before = CompileRecord(), time.time(), worker.cpu
+        try:
+            yield turn
+        finally:
+            user, system = (max(0.0, b - a) for a, b in zip(before, worker.cpu, strict=True))
+            facts = {"user": user, "system": system, "peak": worker.peak}
+            self._write(unit, variant, start, turn, facts)
+
+    def found(self, unit: KernelUnit, variant: str) -> None:
+        """A unit's image was there before."""
+        turn = CompileRecord(is_made=False, is_refused=False)
+        self._write(unit, variant, time.time(), turn, {})
+
+    def _write(
+        self,
+        unit: KernelUnit,
+        variant: str,
+        start: float,
+        turn: CompileRecord,
+        facts: dict[str, float | int],
+    ) -> None:
+        record = {
+            "unit": unit_label(unit) + ("" if unit.aligned else " (any alignment)"),
+            "variant": variant,
+            "language": unit.language,
+            "start": start,
+            "end": time.time(),
+            "status": int(turn.is_refused),
+            "cache": "miss" if turn.is_made or turn.is_refused else "hit",
+            "image": True,
+            **facts,
+        }
+        with suppress(OSError):  # the report of a build is not worth the build
+            append_record(self.log, record)
+
+
+AnswerT = TypeVar("AnswerT")
+_ATTEMPTS = 2
+ANSWER_TIMEOUT = 600.0
+"""Seconds that one unit may take."""
+_DEFAULT_WORKER_MIB = 600
+"""MiB of a worker that has compiled nothing yet; what one was seen to hold counts if it is more."""
+_OUTPUT_TAIL_LINES = 12
+"""Lines of a dead worker's that are shown."""
+_UNUSED_PARAMETERS = ("profile_scratch",)
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """A request, and where it goes."""
+
+    place: CompileEnvironment
+    sources: SourceSnapshot
+    folder: Path
+    """Where the sources are laid out for workers."""
+    request: Mapping[str, Any]
+    variant: str = ""
+    """Whose build asks first."""
+
+
+class WorkerClient:
+    """Talks to workers."""
+
+    def __init__(self, run: Run, pool: WorkerPool, patience: float = ANSWER_TIMEOUT) -> None:
+        self._run, self._pool, self._patience = run, pool, patience
+        self._sheet = CompileLog(str(run.log))
+        self._heaviest = _DEFAULT_WORKER_MIB
+        self._lock = threading.Lock()
+
+    def describe(self, asked: CompileRequest) -> Mapping[str, Any] | Rejection:
+        """What the worker says of the sources.
+
+        Raises:
+            IncompleteError: the run ended.
+        """
+
+        def ask(worker: WorkerProcess) -> Mapping[str, Any] | Rejection:
+            answer = self._ask(worker, asked, "describe", lambda _: True)
+            if "refusal" in answer:
+                return Rejection.read(answer["refusal"])
+            described: Mapping[str, Any] = answer["answer"]
+            return described
+
+        return self._attempted(asked, ask)
+
+    def compile(
+        self, asked: CompileRequest, unit: KernelUnit, makes: ShouldCompile = lambda _: True
+    ) -> CompileResult | Rejection:
+        """The unit's image, or why there is none.
+
+        Args:
+            asked: the request.
+            unit: what is compiled.
+            makes: see `Conversation.ask`; where it says no, the image comes without code.
+
+        Raises:
+            IncompleteError: the run ended.
+        """
+
+        def ask(worker: WorkerProcess) -> CompileResult | Rejection:
+            with self._sheet.turn(unit, asked.variant, worker) as turn:
+
+                def told(kernel: str) -> bool:
+                    turn.is_made = makes(kernel)
+                    return turn.is_made
+
+                answer = self._ask(worker, asked, "compile", told)
+                if "refusal" in answer:
+                    return Rejection.read(answer["refusal"])
+                turn.is_refused = False
+                code = (worker.scratch / "code").read_bytes() if turn.is_made else None
+                return result_from_answer(answer["answer"], code, asked.place, unit)
+
+        return self._attempted(asked, ask)
+
+    def _attempted(
+        self, asked: CompileRequest, ask: Callable[[WorkerProcess], AnswerT | Rejection]
+    ) -> AnswerT | Rejection:
+        deaths: list[WorkerDiedError] = []
+        while len(deaths) < _ATTEMPTS:
+            try:
+                with self._pool.worker(
+                    asked.place.kind(asked.request), fresh=bool(deaths)
+                ) as worker:
+                    return ask(worker)
+            except WorkerDiedError as death:
+                if self._run.is_ending or self._pool.is_closed:
+                    raise IncompleteError("the run ended before all was compiled") from None
+                deaths.append(death)
+        last = deaths[-1]
+        message = f"the compiler {last.how}, {_ATTEMPTS} times"
+        return Rejection(message, excerpt=tuple(last.said.splitlines()[-_OUTPUT_TAIL_LINES:]))
+
+    def _ask(
+        self, worker: WorkerProcess, asked: CompileRequest, what: str, makes: ShouldCompile
+    ) -> Mapping[str, Any]:
+        request = {
+            "ask": what,
+            "root": str(asked.sources.write(asked.folder)),
+            "sources": [path for path, _ in asked.sources.texts],
+            "output": str(worker.scratch / "code"),
+            **asked.request,
+        }
+        ledger = self._room(worker)
+        try:
+            return worker.ask(request, self._patience, makes)
+        finally:
+            ledger.release()
+            self._weigh(worker)
+
+    def _room(self, worker: WorkerProcess) -> MemoryReservations:
+        """Wait until there is memory for the worker, beside all compilers of the run."""
+        budget = self._run.budget
+        jobs = budget.jobs if self._run.server else 0
+        ledger = MemoryReservations(
+            str(self._run.folder / "ledger"), budget.memory, jobs, worker.pid
+        )
+        ledger.take(self._heaviest, lambda: self._run.is_ending or self._pool.is_closed)
+        return ledger
+
+    def _weigh(self, worker: WorkerProcess) -> None:
+        peak = worker.peak
+        with self._lock:
+            self._heaviest = max(self._heaviest, peak)
+
+
+def result_from_answer(
+    answer: Mapping[str, Any], code: bytes | None, place: CompileEnvironment, unit: KernelUnit
+) -> CompileResult | Rejection:
+    """What a worker compiled, unless it is of no use; no code is that of another unit."""
+    facts = {name: value for name, value in answer.items() if name not in _UNUSED_PARAMETERS}
+    if answer.get("pruned"):
+        return CompileResult(None, b"", PRUNED)
+    if code == b"":
+        return Rejection("the compiler made an empty image")
+    if answer.get("profile_scratch"):
+        return Rejection("the function writes a profile, which a launcher cannot provide for")
+    compiler = place.compiler(unit.target)
+    try:
+        image = KernelImage.from_json(
+            {**facts, "language": unit.language, "arch": unit.target.arch, "compiler": compiler}
+        )
+    except ValueError as error:
+        return Rejection(str(error))
+    most = max_shared_memory(unit.target)
+    if image.shared > most:
+        return CompileResult(
+            None, b"", f"it needs {image.shared} bytes of shared memory, {most} are there"
+        )
+    return CompileResult(image, code or b"")
+
+
+JobT = TypeVar("JobT")
+
+
+class TokenExecutor(Generic[JobT]):
+    """Jobs, and what does one of them; `perform` raises nothing but what ends all."""
+
+    def __init__(self, jobs: Sequence[JobT], perform: Callable[[JobT], None], run: Run) -> None:
+        self._jobs = deque(jobs)
+        self._perform, self._run = perform, run
+        self._count = min(len(jobs), run.budget.jobs)
+        self._stopped = threading.Event()
+        self._failure: BaseException | None = None
+
+    def work(self) -> None:
+        """Do all, unless the run ends before.
+
+        The calling thread works with the token that its variant has anyway; others take their own.
+        """
+        threads = [
+            threading.Thread(target=self._with_token, name="unit", daemon=True)
+            for _ in range(1, self._count)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while self._do_next():
+                pass
+        except BaseException:
+            self._stopped.set()  # nobody waits for what others are at: it may never come
+            raise
+        for thread in threads:
+            thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _with_token(self) -> None:
+        server = self._run.server
+        while not self._is_over():
+            if server is not None and not server.acquire(self._is_over):
+                return
+            try:
+                if not self._do_next():
+                    return
+            except BaseException as failure:  # noqa: BLE001 - raised in the calling thread
+                self._failure = failure
+                self._stopped.set()
+                return
+            finally:
+                if server is not None:
+                    server.release()
+
+    def _do_next(self) -> bool:
+        if self._stopped.is_set() or self._run.is_ending:
+            return False
+        try:
+            job = self._jobs.popleft()
+        except IndexError:
+            return False
+        self._perform(job)
+        return True
+
+    def _is_over(self) -> bool:
+        return not self._jobs or self._stopped.is_set() or self._run.is_ending

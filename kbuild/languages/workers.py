@@ -1,0 +1,358 @@
+"""Worker processes: one JSON request and answer at a time, kept in a pool for the next unit."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ShouldCompile = Callable[[str], bool]
+_MAX_OUTPUT = 4000
+"""Characters of its last words that are worth keeping."""
+_TAIL_LINES = 5
+"""Seconds that a worker has for them once it answers no more."""
+_READ_SIZE = 1 << 16
+_PEAK = re.compile(r"^VmHWM:\s+(?P<kib>\d+)", re.MULTILINE)
+
+
+class WorkerDiedError(Exception):
+    """The worker gave no answer; its last words are the argument."""
+
+    def __init__(self, how: str, said: str) -> None:
+        super().__init__(how)
+        self.how, self.said = how, said
+
+
+class WorkerProcess:
+    """One worker.
+
+    It is the first of a process group of its own. The kernel ends the group when this process is
+    gone, however that happens, see `worker/__main__.py`.
+    """
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], scratch: Path) -> None:
+        """Start it; the last argument is added here: the descriptor of its life line.
+
+        Args:
+            argv: the program.
+            env: its whole environment.
+            scratch: a folder of its own, which exists.
+        """
+        self.scratch = scratch
+        self._words = scratch / "stderr"
+        self._stopping = threading.Lock()
+        ours, self._life = os.pipe()
+        try:
+            with self._words.open("wb") as words:
+                self._process = subprocess.Popen(  # noqa: TID251 - this is the door
+                    (*argv, str(ours)),
+                    env=dict(env),
+                    cwd=scratch,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=words,
+                    bufsize=0,
+                    pass_fds=(ours,),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            os.close(self._life)
+            raise WorkerDiedError(f"`{argv[0]}` cannot be started: {error.strerror}", "") from None
+        finally:
+            os.close(ours)
+        self._asked = 0
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
+    def lives(self) -> bool:
+        """False when it has ended."""
+        return self._process.poll() is None
+
+    @property
+    def peak(self) -> int:
+        """MiB of physical memory that it held at most; 0 when it has ended."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return 0
+        found = _PEAK.search(status)
+        return int(found["kib"]) // 1024 if found else 0
+
+    @property
+    def cpu(self) -> tuple[float, float]:
+        """Seconds of the processor that it and what it waited for took: user, system."""
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return 0.0, 0.0
+        fields = status.rpartition(")")[2].split()
+        user, system, user_of_children, system_of_children = map(int, fields[11:15])
+        ticks = os.sysconf("SC_CLK_TCK")
+        return (user + user_of_children) / ticks, (system + system_of_children) / ticks
+
+    def ask(
+        self, request: Mapping[str, Any], patience: float, makes: ShouldCompile = lambda _: True
+    ) -> Mapping[str, Any]:
+        """The answer to one request.
+
+        Args:
+            request: see `worker.protocol`.
+            patience: seconds.
+            makes: asked whether the worker is to make the kernel with that digest.
+
+        Raises:
+            WorkerDiedError: it ended, answered something else, or took longer than `patience`
+                seconds; it is gone then.
+        """
+        self._asked += 1
+        heard = self._words.stat().st_size
+        line = json.dumps({**request, "id": self._asked}).encode() + b"\n"
+        try:
+            self._send(line)
+            until = time.monotonic() + patience
+            answer = self._receive(until, patience)
+            while "kernel" in answer:
+                line = json.dumps({"id": self._asked, "make": makes(answer["kernel"])}).encode()
+                self._send(line + b"\n")
+                answer = self._receive(until, patience)
+        except _NoAnswerError as silence:
+            if not str(silence):  # it is about to end by itself, and says why
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_TAIL_LINES)
+            self.stop()
+            how = str(silence) or self._ending()
+            raise WorkerDiedError(how, self._said(heard)) from None
+        return answer
+
+    def stop(self) -> None:
+        """End it and what it started. May be called from another thread, and twice."""
+        with suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        with self._stopping:
+            life, self._life = self._life, -1
+        if life >= 0:
+            os.close(life)
+
+    def close(self) -> None:
+        """End it, and let go of what leads to it. Only for the thread that asks."""
+        self.stop()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _send(self, line: bytes) -> None:
+        stdin = self._process.stdin
+        try:
+            while line and stdin is not None:
+                line = line[stdin.write(line) or 0 :]
+        except OSError:
+            raise _NoAnswerError from None
+
+    def _receive(self, until: float, patience: float) -> Mapping[str, Any]:
+        stdout = self._process.stdout
+        data = b""
+        while stdout is not None and not data.endswith(b"\n"):
+            ready, _, _ = select.select([stdout], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                raise _NoAnswerError(f"gave no answer within {patience:g} s")
+            block = os.read(stdout.fileno(), _READ_SIZE)
+            if not block:
+                raise _NoAnswerError
+            data += block
+        return self._read(data)
+
+    def _read(self, data: bytes) -> Mapping[str, Any]:
+        first, _, more = data.partition(b"\n")
+        try:
+            answer = json.loads(first)
+        except (ValueError, RecursionError):
+            raise _NoAnswerError("answered what is no JSON") from None
+        if more or not isinstance(answer, dict) or answer.get("id") != self._asked:
+            raise _NoAnswerError("answered what was not asked")
+        return answer
+
+    def _ending(self) -> str:
+        code = self._process.returncode
+        if code < 0:
+            with suppress(ValueError):
+                return f"was ended by {signal.Signals(-code).name}"
+        return f"ended with {code}"
+
+    def _said(self, start: int) -> str:
+        with suppress(OSError), self._words.open("rb") as file:
+            file.seek(start)
+            return file.read().decode(errors="replace").strip()[-_MAX_OUTPUT:]
+        return ""
+
+
+class _NoAnswerError(Exception):
+    """No answer comes; how, if it is not by ending."""
+
+
+@dataclass(frozen=True)
+class WorkerKind:
+    """What makes one worker as good as another."""
+
+    argv: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+
+
+StartWorker = Callable[[WorkerKind, Path], WorkerProcess]
+"""Starts a worker, given a folder for its files."""
+_STOP_TIMEOUT = 20.0
+"""Seconds that `close` waits for workers to be gone."""
+_HOME_VARIABLES = ("HOME", "TMPDIR", "TRITON_HOME")
+
+
+class WorkerPool:
+    """Workers of all kinds. Safe to use from several threads; closed from any of them."""
+
+    def __init__(self, most: int, folder: Path, start: StartWorker | None = None) -> None:
+        """Keep workers' files below `folder`, which need not exist."""
+        self._most, self._folder = most, folder
+        self._start = start or start_worker
+        self._numbers = itertools.count(1)
+        self._condition = threading.Condition()
+        self._idle: list[tuple[WorkerKind, WorkerProcess]] = []
+        self._busy: set[WorkerProcess] = set()
+        self._pending = 0
+        self._closed = False
+
+    @contextmanager
+    def worker(self, kind: WorkerKind, *, fresh: bool = False) -> Iterator[WorkerProcess]:
+        """A worker for one thread; one that dies meanwhile is not kept.
+
+        Args:
+            kind: which.
+            fresh: start one, whichever there are.
+
+        Raises:
+            WorkerDiedError: it cannot be started, or the pool is closed.
+        """
+        worker = self._take(kind, fresh=fresh)
+        try:
+            yield worker
+        finally:
+            self._give_back(kind, worker)
+
+    def close(self) -> None:
+        """End all workers, busy ones too, and wait until they and their files are gone.
+
+        Not for a thread that has a worker: it would wait for itself, if not for ever.
+        """
+        with self._condition:
+            self._closed = True
+            idle, busy = [worker for _, worker in self._idle], [*self._busy]
+            self._idle.clear()
+            self._condition.notify_all()
+        for worker in busy:
+            worker.stop()  # whoever uses it closes it
+        for worker in idle:
+            _stop_worker(worker)
+        with self._condition:
+            self._condition.wait_for(lambda: not self._busy and not self._pending, _STOP_TIMEOUT)
+
+    @property
+    def is_closed(self) -> bool:
+        """True when nothing is started any more."""
+        return self._closed
+
+    @property
+    def count(self) -> int:
+        """Workers that there are."""
+        with self._condition:
+            return len(self._idle) + len(self._busy) + self._pending
+
+    def _take(self, kind: WorkerKind, *, fresh: bool) -> WorkerProcess:
+        with self._condition:
+            while True:
+                if self._closed:
+                    raise WorkerDiedError("is not started: kbuild is stopping", "")
+                found = None if fresh else self._of(kind)
+                if found is not None:
+                    self._busy.add(found)
+                    return found
+                room = len(self._idle) + len(self._busy) + self._pending < self._most
+                if room or self._idle:
+                    break
+                self._condition.wait()
+            if not room:
+                _stop_worker(self._idle.pop(0)[1])
+            self._pending += 1
+        return self._begin(kind)
+
+    def _begin(self, kind: WorkerKind) -> WorkerProcess:
+        worker = None
+        try:
+            scratch = self._folder / str(next(self._numbers))
+            scratch.mkdir(parents=True)
+            worker = self._start(kind, scratch)
+        finally:
+            with self._condition:
+                self._pending -= 1
+                if worker is not None:
+                    self._busy.add(worker)
+                closed = self._closed
+                self._condition.notify_all()
+        if closed:
+            worker.stop()
+        return worker
+
+    def _of(self, kind: WorkerKind) -> WorkerProcess | None:
+        """An idle worker of that kind; those that ended meanwhile are forgotten."""
+        for pair in list(self._idle):
+            if not pair[1].lives:
+                self._idle.remove(pair)
+                _stop_worker(pair[1])
+            elif pair[0] == kind:
+                self._idle.remove(pair)
+                return pair[1]
+        return None
+
+    def _give_back(self, kind: WorkerKind, worker: WorkerProcess) -> None:
+        with self._condition:
+            keep = worker.lives and not self._closed
+            if keep:
+                self._idle.append((kind, worker))
+                self._forget(worker)
+        if not keep:
+            try:
+                _stop_worker(worker)
+            finally:
+                self._forget(worker)
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        with self._condition:
+            self._busy.discard(worker)
+            self._condition.notify_all()
+
+
+def start_worker(kind: WorkerKind, scratch: Path) -> WorkerProcess:
+    """Start a worker whose home is a folder of its own."""
+    home = scratch / "home"
+    home.mkdir()
+    env: Mapping[str, str] = {**dict(kind.env), **dict.fromkeys(_HOME_VARIABLES, str(home))}
+    return WorkerProcess(kind.argv, {**env, "TRITON_CACHE_DIR": str(home / "cache")}, scratch)
+
+
+def _stop_worker(worker: WorkerProcess) -> None:
+    worker.close()
+    with suppress(OSError):
+        shutil.rmtree(worker.scratch)

@@ -1,0 +1,461 @@
+"""Binds a launch to the kernel function's parameters.
+
+By section, by name, by stride and by part.
+
+Only the worker knows the parameters, so this happens at build.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kbuild.config.issue import listed, one_of
+from kbuild.ops.dialects import DIALECTS
+from kbuild.ops.expression import Expression, parse
+from kbuild.ops.expression.nodes import Name, Query
+from kbuild.ops.model import ArgumentSource, IssueCollector, Launch, OpSpec, ShapeRule
+from kbuild.ops.schema.model import SchemaArgument
+
+NAN = "nan"
+"""Whether a descriptor is padded with NaN."""
+TF32 = "tf32"
+"""Whether a descriptor rounds to TF32; kbuild's never do."""
+
+
+def flatten_argument(name: str, source: ArgumentSource) -> Iterator[tuple[str, ArgumentSource]]:
+    """The argument itself, or the items of a tuple with their names."""
+    if source.kind == "tuple":
+        yield from ((f"{name}.{index}", item) for index, item in enumerate(source.items))
+    else:
+        yield name, source
+
+
+def descriptor_parts(name: str, rank: int, *, mapped: bool) -> tuple[tuple[str, str], ...]:
+    """The parameters of a descriptor and their types, in order, behind the first.
+
+    The first has the argument's own name: a `tensor_map`, or a pointer to the tensor's elements.
+
+    Args:
+        name: of the argument.
+        rank: dimensions.
+        mapped: whether the first is a `tensor_map`, as on sm_90 and later. Without one, Triton
+            hands over shape and strides twice, and what the map would say.
+    """
+    shape = [f"{name}.shape.{axis}" for axis in range(rank)]
+    strides = [f"{name}.stride.{axis}" for axis in range(rank)]
+    tail = [*((one, "i32") for one in shape), *((one, "i64") for one in strides)]
+    if mapped:
+        return tuple(tail)
+    said = [*((one, "i64") for one in (*shape, *strides))]
+    return (*said, (f"{name}.{NAN}", "u1"), (f"{name}.{TF32}", "u1"), *tail)
+
+
+def part_source(name: str, source: ArgumentSource, parameter: str) -> ArgumentSource | None:
+    """Where the value of one parameter of the device function comes from.
+
+    Args:
+        name: of the kernel's argument.
+        source: what that gets.
+        parameter: of the device function.
+
+    Returns:
+        None when the parameter is no part of this argument.
+    """
+    if parameter == name:
+        return source
+    if not parameter.startswith(f"{name}."):
+        return None
+    if source.kind == "tuple":
+        return dict(flatten_argument(name, source)).get(parameter)
+    if source.kind == "descriptor":
+        return _field(source, parameter[len(name) + 1 :])
+    if source.kind == "tensor":
+        return _dimension(source.name, parameter[len(name) + 1 :])
+    return None
+
+
+def _dimension(tensor: str, field: str) -> ArgumentSource | None:
+    """`shape.0`, `stride.1`, `numel`."""
+    if field == "numel":
+        return ArgumentSource("int", expression=parse(f"numel({tensor})"))
+    word, _, axis = field.partition(".")
+    question = {"shape": "size", "stride": "stride"}.get(word)
+    if question is None or not axis.isdecimal():
+        return None
+    return ArgumentSource("int", expression=parse(f"{question}({tensor}, {axis})"))
+
+
+def _field(source: ArgumentSource, field: str) -> ArgumentSource | None:
+    if field in (NAN, TF32):
+        holds = field == NAN and source.padding == "nan"
+        return ArgumentSource("bool", expression=parse(str(holds)))
+    found = _dimension(source.name, field)
+    return found if found and int(field.partition(".")[2]) < len(source.block) else None
+
+
+_FORMS = (re.compile(r"stride_?(?P<rest>\w+)"), re.compile(r"(?P<rest>\w+?)_stride_?(?P<axis>\w*)"))
+
+
+def stride_by_name(op: OpSpec, called: Mapping[str, str], parameter: str) -> Query | None:
+    """`stride(a, 0)` for `stride_am` when `a` is `["M", "K"]`; None unless one reading fits.
+
+    Args:
+        op: gives the shapes.
+        called: what a tensor is called in the kernel -> the tensor.
+        parameter: the kernel function's parameter.
+    """
+    found = {reading for text in _texts(parameter) for reading in _readings(op, called, text)}
+    if len(found) != 1:
+        return None
+    tensor, axis = found.pop()
+    return Query("stride", tensor, axis)
+
+
+def _texts(parameter: str) -> Iterator[str]:
+    """Tensor and dimension together: `am`, `out_1`."""
+    for form in _FORMS:
+        if match := form.fullmatch(parameter):
+            yield "_".join(part for part in match.groups() if part)
+
+
+def _readings(op: OpSpec, called: Mapping[str, str], text: str) -> Iterator[tuple[str, int]]:
+    for name, tensor in called.items():
+        if text.startswith(name):
+            rule = op.shape(tensor)
+            axis = _axis_of(text[len(name) :].lstrip("_"), rule)
+            if axis is not None:
+                yield tensor, axis
+
+
+def _axis_of(word: str, rule: ShapeRule | None) -> int | None:
+    """The dimension that a word names: its number, or its name in small or capital letters."""
+    if word.isdecimal():
+        rank = rule.rank if rule is not None else None
+        return int(word) if rank is None or int(word) < rank else None
+    if rule is None or not word:
+        return None
+    named = [
+        rule.axis(position)
+        for position, dim in enumerate(rule.dims)
+        if dim is not None and isinstance(dim.root, Name) and dim.root.name.lower() == word.lower()
+    ]
+    return named[0] if len(named) == 1 else None
+
+
+POINTER_SUFFIX = "_ptr"
+"""`x_ptr` is the tensor `x`."""
+DESCRIPTOR_SUFFIX = "_desc"
+"""`x_desc` is a descriptor of the tensor `x`; its block is written in the section."""
+
+
+@dataclass(frozen=True)
+class KernelParameter:
+    """A parameter in the function's own signature."""
+
+    name: str
+    is_constant: bool = False
+    """Known when the function is compiled: `tl.constexpr` and the like."""
+    has_value: bool = False
+    """It needs no value: it has a default, or is a constant that the kernel computes."""
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """What an op says of a tensor."""
+
+    name: str
+    dims: tuple[str, ...] | None
+    """An expression for each dimension; None when it may have any number of them."""
+    contiguous: bool
+
+
+@dataclass(frozen=True)
+class BoundLaunch:
+    """A launch whose function is known."""
+
+    function: str
+    arguments: tuple[tuple[str, ArgumentSource], ...]
+    """Every parameter that is no constant, in order."""
+    constants: tuple[str, ...]
+    """Every parameter that is one, in order."""
+    tensors: tuple[TensorFacts, ...] = ()
+    """Of the op."""
+    sizes: tuple[str, ...] = ()
+    """The op's names of dimensions, where images may assume things of them."""
+    toolchain: tuple[str, ...] = ()
+    """The section's pins."""
+    tuned: bool = False
+    """Whether the candidates are the kernel's own."""
+
+    def facts(self, tensor: str) -> TensorFacts:
+        """What the op says of a tensor."""
+        return next(one for one in self.tensors if one.name == tensor)
+
+    def flat(self) -> tuple[tuple[str, ArgumentSource], ...]:
+        """The arguments with tuples taken apart: `shape.0`, `shape.1`."""
+        return tuple(
+            one for name, source in self.arguments for one in flatten_argument(name, source)
+        )
+
+    def source(self, parameter: str) -> ArgumentSource:
+        """Where the value of a parameter of the device function comes from.
+
+        Args:
+            parameter: an argument, or a part of one: `shape.0`, `a_desc.stride.1`; or the name of a
+                dimension.
+
+        Raises:
+            KeyError: the kernel has no such argument.
+        """
+        found = (part_source(name, source, parameter) for name, source in self.arguments)
+        for source in found:
+            if source is not None:
+                return source
+        if parameter in self.sizes:
+            return ArgumentSource("int", expression=parse(parameter))
+        raise KeyError(parameter)
+
+
+def bind(
+    op: OpSpec,
+    launch: Launch,
+    functions: Mapping[str, Sequence[KernelParameter]],
+    place: IssueCollector,
+) -> BoundLaunch | None:
+    """Join a launch with the function that it names.
+
+    Args:
+        op: the op of the launch.
+        launch: one of its launches; with the kernel's own candidates put in where it is autotuned.
+        functions: the source's kernel functions.
+        place: collects everything that is wrong; `Place(launch.path)`.
+    """
+    name = next((name for name in launch.functions if name in functions), None)
+    if name is None:
+        wanted = " or ".join(f"`{function}`" for function in launch.functions)
+        hint = one_of(launch.functions[0], functions) or "the source has no kernel function"
+        place.at("function").error(f"there is no {wanted} in `{op.sources[0]}`", hint)
+        return None
+    errors = place.errors
+    parameters = functions[name]
+    plain = [one.name for one in parameters if not one.is_constant]
+    constants = [one.name for one in parameters if one.is_constant]
+    _validate_constants(launch, name, parameters, DIALECTS[op.language].options, place)
+    _validate_open_names(op, launch, name, constants, place)
+    _validate_own_values(launch, name, constants, place)
+    written = dict(launch.args)
+    for other in written.keys() - set(plain):
+        _report_unknown(other, name, plain, constants, place.at("args", other))
+    found = {one: written.get(one) or default_source(op, launch, one) for one in plain}
+    optional = {one.name for one in parameters if not one.is_constant and one.has_value}
+    missing = [one for one, source in found.items() if source is None and one not in optional]
+    if missing:
+        hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
+        if op.schema.argument(missing[0]) is not None:
+            hint += "; the op's argument of that name is no number, or may be None"
+        place.at("args").error(f"nothing says what `{name}` gets for {listed(missing)}", hint)
+    arguments = tuple((one, source) for one, source in found.items() if source is not None)
+    is_shaped = DIALECTS[op.language].shaped
+    sizes = tuple(size.name for size in op.sizes) if is_shaped else ()
+    facts, pins = _facts(op), op.toolchain
+    bound = BoundLaunch(
+        name, arguments, tuple(constants), facts, sizes, pins, tuned=launch.autotune
+    )
+    _validate_assumptions(launch, bound, is_shaped=is_shaped, place=place)
+    return bound if place.errors == errors else None
+
+
+def default_source(op: OpSpec, launch: Launch, parameter: str) -> ArgumentSource | None:
+    """What a parameter gets by its name alone; None when that is not clear."""
+    tensors = (*op.inputs, *op.results, *op.temporaries)
+    called = {_called(name): name for name in tensors} | {name: name for name in tensors}
+    for name in (parameter, parameter.removesuffix(POINTER_SUFFIX)):
+        if name in called:
+            return ArgumentSource("tensor", called[name])
+    argument = op.schema.argument(parameter)
+    kind = argument.type.name if argument is not None and not argument.type.suffixes else ""
+    if kind == "float":
+        return ArgumentSource("float", parameter)
+    if kind in ("int", "SymInt", "bool"):
+        return ArgumentSource("bool" if kind == "bool" else "int", expression=parse(parameter))
+    if argument is not None:
+        return _listed_tensors(op, argument)
+    if parameter in {size.name for size in op.sizes} | {name for name, _ in op.let}:
+        return ArgumentSource("int", expression=parse(parameter))
+    return _stride(op, launch, tensors, parameter)
+
+
+def _listed_tensors(op: OpSpec, argument: SchemaArgument) -> ArgumentSource | None:
+    """A list of tensors as a tuple, where kernels take one; None for other arguments."""
+    dialect = DIALECTS[op.language]
+    if not argument.type.is_tensor_list or not (dialect.structured or dialect.shaped):
+        return None
+    names = (f"{argument.name}[{at}]" for at in range(len(argument.type.items)))
+    return ArgumentSource("tuple", items=tuple(ArgumentSource("tensor", name) for name in names))
+
+
+def _called(tensor: str) -> str:
+    """The name of a kernel's parameter for a tensor: `xs_0` for `xs[0]`."""
+    return tensor.replace("[", "_").removesuffix("]")
+
+
+def _stride(
+    op: OpSpec, launch: Launch, tensors: Sequence[str], parameter: str
+) -> ArgumentSource | None:
+    """A stride by its name; 0 when the tensor is None."""
+    found = stride_by_name(op, _pointers(launch, tensors), parameter)
+    if found is None:
+        return None
+    guard = f" if has({found.tensor}) else 0" if found.tensor in op.may_be_none else ""
+    return ArgumentSource("int", expression=parse(f"{found.key}{guard}"))
+
+
+def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
+    """What tensors are called in the kernel: their names, and `c` where `c_ptr` is one."""
+    called = {_called(tensor): tensor for tensor in tensors}
+    for name, source in launch.args:
+        if source.kind == "tensor":
+            called[name.removesuffix(POINTER_SUFFIX)] = source.name
+        elif source.kind == "descriptor":
+            called[name.removesuffix(DESCRIPTOR_SUFFIX)] = source.name
+    return called
+
+
+def _validate_constants(
+    launch: Launch,
+    function: str,
+    parameters: Sequence[KernelParameter],
+    options: Sequence[str],
+    place: IssueCollector,
+) -> None:
+    """Whether each has a value; one that is called as a launch option has the option's."""
+    plain = [one.name for one in parameters if not one.is_constant]
+    constants = [one.name for one in parameters if one.is_constant]
+    needed = [one.name for one in parameters if one.is_constant and not one.has_value]
+    own = {constant.name for constant in launch.constants}
+    sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
+    known = own.union(*sets)
+    given = [{name for name, _ in candidate.options} for candidate in launch.candidates]
+    shared = set(options).intersection(*given) if given else set()
+    whole = known | {_tuple_of(name) for name in known} | shared
+    missing = [name for name in needed if name not in whole]
+    if missing:
+        hint = f"write `constants = {{ {missing[0]} = ... }}`, or set it in `configs`"
+        place.error(f"`{function}` has constants without a value: {listed(missing)}", hint)
+    for name in sorted(known - set(constants)):
+        if _tuple_of(name) in constants:
+            continue
+        where = place.at("constants", name) if name in own else place.at("configs")
+        if name in plain:
+            where.error(f"`{name}` is not a constant of `{function}`", "give it in `args`")
+        else:
+            where.error(f"`{function}` has no constant `{name}`", one_of(name, constants))
+
+
+def _tuple_of(name: str) -> str:
+    """The constant that `shape.0` is an item of."""
+    outer, _, index = name.rpartition(".")
+    return outer if index.isdecimal() else name
+
+
+def _validate_open_names(
+    op: OpSpec, launch: Launch, function: str, constants: Sequence[str], place: IssueCollector
+) -> None:
+    """Names that were unknown when the section was read are constants of the function."""
+    if not launch.autotune:
+        return
+    known = {*constants, *(size.name for size in op.sizes), *(name for name, _ in op.let)}
+    known |= {argument.name for argument in op.schema.arguments}
+    known |= {*op.inputs, *op.results, *op.temporaries}
+    options = set(DIALECTS[op.language].options)
+    sets = [candidate.constants for candidate in launch.candidates]
+    optional = {name for pairs in sets for name, value in pairs if value is None}
+    for key, name, expression in _expressions(launch):
+        known = known | options if key == "keep" else known
+        for leaf in expression.leaves():
+            asked = leaf.tensor if isinstance(leaf, Query) else leaf.name
+            if asked and asked not in known:
+                message = f"`{expression}`: `{asked}` is unknown (column {leaf.column})"
+                hint = one_of(asked, constants) or f"`{function}` has no constants"
+                place.at(key, name).error(message, hint)
+        for leaf in expression.unguarded(optional, {}):
+            message = f"`{expression}`: a candidate has `{leaf.key} = None` (column {leaf.column})"
+            hint = f"ask first: `{leaf.key} if {leaf.key} is not None else 1`"
+            place.at(key, name).error(message, hint)
+
+
+def _validate_own_values(
+    launch: Launch, function: str, constants: Sequence[str], place: IssueCollector
+) -> None:
+    """A launcher does not know what the kernel computes itself, nor its defaults."""
+    if not launch.autotune:
+        return
+    given = {constant.name for constant in launch.constants}
+    sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
+    unknown = set(constants) - given.union(sets[0].intersection(*sets) if sets else set())
+    for key, name, expression in _expressions(launch):
+        for leaf in expression.leaves():
+            if isinstance(leaf, Name) and leaf.name in unknown:
+                words = f"`{expression}`: only `{function}` itself knows its constant `{leaf.name}`"
+                hint = f'say it as well: `constants = {{ {leaf.name} = "..." }}`'
+                place.at(key, name).error(f"{words} (column {leaf.column})", hint)
+
+
+def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:
+    yield from (("grid", index, axis) for index, axis in enumerate(launch.grid))
+    yield from (("keep", index, one) for index, one in enumerate(launch.keep))
+    for name, source in launch.args:
+        parts = [one.expression for _, one in flatten_argument(name, source)]
+        yield from (("args", name, one) for one in (*parts, *source.block) if one is not None)
+    for constant in launch.constants:
+        if constant.expression is not None:
+            yield "constants", constant.name, constant.expression
+
+
+def _report_unknown(
+    name: str, function: str, plain: Sequence[str], constants: Sequence[str], place: IssueCollector
+) -> None:
+    if name in constants:
+        place.error(f"`{name}` is a constant of `{function}`", "give it in `constants`")
+    else:
+        place.error(f"`{function}` has no parameter `{name}`", one_of(name, plain))
+
+
+def _facts(op: OpSpec) -> tuple[TensorFacts, ...]:
+    return tuple(
+        _fact(op, name, is_dense=name in op.contiguous or name not in op.inputs)
+        for name in (*op.inputs, *op.results, *op.temporaries)
+    )
+
+
+def _fact(op: OpSpec, name: str, *, is_dense: bool) -> TensorFacts:
+    rule = op.shape(name)
+    known = rule is not None and rule.rank is not None
+    dims = tuple(str(dim) for dim in rule.dims) if rule is not None and known else None
+    return TensorFacts(name, dims, is_dense)
+
+
+def _validate_assumptions(
+    launch: Launch, bound: BoundLaunch, *, is_shaped: bool, place: IssueCollector
+) -> None:
+    found = dict(bound.flat())
+    for key, index, name in _assumptions(launch):
+        where = place.at(key, index)
+        source = found.get(name)
+        if source is None and is_shaped:
+            with suppress(KeyError):
+                source = bound.source(name)
+        if source is None:
+            hint = one_of(name, [one for one, given in found.items() if given.kind == "int"])
+            where.error(f"`{bound.function}` has no integer argument `{name}`", hint)
+        elif source.kind != "int":
+            where.error(f"`{name}` is not an integer, but `{source}`", "pointers need no entry")
+
+
+def _assumptions(launch: Launch) -> Iterator[tuple[str, int, str]]:
+    for key in ("divisible", "ones", "int64"):
+        for index, name in enumerate(getattr(launch, key)):
+            yield key, index, name

@@ -1,0 +1,303 @@
+"""Reads the constants of a kernel that no candidate sets.
+
+Fixed ones, and those that each call decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.config.issue import one_of
+from kbuild.ops.dtypes import DTYPES
+from kbuild.ops.expression import Expression
+from kbuild.ops.expression.nodes import (
+    Compare,
+    Conditional,
+    Match,
+    Name,
+    Node,
+    Number,
+    Query,
+    leaves,
+    transform,
+)
+from kbuild.ops.model import Constant, DtypeName, IssueCollector, Scalar, Value
+from kbuild.ops.scope import NameKind, OpScope
+
+_NON_INTEGER_KINDS = ("str", "dtype", "float")
+"""Kinds of arguments that are no integers, and can be compared."""
+
+_CONSTANT_KEYS = ("value", "choices", "none", "string", "dtype")
+_HINT = 'e.g. `{ value = "next_pow2(N)", choices = [1024, 2048] }` or `{ string = "gelu" }`'
+NONE = "None"
+"""None, wherever a constant has a value; `{ string = "None" }` is the text."""
+
+
+def read_constants(
+    table: Mapping[str, Any], scope: OpScope, place: IssueCollector
+) -> tuple[Constant, ...]:
+    """The constants that a launch sets itself; errors at `place`, the table.
+
+    Args:
+        table: constant -> value, expression or table.
+        scope: with the constants of candidates; each of these may use those before it.
+        place: the `constants` table.
+    """
+    found: list[Constant] = []
+    for outer, whole in table.items():
+        for name, value, where in _items(outer, whole, place.at(outer)):
+            constant = _ConstantReader(name, found, scope, where).read(value)
+            if constant is not None:
+                found.append(constant)
+                scope = scope.knowing(name, "constant" if is_number(constant) else "word")
+    return tuple(found)
+
+
+def is_number(constant: Constant) -> bool:
+    """Whether expressions may use it."""
+    if constant.expression is not None:
+        return not constant.values
+    return constant.is_fixed and isinstance(constant.value, int)
+
+
+def _items(
+    name: str, value: Any, place: IssueCollector
+) -> Iterator[tuple[str, Any, IssueCollector]]:
+    """The constant itself; of a tuple, each item as `name.0`, `name.1`."""
+    if not isinstance(value, (list, tuple)):
+        yield name, value, place
+        return
+    if not value:
+        place.error("is an empty tuple", "leave it out where it has a default")
+    for index, item in enumerate(value):
+        where = place.at(index)
+        if isinstance(item, (list, tuple)) or (isinstance(item, dict) and "choices" in item):
+            where.error("must be a number, a boolean, None or a dtype")
+        else:
+            yield f"{name}.{index}", item, where
+
+
+def value_of(written: Any) -> Any:
+    """What TOML says of a constant that has one value: `"None"` is None."""
+    if written in (NONE, {"none": True}):
+        return None
+    is_text = isinstance(written, dict) and isinstance(written.get("string"), str)
+    return written["string"] if is_text and len(written) == 1 else written
+
+
+def is_value(value: Any) -> bool:
+    """What a candidate may give a constant."""
+    return value is None or is_scalar(value)
+
+
+def is_scalar(value: Any) -> bool:
+    """A scalar that is equal to itself everywhere: not `nan`, not `inf`."""
+    return isinstance(value, (bool, int, str)) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
+
+
+@dataclass(frozen=True)
+class _ConstantReader:
+    """Reads one constant."""
+
+    name: str
+    before: Sequence[Constant]
+    scope: OpScope
+    place: IssueCollector
+
+    def read(self, value: Any) -> Constant | None:  # noqa: PLR0911
+        if value_of(value) is None:
+            return Constant(self.name)
+        if isinstance(value, str):
+            return self._expression(value, ())
+        if not isinstance(value, dict):
+            if not is_scalar(value):
+                self.place.error("must be a finite number")
+            return Constant(self.name, value)
+        unknown = sorted(value.keys() - set(_CONSTANT_KEYS))
+        if unknown:
+            self.place.at(unknown[0]).error("unknown key", one_of(unknown[0], _CONSTANT_KEYS))
+            return None
+        if "dtype" in value:
+            return self._dtype(value)
+        if isinstance(value.get("string"), str) and len(value) == 1:
+            return Constant(self.name, value["string"])
+        return self._chosen(value)
+
+    def _chosen(self, table: Mapping[str, Any]) -> Constant | None:  # noqa: PLR0911
+        """An expression or an argument, with the values that are compiled for."""
+        text, choices, none = table.get("value"), table.get("choices", []), table.get("none", False)
+        if not isinstance(text, (str, int)) or not isinstance(choices, (list, dict)):
+            self.place.error("is neither an expression with choices nor a string", _HINT)
+            return None
+        if not isinstance(none, bool):
+            self.place.at("none").error("must be a boolean")
+        if none is True and text not in self.scope.optional:
+            words = f"`{text}` is no argument that may be None"
+            self.place.at("none").error(words, "leave `none` out")
+            return None
+        kind = self.scope.kinds.get(text) if isinstance(text, str) else None
+        if isinstance(choices, dict):
+            cases = {key: self._value(key, one) for key, one in choices.items()}
+            return self._coded(str(text), cases, kind, none=none)
+        if kind in _NON_INTEGER_KINDS or none is True:
+            if not _are_of(kind, choices):
+                what = {"str": "strings", "dtype": "dtypes", "float": "numbers"}
+                words = f"must list different {what.get(str(kind), 'integers')}"
+                hint = "`none = true` adds None" if NONE in choices else f"`{text}` is one of them"
+                self.place.at("choices").error(words, hint)
+                return None
+            cases = {str(v): DtypeName(v) if kind == "dtype" else v for v in choices}
+            return self._coded(str(text), cases, kind, none=none)
+        if not _are_choices(choices):
+            self.place.error("is neither an expression with choices nor a string", _HINT)
+            return None
+        return self._expression(text, tuple(choices))
+
+    def _value(self, key: str, value: Any) -> Value:
+        """What a table of choices gives for a key."""
+        value = value_of(value)
+        if value is None:
+            return None
+        if isinstance(value, dict) and value.keys() == {"dtype"} and value["dtype"] in DTYPES:
+            return DtypeName(value["dtype"])
+        if not is_scalar(value):
+            hint = 'e.g. `1`, `"gelu"`, `{ dtype = "float16" }`, `{ none = true }`'
+            self.place.at("choices", key).error("is no value of a constant", hint)
+        return value  # type: ignore[no-any-return]
+
+    def _coded(
+        self, text: str, cases: Mapping[str, Value], kind: NameKind | None, *, none: bool
+    ) -> Constant | None:
+        """A constant whose value is looked up by the place of what a call says among `cases`."""
+        subject = Name(text) if kind in _NON_INTEGER_KINDS else None
+        whole = None if subject else self._subject(text, kind, none=none)
+        if subject is None and whole is None:
+            return None
+        tests = [self._test(key, subject or whole, kind, text) for key in cases]
+        if not cases or None in tests:
+            if not cases:
+                self.place.at("choices").error("lists no values", _HINT)
+            return None
+        root: Node = Number(-1)
+        for at, test in reversed([*enumerate(tests)]):
+            root = Conditional(test, Number(at), root)  # type: ignore[arg-type]
+        known = [self._known(test, whole) for test in tests]
+        values = [*cases.values()]
+        if none:
+            root = Conditional(Query("has", text), root, Number(len(values)))
+            known = [((Query("has", text), 1), *one) for one in known]
+            known.append(((Query("has", text), 0),))
+            values.append(None)
+        choices = tuple(range(len(values)))
+        return Constant(
+            self.name, None, Expression(text, root), choices, tuple(values), tuple(known)
+        )
+
+    def _subject(self, text: str, kind: NameKind | None, *, none: bool) -> Node | None:
+        if kind == "floats" or kind in ("tensor", "result", "temporary"):
+            self.place.at("value").error(f"`{text}` is no value that can be chosen by", _HINT)
+            return None
+        scope = self.scope.where_given({text}) if none else self.scope
+        found = scope.expression(text, self.place)
+        return None if found is None else found.root
+
+    def _test(
+        self, key: str, subject: Node | None, kind: NameKind | None, text: str
+    ) -> Node | None:
+        """The condition that the subject is the value that a key of `choices` says."""
+        place = self.place.at("choices")
+        if kind in ("str", "dtype") and subject is not None:
+            if kind == "dtype" and key not in DTYPES:
+                place.error(f"`{key}` is not a dtype", one_of(key, DTYPES))
+                return None
+            return Match(text, key)
+        try:
+            if kind == "float":
+                return Match(text, float(key))
+            words = {"true": 1, "True": 1, "false": 0, "False": 0}
+            value = words[key] if key in words else int(key)
+        except ValueError:
+            what = "a float" if kind == "float" else "an integer, `true` or `false`"
+            place.error(f"`{key}` is not {what}", f"`{text}` is one")
+            return None
+        return None if subject is None else Compare("==", subject, Number(value))
+
+    def _known(self, test: Node | None, whole: Node | None) -> tuple[tuple[Node, int], ...]:
+        if isinstance(test, Compare) and isinstance(test.right, Number) and whole is not None:
+            return ((whole, test.right.value),)
+        return ((test, 1),) if test is not None else ()
+
+    def _dtype(self, table: Mapping[str, Any]) -> Constant | None:
+        """A dtype, or that of a tensor or an argument."""
+        word, scope = table["dtype"], self.scope
+        known = (*scope.tensors(), *(name for name, one in scope.kinds.items() if one == "dtype"))
+        if len(table) == 1 and word in known:
+            return Constant(self.name, dtype_of=word)
+        if len(table) == 1 and str(word) in DTYPES:
+            return Constant(self.name, dtype=word)
+        hint = one_of(str(word), (*known, *DTYPES)) if len(table) == 1 else "keep it alone"
+        self.place.at("dtype").error(f"`{word}` is neither a tensor nor a dtype", hint)
+        return None
+
+    def _expression(self, text: str | int, choices: tuple[Scalar, ...]) -> Constant | None:
+        kind = self.scope.kinds.get(text) if isinstance(text, str) else None
+        if kind in _NON_INTEGER_KINDS:
+            hint = f'write `{self.name} = {{ value = "{text}", choices = [ ... ] }}`'
+            self.place.error(
+                f"`{text}` differs from call to call: which values are compiled for?", hint
+            )
+            return None
+        found = self.scope.expression(text, self.place)
+        if found is None:
+            return None
+        if found.constant is not None:
+            value: Scalar = bool(found.constant) if found.is_condition else found.constant
+            return Constant(self.name, value)
+        if choices or self._follows(found):
+            return Constant(self.name, None, found, choices)
+        if self.scope.is_condition(found):
+            return Constant(self.name, None, found, (False, True))
+        hint = f'write `{self.name} = {{ value = "{text}", choices = [ ... ] }}`'
+        self.place.error(
+            f"`{text}` differs from call to call: which values are compiled for?", hint
+        )
+        return None
+
+    def _follows(self, found: Expression) -> bool:
+        """Whether other constants say what its value is, by their names or what they stand for."""
+        scope = self.scope
+        parts = {one.expression.root for one in self.before if one.expression is not None}
+        settled = (dict(each) for one in self.before for each in one.known)
+        parts |= {node for each in settled for node in each}
+
+        def known(node: Node) -> Node | None:
+            if node in parts:
+                return Number(0)
+            if isinstance(node, Name) and node.name in scope.let:
+                return scope.let[node.name].mapped(known).root
+            return None
+
+        asked = leaves(transform(found.root, known))
+        names = (one.tensor if isinstance(one, Query) else one.name for one in asked)
+        kinds = (scope.kinds.get(name) for name in names)
+        return all(kind == "constant" or (kind is None and scope.is_open) for kind in kinds)
+
+
+def _are_of(kind: NameKind | None, values: Sequence[Any]) -> bool:
+    """Whether all are different values of that kind of argument, finite ones."""
+    types = {"str": (str,), "dtype": (str,), "float": (int, float)}.get(str(kind), (int,))
+    wrong = (not isinstance(v, types) or not is_scalar(v) for v in values)
+    odd = kind == "float" and any(isinstance(v, bool) for v in values)
+    return not any(wrong) and not odd and len(set(map(str, values))) == len(values)
+
+
+def _are_choices(value: Any) -> bool:
+    """A list of different integers or booleans; it may be empty."""
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        return False
+    return len({(type(item), item) for item in value}) == len(value)

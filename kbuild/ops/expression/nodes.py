@@ -1,0 +1,305 @@
+"""The syntax tree of an expression, its errors, and which optional arguments a tree guards.
+
+Nodes are frozen; columns are 1-based and do not count in `==`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+
+class ExpressionError(ValueError):
+    """A text that is no expression; says where, and what to write instead."""
+
+    def __init__(self, message: str, column: int, hint: str = "") -> None:
+        super().__init__(f"{message} (column {column})")
+        self.message = message
+        self.column = column
+        """1-based, in the expression's own text."""
+        self.hint = hint
+
+
+class EvaluationError(ValueError):
+    """An expression has no value for these numbers; the C++ code refuses them as well."""
+
+
+Arithmetic = Literal["+", "-", "*", "//", "%"]
+Comparison = Literal["==", "!=", "<", "<=", ">", ">="]
+
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+
+FUNCTIONS: dict[str, tuple[int, int | None]] = {
+    "cdiv": (2, 2),
+    "min": (2, None),
+    "max": (2, None),
+    "next_pow2": (1, 1),
+}
+"""Function -> fewest and most arguments. `cdiv` rounds the quotient up; `next_pow2` is the smallest
+power of two that is not below its argument, 1 for all below 1."""
+QUERIES: dict[str, int] = {
+    "numel": 1,
+    "dim": 1,
+    "itemsize": 1,
+    "has": 1,
+    "address": 1,
+    "size": 2,
+    "stride": 2,
+    "sm_count": 0,
+    "capability": 0,
+}
+"""Question about a tensor (or, without arguments, about the device) -> number of arguments.
+`itemsize` is in bytes, `stride` in elements, `has` is 1 when what may be None is given,
+`address` is where a tensor's first element lies, `capability` is 90 for CUDA's 9.0, and 0 for
+GPUs of others."""
+LIST_QUERIES = ("len", "item")
+"""Questions about an argument that is a list: `len(pad)`, and `pad[0]`."""
+RUNTIME_QUERIES = ("address", "capability")
+"""Questions that no shape may depend on: of a tensor's data, and of which image runs. A fake tensor
+has a device, so what `sm_count` is can be asked of that."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """An integer of 64 bits; True and False are 1 and 0."""
+
+    value: int
+    column: int = field(default=1, compare=False)
+    boolean: bool = field(default=False, compare=False)
+    """Written as True or False, or the result of a comparison."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """A value that the surroundings give."""
+
+    name: str
+    column: int = field(default=1, compare=False)
+
+    @property
+    def key(self) -> str:
+        """What it is looked up by."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question about a tensor or about the device: `size(x, -1)`, `sm_count()`."""
+
+    function: str
+    tensor: str = ""
+    """Or one of a list, `xs[0]`; an argument of another kind for `has` and `OF_LISTS`."""
+    axis: int | None = None
+    """Negative counts from the last dimension, or the last item."""
+    column: int = field(default=1, compare=False)
+
+    @property
+    def key(self) -> str:
+        """What it is looked up by: its own text."""
+        if self.function == "item":
+            return f"{self.tensor}[{self.axis}]"
+        inner = [self.tensor] if self.tensor else []
+        inner += [str(self.axis)] if self.axis is not None else []
+        return f"{self.function}({', '.join(inner)})"
+
+
+@dataclass(frozen=True)
+class Match:
+    """`mode == 'fast'`, `eps == 1e-06`: whether an argument that is no integer has this value."""
+
+    name: str
+    value: str | float
+    column: int = field(default=1, compare=False)
+
+    @property
+    def key(self) -> str:
+        """What it is looked up by."""
+        return f"{self.name} == {self.value!r}"
+
+
+@dataclass(frozen=True)
+class Negative:
+    """`-a`."""
+
+    operand: Node
+    column: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True)
+class Not:
+    """`not a`: 1 when `a` is 0, else 0."""
+
+    operand: Node
+    column: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True)
+class BinaryOp:
+    """Arithmetic; `//` rounds down and `%` has the divisor's sign, as in Python."""
+
+    operator: Arithmetic
+    left: Node
+    right: Node
+    column: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True)
+class Compare:
+    """A comparison: 1 or 0."""
+
+    operator: Comparison
+    left: Node
+    right: Node
+    column: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True)
+class Logic:
+    """`and`, `or`: 1 or 0 (not one of the operands); the right side is evaluated when needed."""
+
+    operator: Literal["and", "or"]
+    left: Node
+    right: Node
+    column: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """`then if condition else otherwise`; only the chosen side is evaluated."""
+
+    condition: Node
+    then: Node
+    otherwise: Node
+    column: int = field(default=1, compare=False)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One of `FUNCTIONS`."""
+
+    function: str
+    arguments: tuple[Node, ...]
+    column: int = field(default=1, compare=False)
+
+
+Node: TypeAlias = "Number | Name | Query | Match | Negative | Not | BinaryOp | Compare | Logic | Conditional | Call"
+
+
+Leaf: TypeAlias = "Name | Query | Match"
+"""What is looked up by its `key`."""
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The parts that a node is made of, from left to right."""
+    match node:
+        case Negative() | Not():
+            return (node.operand,)
+        case BinaryOp() | Compare() | Logic():
+            return (node.left, node.right)
+        case Conditional():
+            return (node.then, node.condition, node.otherwise)
+        case Call():
+            return node.arguments
+        case _:
+            return ()
+
+
+def transform(node: Node, change: Callable[[Node], Node | None]) -> Node:
+    """The node with every part for which `change` has another one replaced, the largest first."""
+    new = change(node)
+    if new is not None:
+        return new
+    match node:
+        case Negative() | Not():
+            return replace(node, operand=transform(node.operand, change))
+        case BinaryOp() | Compare() | Logic():
+            left, right = transform(node.left, change), transform(node.right, change)
+            return replace(node, left=left, right=right)
+        case Conditional():
+            condition, then = transform(node.condition, change), transform(node.then, change)
+            return Conditional(condition, then, transform(node.otherwise, change), node.column)
+        case Call():
+            parts = tuple(transform(part, change) for part in node.arguments)
+            return replace(node, arguments=parts)
+        case _:
+            return node
+
+
+def leaves(node: Node) -> Iterator[Leaf]:
+    """Every name and question, from left to right."""
+    if isinstance(node, (Name, Query, Match)):
+        yield node
+    for child in children(node):
+        yield from leaves(child)
+
+
+def is_condition(node: Node) -> bool:
+    """True when the value can only be 0 or 1."""
+    match node:
+        case Compare() | Logic() | Not() | Match():
+            return True
+        case Query():
+            return node.function == "has"
+        case Number():
+            return node.boolean
+        case Conditional():
+            return is_condition(node.then) and is_condition(node.otherwise)
+        case _:
+            return False
+
+
+ArgumentNames = frozenset[str]
+_NOTHING: ArgumentNames = frozenset()
+
+
+def unguarded(
+    node: Node, optional: ArgumentNames, let: Mapping[str, Node]
+) -> Iterator[Name | Query]:
+    """What is asked of arguments that may be None where it is asked.
+
+    Args:
+        node: the expression.
+        optional: the arguments that may be None.
+        let: what names stand for, so that a guard may have a name.
+    """
+    match node:
+        case Name():
+            if node.name in optional:
+                yield node
+        case Query():
+            if node.function != "has" and node.tensor in optional:
+                yield node
+        case Conditional():
+            yield from unguarded(node.condition, optional, let)
+            yield from unguarded(node.then, optional - known_given(node.condition, True, let), let)
+            yield from unguarded(
+                node.otherwise, optional - known_given(node.condition, False, let), let
+            )
+        case Logic():
+            yield from unguarded(node.left, optional, let)
+            holds = node.operator == "and"
+            yield from unguarded(node.right, optional - known_given(node.left, holds, let), let)
+        case _:
+            for child in children(node):
+                yield from unguarded(child, optional, let)
+
+
+def known_given(node: Node, holds: bool, let: Mapping[str, Node]) -> ArgumentNames:
+    """The arguments that are given for sure when a condition holds, or when it does not."""
+    match node:
+        case Name(name) if name in let:
+            return known_given(let[name], holds, let)
+        case Query("has", name):
+            return frozenset({name}) if holds else _NOTHING
+        case Match(name):
+            return frozenset({name}) if holds else _NOTHING
+        case Not(operand):
+            return known_given(operand, not holds, let)
+        case Logic(operator, left, right):
+            sides = known_given(left, holds, let), known_given(right, holds, let)
+            both = (operator == "and") == holds
+            return sides[0] | sides[1] if both else sides[0] & sides[1]
+        case _:
+            return _NOTHING

@@ -1,0 +1,349 @@
+"""Writes the fake kernel of an op.
+
+Which tells `torch.compile` the shapes and dtypes of its results.
+
+The same rules also allocate results for array libraries other than Torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kbuild.ops.expression import Expression
+from kbuild.ops.expression.nodes import Match, Name, Query
+from kbuild.ops.model import OpSpec, ShapeRule
+from kbuild.ops.schema.model import Default, SymbolicDefault
+
+TORCH_QUERIES = {
+    "numel": "{tensor}.numel()",
+    "dim": "{tensor}.dim()",
+    "itemsize": "{tensor}.element_size()",
+    "has": "({tensor} is not None)",
+    "size": "{tensor}.size({axis})",
+    "stride": "{tensor}.stride({axis})",
+    "sm_count": "__sm_count",
+    "len": "len({tensor})",
+    "item": "{tensor}[{axis}]",
+}
+
+
+@dataclass(frozen=True)
+class ArrayApi:
+    """How Python code asks arrays of some kind for what the rules need."""
+
+    queries: Mapping[str, str]
+    check: str
+    """Raises an error with `{message!r}` unless `{condition}`."""
+    empty: str
+    """Makes an array of `{shape}` and `{dtype}`, of the same library and device as `{tensor}`."""
+    dtype: str
+    """A dtype by Torch's name of it."""
+    sm_count: tuple[str, ...]
+    """Lines that set `__sm_count` for the device of `{tensor}`; an error of the op `{op}` where it
+    is not known."""
+
+
+TORCH_API = ArrayApi(
+    TORCH_QUERIES,
+    "torch._check({condition}, lambda: {message!r})",
+    "torch.empty({shape}, dtype={dtype}, device={tensor}.device)",
+    "torch.{dtype}",
+    (
+        (
+            "torch._check({tensor}.device.type == 'cuda' and torch.cuda.is_available(), lambda: "
+            "f'{op}: a shape depends on sm_count(), which is not known here of a tensor on '"
+            " f'{{{tensor}.device}}; compile or export it on a machine with the GPU')"
+        ),
+        "__sm_count = torch.cuda.get_device_properties({tensor}.device).multi_processor_count",
+    ),
+)
+GENERIC_API = ArrayApi(
+    {
+        "numel": "_math.prod({tensor}.shape)",
+        "dim": "len({tensor}.shape)",
+        "itemsize": "{tensor}.dtype.itemsize",
+        "has": TORCH_QUERIES["has"],
+        "size": "{tensor}.shape[{axis}]",
+        "stride": "({tensor}.strides[{axis}] // {tensor}.dtype.itemsize)",
+        **{name: TORCH_QUERIES[name] for name in ("sm_count", "len", "item")},
+    },
+    "_check({condition}, {message!r})",
+    "_empty({tensor}, {shape}, {dtype})",
+    "{dtype!r}",
+    ("__sm_count = _sm_count({tensor})",),
+)
+"""Arrays of NumPy and of those that are like them; `_math`, `_check`, `_empty` and `_sm_count` are
+in scope."""
+REGISTER_FAKE = "torch.library.register_fake(add_op_namespace_prefix({name!r}))"
+"""As `_ops.py` of every variant allows it."""
+
+
+def fake_source(op: OpSpec, register: str = REGISTER_FAKE) -> str:
+    """Python source of the op's fake kernel; it needs `torch` in scope.
+
+    Checks ranks and dimensions as the launcher does, and makes results by the rules of `shapes`,
+    also for symbolic sizes.
+
+    Args:
+        op: the op.
+        register: the decorator, with `{name!r}` where the op's name belongs.
+    """
+    head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({parameters(op)}):\n"
+    body = [
+        *lengths_source(op),
+        *_ranks(op),
+        *sizes_source(op),
+        *device_source(op),
+        *_let(op),
+        *_checks(op),
+        _result(op),
+    ]
+    return head + "".join(f"    {line}\n" for line in body)
+
+
+def results_source(op: OpSpec) -> str:
+    """Python source of a function that makes arrays for the op's results, which it returns.
+
+    It takes the op's arguments, looks at no more of them than it must, and needs what `ARRAYS`
+    says.
+    """
+    names = ", ".join(argument.name for argument in op.schema.arguments)
+    spelling = GENERIC_API
+    checks = (*lengths_source(op, spelling), *_ranks(op, spelling))
+    sizes = sizes_source(op, spelling)
+    made = ", ".join(empty_source(op, name, spelling) for name in op.results)
+    device = device_source(op, spelling)
+    body = [
+        *checks,
+        *sizes,
+        *device,
+        *_let(op, spelling),
+        f"return ({made},)",
+    ]
+    return f"def _{op.name}_results({names}):\n" + "".join(f"    {line}\n" for line in body)
+
+
+def parameters(op: OpSpec, dtype: str = "torch.{}") -> str:
+    """The op's parameters with their defaults, as Python writes them.
+
+    Args:
+        op: the op.
+        dtype: how a default that is a dtype is written.
+    """
+    parts = []
+    for argument in op.schema.arguments:
+        if argument.keyword_only and "*" not in parts:
+            parts.append("*")
+        default = (
+            f"={default_value_source(argument.default, dtype)}"
+            if argument.default is not None
+            else ""
+        )
+        parts.append(f"{argument.name}{default}")
+    return ", ".join(parts)
+
+
+def quoted(text: str) -> str:
+    """A string in Python, in double quotes where it has none itself."""
+    return repr(text) if '"' in text or "\\" in text else f'"{text}"'
+
+
+def default_value_source(default: Default, dtype: str = "torch.{}") -> str:
+    """A default in Python; see `parameters`."""
+    value = default.value
+    return dtype.format(value) if isinstance(value, SymbolicDefault) else repr(value)
+
+
+def _ranks(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
+    """Every argument has as many dimensions as its rule."""
+    for rule in _inputs(op):
+        if rule.like:
+            continue
+        count = sum(dim is not None for dim in rule.dims)
+        sign = ">=" if None in rule.dims else "=="
+        words = "at least " if None in rule.dims else ""
+        plural = "" if count == 1 else "s"
+        condition = f"{spelling.queries['dim'].format(tensor=rule.tensor)} {sign} {count}"
+        message = f"{op.name}: {rule.tensor} must have {words}{count} dimension{plural}"
+        if count or sign == "==":
+            yield _check(op, rule.tensor, condition, message, spelling)
+
+
+def lengths_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
+    """Lines that judge how long lists of tensors are; what one may lack at its end is None then."""
+    for argument in op.schema.arguments:
+        if not argument.type.is_tensor_list:
+            continue
+        name, count = argument.name, len(argument.type.items)
+        up_to = argument.type.suffixes[0] == "?"
+        words = f"{op.name}: {name} must have {'up to ' * up_to}{count} tensor{'s' * (count != 1)}"
+        yield spelling.check.format(
+            condition=f"len({name}) {'<=' if up_to else '=='} {count}", message=words
+        )
+        if up_to:
+            yield f"{name} = [*{name}, *[None] * ({count} - len({name}))]"
+
+
+def sizes_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
+    """Lines that give every dimension's name its value, and `...` its shape."""
+    for size in op.sizes:
+        value = spelling.queries["size"].format(tensor=size.tensor, axis=size.axis)
+        yield f"{_local_name(size.name)} = {value}"
+    batch = _batch_owner(op)
+    if batch is not None:
+        yield f"__batch = {batch.tensor}.shape{_batch_slice(batch)}"
+
+
+def _batch_owner(op: OpSpec) -> ShapeRule | None:
+    """The argument that says what `...` is."""
+    always = (rule for rule in _inputs(op) if rule.tensor not in op.optional)
+    return next((rule for rule in always if None in rule.dims), None)
+
+
+def _batch_slice(rule: ShapeRule) -> str:
+    before = rule.dims.index(None)
+    behind = len(rule.dims) - before - 1
+    return f"[{before or ''}:{f'-{behind}' if behind else ''}]"
+
+
+def device_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
+    """Lines that ask the device what shapes depend on."""
+    if "sm_count()" in needed_by_shapes(op):
+        tensor = next(name for name in op.inputs if name not in op.optional)
+        yield from (line.format(tensor=tensor, op=op.name) for line in spelling.sm_count)
+
+
+def _let(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
+    """Only what shapes need: other names may ask for what fake tensors do not have."""
+    needed = needed_by_shapes(op)
+    for name, expression in op.let:
+        if name in needed:
+            yield f"{_local_name(name)} = {_python(op, expression, spelling)}"
+
+
+def needed_by_shapes(op: OpSpec) -> set[str]:
+    """Keys of everything that shapes depend on."""
+    dims = (dim for rule in op.shapes for dim in rule.dims if dim is not None)
+    needed = {name for dim in dims for name in dim.names()}
+    needed |= {name for _, condition in op.returned for name in condition.names()}
+    for name, expression in reversed(op.let):
+        needed |= expression.names() if name in needed else set()
+    return needed
+
+
+def _checks(op: OpSpec) -> Iterator[str]:
+    owner = _batch_owner(op)
+    for rule in _inputs(op):
+        if rule.like:
+            condition = f"{rule.tensor}.shape == {rule.like}.shape"
+            message = f"{op.name}: {rule.tensor} must have the shape of {rule.like}"
+            yield _check(op, rule.tensor, condition, message)
+            continue
+        if None in rule.dims and owner is not None and rule.tensor != owner.tensor:
+            condition = f"{rule.tensor}.shape{_batch_slice(rule)} == __batch"
+            message = (
+                f"{op.name}: {rule.tensor} and {owner.tensor} differ in their first dimensions"
+            )
+            yield _check(op, rule.tensor, condition, message)
+        yield from _dim_checks(op, rule)
+
+
+def _dim_checks(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
+    given = {(size.tensor, size.axis) for size in op.sizes}
+    for position, dim in enumerate(rule.dims):
+        axis = rule.axis(position)
+        if dim is None or (rule.tensor, axis) in given:
+            continue
+        condition = f"{rule.tensor}.size({axis}) == {_python(op, dim)}"
+        message = f"{op.name}: dimension {axis} of {rule.tensor} must be {dim}"
+        yield _check(op, rule.tensor, condition, message)
+
+
+def _check(
+    op: OpSpec, tensor: str, condition: str, message: str, spelling: ArrayApi = TORCH_API
+) -> str:
+    guard = f"if {tensor} is not None: " if tensor in op.optional else ""
+    return guard + spelling.check.format(condition=condition, message=message)
+
+
+def _result(op: OpSpec) -> str:
+    values = [_returned(op, name) for name in op.results]
+    if not values:
+        return "return None"
+    return "return " + (values[0] if len(values) == 1 else f"({', '.join(values)})")
+
+
+def _returned(op: OpSpec, name: str) -> str:
+    condition = dict(op.returned).get(name)
+    made = empty_source(op, name)
+    return made if condition is None else f"({made} if {_python(op, condition)} else None)"
+
+
+def empty_source(op: OpSpec, name: str, spelling: ArrayApi = TORCH_API) -> str:
+    """A result's or a temporary's memory; it needs the lines of `sizes_source`, and `let`."""
+    rule = next(rule for rule in op.shapes if rule.tensor == name)
+    shape = f"{rule.like}.shape" if rule.like else _shape(op, rule, spelling)
+    tensor = next(name for name in op.inputs if name not in op.optional)
+    return spelling.empty.format(shape=shape, dtype=_dtype(op, name, spelling), tensor=tensor)
+
+
+def _shape(op: OpSpec, rule: ShapeRule, spelling: ArrayApi) -> str:
+    parts = ["*__batch" if dim is None else _python(op, dim, spelling) for dim in rule.dims]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _dtype(op: OpSpec, name: str, spelling: ArrayApi) -> str:
+    """The dtype of the argument that it follows, or the only one that there is."""
+    always = [tensor for tensor in op.inputs if tensor not in op.optional]
+    rules = {rule.tensor: rule for rule in op.dtypes}
+    rule = rules[name]
+    while rule.like and rule.tensor not in always:
+        rule = rules[rule.like]
+    if rule.tensor in always:
+        return f"{rule.tensor}.dtype"
+    if rule.tensor in op.dtype_arguments:
+        return dtype_argument(op, rule.tensor)
+    return spelling.dtype.format(dtype=rule.choices[0])
+
+
+def dtype_argument(op: OpSpec, name: str) -> str:
+    """What an argument stands for that is a dtype."""
+    none = op.dtype_rule(name).none
+    return f"({none}.dtype if {name} is None else {name})" if none else name
+
+
+def match_source(op: OpSpec, leaf: Match, spelling: ArrayApi = TORCH_API) -> str:
+    """Whether an argument is a string, a float or a dtype."""
+    if leaf.name in op.dtype_arguments:
+        dtype = spelling.dtype.format(dtype=leaf.value)
+        return f"({dtype_argument(op, leaf.name)} == {dtype})"
+    return f"({leaf.key})"
+
+
+def _inputs(op: OpSpec) -> list[ShapeRule]:
+    return [rule for rule in op.shapes if rule.tensor in op.inputs]
+
+
+def _local_name(name: str) -> str:
+    return f"_{name}"
+
+
+def _python(op: OpSpec, expression: Expression, spelling: ArrayApi = TORCH_API) -> str:
+    own = {size.name for size in op.sizes} | {name for name, _ in op.let}
+    names = {}
+    for leaf in expression.leaves():
+        if isinstance(leaf, Name):
+            names[leaf.key] = _local_name(leaf.name) if leaf.name in own else leaf.name
+        else:
+            names[leaf.key] = (
+                match_source(op, leaf, spelling)
+                if isinstance(leaf, Match)
+                else _question(leaf, spelling)
+            )
+    text = expression.to_python(names)
+    return text if spelling is TORCH_API else text.replace("torch.sym_", "")
+
+
+def _question(query: Query, spelling: ArrayApi) -> str:
+    return spelling.queries[query.function].format(tensor=query.tensor, axis=query.axis)

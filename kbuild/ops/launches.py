@@ -1,0 +1,336 @@
+"""Reads one launch of a kernel function: argument sources, constants, candidates, grid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from kbuild.config.file_model import LaunchKeys, LaunchSection, OpSection
+from kbuild.config.issue import one_of, toml_type
+from kbuild.ops.candidates import (
+    AUTOTUNE,
+    apply_keep,
+    constant_names,
+    is_autotuned,
+    non_integer_names,
+    optional_names,
+    read_candidates,
+    read_keep,
+)
+from kbuild.ops.constants import NONE, is_number, read_constants
+from kbuild.ops.dialects import Dialect
+from kbuild.ops.expression import Expression
+from kbuild.ops.model import ArgumentSource, IssueCollector, Launch
+from kbuild.ops.scope import OpScope
+
+_TENSORS = ("tensor", "result", "temporary")
+_KEYS = ("tensor", "block", "padding")
+_NAME_PATTERN = r"(?P<name>[A-Za-z_]\w*)"
+_DEFAULT = re.compile(
+    _NAME_PATTERN + r"\s+if\s+(?P=name)\s+is\s+not\s+None\s+else\s+"
+    r"(?P<literal>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)",
+    re.ASCII,
+)
+_ITEM = re.compile(_NAME_PATTERN + r"\[(?P<at>-?\d{1,9})\]", re.ASCII)
+_MOST_DIMENSIONS = 5
+"""Of a tensor that hardware copies by a descriptor."""
+
+
+def read_argument_source(
+    value: Any, dialect: Dialect, scope: OpScope, place: IssueCollector
+) -> ArgumentSource | None:
+    """Where an argument's value comes from; None after an error.
+
+    Args:
+        value: as TOML gives it.
+        dialect: says whether kernels take tuples and descriptors.
+        scope: of the launch, with its constants.
+        place: where the value is written.
+    """
+    if isinstance(value, str) and scope.kinds.get(value) == "tensors":
+        value = scope.items(value)
+    is_tuple = isinstance(value, (list, tuple))
+    able = dialect.structured or (is_tuple and dialect.shaped)
+    if (is_tuple or isinstance(value, dict)) and not able:
+        what = "a descriptor" if isinstance(value, dict) else "a tuple"
+        place.error(f"`{dialect.name}` kernels take no such argument: {what}")
+        return None
+    if isinstance(value, dict):
+        return _descriptor(value, scope, place)
+    if is_tuple:
+        return _tuple(value, dialect, scope, place)
+    if value == NONE:
+        if not dialect.structured and not dialect.shaped:
+            place.error(f"`{dialect.name}` kernels take no None", "write a function without it")
+        return ArgumentSource("none")
+    return _single(value, scope, place)
+
+
+def _single(value: Any, scope: OpScope, place: IssueCollector) -> ArgumentSource | None:  # noqa: PLR0911
+    if isinstance(value, bool):
+        return ArgumentSource("bool", expression=scope.expression(str(value), place))
+    if isinstance(value, float):
+        return ArgumentSource("float", literal=value)
+    if value == NONE:
+        return ArgumentSource("none")
+    kind = scope.kinds.get(value) if isinstance(value, str) else None
+    if kind in _TENSORS:
+        return ArgumentSource("tensor", value)
+    if isinstance(value, str) and (found := _float(value, kind, scope, place)) is not None:
+        return found if found.kind == "float" else None
+    if kind in ("str", "dtype"):
+        hint = f'a kernel takes it as a constant: `{{ value = "{value}", choices = [ ... ] }}`'
+        place.error(f"`{value}` is no number", hint)
+        return None
+    expression = scope.expression(value, place)
+    if expression is None:
+        return None
+    return ArgumentSource(
+        "bool" if scope.is_condition(expression) else "int", expression=expression
+    )
+
+
+def _float(
+    text: str, kind: str | None, scope: OpScope, place: IssueCollector
+) -> ArgumentSource | None:
+    """A float argument, with what it is where it may be None, or an item of a list of floats.
+
+    Returns:
+        None where the text is something else; a source of another kind after an error.
+    """
+    default, item = _DEFAULT.fullmatch(text), _ITEM.fullmatch(text)
+    name = default["name"] if default else item["name"] if item else text
+    wanted = "floats" if item else "float"
+    if scope.kinds.get(name, kind) != wanted:
+        return None
+    may_be_none = name in scope.optional and name not in scope.given
+    if may_be_none and default is None:
+        hint = f"say what it is then: `{name} if {name} is not None else 1.0`" if not item else ""
+        place.error(f"`{name}` may be None", hint or f'launch with `when = "{name} is not None"`')
+        return ArgumentSource("none")
+    if default and name not in scope.optional:
+        place.error(f"`{name}` is never None", f"write `{name}`")
+        return ArgumentSource("none")
+    literal = float(default["literal"]) if default else None
+    return ArgumentSource("float", name, literal=literal, item=int(item["at"]) if item else None)
+
+
+def _tuple(
+    items: Any, dialect: Dialect, scope: OpScope, place: IssueCollector
+) -> ArgumentSource | None:
+    if not items:
+        place.error("is an empty tuple", "name what the kernel gets")
+    read = []
+    for index, item in enumerate(items):
+        where = place.at(index)
+        if isinstance(item, (str, int, float)):
+            read.append(read_argument_source(item, dialect, scope, where))
+        else:
+            where.error(f"must be a tensor or an expression, not {toml_type(item)}")
+    found = tuple(source for source in read if source is not None)
+    return ArgumentSource("tuple", items=found) if items and len(found) == len(items) else None
+
+
+def _descriptor(
+    table: Mapping[str, Any], scope: OpScope, place: IssueCollector
+) -> ArgumentSource | None:
+    errors = place.errors
+    for key in table.keys() - set(_KEYS):
+        place.at(key).error("unknown key", one_of(key, _KEYS))
+    name = _described(table.get("tensor"), scope, place)
+    block = _block(table.get("block"), scope, place.at("block"))
+    rule = scope.shapes.get(name)
+    rank = rule.rank if rule is not None else None
+    if block and rank is not None and rank != len(block):
+        place.at("block").error(f"`{name}` has {rank} dimensions, not {len(block)}")
+    padding = _padding(table.get("padding", "zero"), place)
+    if place.errors > errors:
+        return None
+    return ArgumentSource("descriptor", name, block=block, padding=padding)
+
+
+def _described(value: Any, scope: OpScope, place: IssueCollector) -> str:
+    tensors = scope.tensors()
+    if value not in tensors:
+        where = place.at("tensor") if value is not None else place
+        hint = one_of(str(value), tensors) if value is not None else "e.g. `{ tensor = ... }`"
+        where.error(f"a descriptor is of a tensor, not of `{value}`", hint)
+        return ""
+    if value in scope.optional and value not in scope.given:
+        hint = f'describe it in a launch of its own, `when = "has({value})"`'
+        place.at("tensor").error(f"`{value}` may be None", hint)
+    return str(value)
+
+
+def _block(values: Any, scope: OpScope, place: IssueCollector) -> tuple[Expression, ...]:
+    if not isinstance(values, (list, tuple)) or not 0 < len(values) <= _MOST_DIMENSIONS:
+        hint = 'e.g. `block = ["BLOCK_M", "BLOCK_K"]`'
+        place.error(f"lists 1 to {_MOST_DIMENSIONS} sizes", hint)
+        return ()
+    read = [_size(value, scope, place.at(index)) for index, value in enumerate(values)]
+    return tuple(size for size in read if size is not None)
+
+
+def _size(value: Any, scope: OpScope, place: IssueCollector) -> Expression | None:
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        place.error(f"must be a constant of the kernel or a number, not {toml_type(value)}")
+        return None
+    size = scope.expression(value, place)
+    if size is None:
+        return None
+    for leaf in size.leaves():
+        if scope.kinds.get(leaf.key, "constant" if scope.is_open else "") != "constant":
+            message = f"`{size}`: `{leaf.key}` is not a constant (column {leaf.column})"
+            place.error(message, "a block's size is known when the kernel is compiled")
+    if size.constant is not None and size.constant <= 0:
+        place.error(f"`{size}` is no size")
+    return size
+
+
+def _padding(value: Any, place: IssueCollector) -> Literal["zero", "nan"]:
+    if value not in ("zero", "nan"):
+        place.at("padding").error(f"must be `zero` or `nan`, not `{value}`")
+    return "nan" if value == "nan" else "zero"
+
+
+_MAX_GRID_AXES = 3
+"""Dimensions of a grid."""
+
+
+def read_launches(
+    op: OpSection, name: str, dialect: Dialect, scope: OpScope, place: IssueCollector
+) -> tuple[Launch, ...]:
+    """The launches of an op in order; errors at `place`, the op."""
+    if not op.launch:
+        return (_launch(op, (name, f"{name}_kernel"), dialect, scope, place),)
+    for key in LaunchKeys.model_fields:
+        if getattr(op, key) != LaunchKeys.model_fields[key].default:
+            hint = "each launch has its own"
+            place.at(key).error("belongs into the `launch` tables", hint)
+    found = []
+    for index, section in enumerate(op.launch):
+        where = place.at("launch", index)
+        if section.function is None:
+            where.error("has no `function`", "with several launches, name each one's")
+        found.append(_launch(section, (), dialect, scope, where))
+    return tuple(found)
+
+
+def _launch(
+    keys: OpSection | LaunchSection,
+    functions: tuple[str, ...],
+    dialect: Dialect,
+    outer: OpScope,
+    place: IssueCollector,
+) -> Launch:
+    is_open = is_autotuned(keys) or bool(dialect.settled)
+    _judge_settled(keys, dialect, place)
+    when = _when(keys, outer, place.at("when"))
+    tuned = constant_names(keys, dialect)
+    words = non_integer_names(keys)
+    outer = outer.where(when)
+    scope = outer.inside(tuned, place.at("configs"), words=words, is_open=is_open)
+    scope = replace(scope, optional={*scope.optional, *optional_names(keys)})
+    candidates = read_candidates(keys, dialect, scope, place)
+    keep = read_keep(keys.keep, candidates, dialect, scope, place.at("keep"))
+    constants = read_constants(keys.constants, scope, place.at("constants"))
+    words = [one.name for one in constants if not is_number(one)]
+    loose = is_open and not dialect.settled
+    scope = scope.inside(
+        _own_constants(keys.constants), place.at("constants"), words=words, is_open=loose
+    )
+    for name, value in keys.constants.items():
+        if isinstance(value, (list, tuple)) and not dialect.shaped:
+            where = place.at("constants", name)
+            where.error(f"`{dialect.name}` kernels take no tuple as a constant")
+    for name in keys.args.keys() & {*tuned, *keys.constants}:
+        place.at("args", name).error(f"`{name}` is a constant as well", "keep one of the two")
+    return Launch(
+        path=place.path,
+        functions=_functions(keys.function, functions, place.at("function")),
+        args=_arguments(keys, dialect, scope, place.at("args")),
+        constants=constants,
+        candidates=apply_keep(candidates, keep, place.at("keep")),
+        autotune=is_open,
+        grid=_grid(keys.grid, dialect, scope, place),
+        divisible=_unique(keys.divisible, place.at("divisible")),
+        ones=_unique(keys.ones, place.at("ones")),
+        int64=_unique(keys.int64, place.at("int64")),
+        when=when,
+        keep=keep if is_open else (),
+    )
+
+
+def _judge_settled(keys: LaunchKeys, dialect: Dialect, place: IssueCollector) -> None:
+    for key in dialect.settled:
+        value = getattr(keys, key)
+        if value not in (LaunchKeys.model_fields[key].default, AUTOTUNE):
+            message = f"`{dialect.name}` kernels say that themselves"
+            place.at(key).error(message, "remove it here; change the kernel's source")
+
+
+def _when(
+    keys: OpSection | LaunchSection, scope: OpScope, place: IssueCollector
+) -> Expression | None:
+    if isinstance(keys, OpSection) or keys.when is None:
+        return None
+    condition = scope.condition(keys.when, place)
+    if condition is not None and condition.constant is not None:
+        holds = "always holds" if condition.constant else "never holds"
+        place.error(f"`{condition}` {holds}", "remove it" if condition.constant else "")
+    return condition
+
+
+def _own_constants(constants: Mapping[str, Any]) -> list[str]:
+    """Constants with a value of their own; `N = { value = "N", ... }` is the dimension itself."""
+    values = {name: v.get("value") if isinstance(v, dict) else v for name, v in constants.items()}
+    return [
+        name
+        for name, value in values.items()
+        if value != name and name.isidentifier() and not isinstance(value, (list, tuple))
+    ]
+
+
+def _functions(
+    written: str | None, default: tuple[str, ...], place: IssueCollector
+) -> tuple[str, ...]:
+    if written is None:
+        return default
+    if not written.isidentifier():
+        place.error(f"`{written}` is not the name of a function")
+    return (written,)
+
+
+def _arguments(
+    keys: LaunchKeys, dialect: Dialect, scope: OpScope, place: IssueCollector
+) -> tuple[tuple[str, ArgumentSource], ...]:
+    read = (
+        (name, read_argument_source(value, dialect, scope, place.at(name)))
+        for name, value in keys.args.items()
+    )
+    return tuple((name, source) for name, source in read if source is not None)
+
+
+def _grid(
+    values: Sequence[str | int], dialect: Dialect, scope: OpScope, place: IssueCollector
+) -> tuple[Expression, ...]:
+    where = place.at("grid")
+    if not values and dialect.needs_grid:
+        hint = 'e.g. `grid = ["cdiv(N, BLOCK)"]`'
+        place.error("has no `grid`: how many blocks are launched?", hint)
+    if len(values) > _MAX_GRID_AXES:
+        where.error(f"has {len(values)} dimensions", f"a grid has at most {_MAX_GRID_AXES}")
+    read = [scope.expression(value, where.at(index)) for index, value in enumerate(values)]
+    for index, expression in enumerate(read):
+        if expression is not None and (expression.constant or 1) < 0:
+            where.at(index).error(f"`{expression}` is negative")
+    return tuple(expression for expression in read if expression is not None)
+
+
+def _unique(names: Sequence[str], place: IssueCollector) -> tuple[str, ...]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            place.at(index).error(f"`{name}` is listed twice", "keep one of them")
+    return tuple(dict.fromkeys(names))

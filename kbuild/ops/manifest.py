@@ -1,0 +1,210 @@
+"""`aot.json` in a variant that was built for tuning.
+
+Its ops and the candidates that it contains.
+
+Sections are stored as `build.toml` had them, so that one reader defines their meaning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kbuild.errors import DamagedFileError, UsageError
+from kbuild.ops.expression import ExpressionError, parse
+from kbuild.ops.model import Candidate, FillValue, OpSpec, TuneProposal, numbers_of
+from kbuild.ops.section import read_section
+from kbuild.runtime.untrusted import read_json, reading, reason_of
+
+MANIFEST_FILE = "aot.json"
+MANIFEST_FORMAT = 1
+_KIND = "a description of ops"
+CHOOSE_OP = "_kbuild_choose"
+"""The control op: `(int launch, int candidate) -> ()`; -1 is the normal choice.
+
+Launches are counted over all kernels, these in the order of their names."""
+
+
+@dataclass(frozen=True)
+class ManifestKernel:
+    """One `[kernel.*]` section in a variant."""
+
+    name: str
+    section: Mapping[str, Any]
+    """As `build.toml` says it."""
+    candidates: tuple[tuple[Candidate, ...], ...]
+    """Of each launch, all ops after another."""
+    keys: tuple[tuple[str, ...], ...] = ()
+    """Of each op: its key, which may be the kernel's own; that of the section when empty."""
+    proposals: tuple[tuple[str, tuple[TuneProposal, ...]], ...] = ()
+    """Op -> what its kernel says of the sizes that it is made for."""
+    resets: tuple[tuple[str, tuple[tuple[str, FillValue], ...]], ...] = ()
+    """Op -> what its arguments have to be before a candidate runs."""
+
+    def ops(self) -> tuple[OpSpec, ...]:
+        """The ops with their real candidates.
+
+        Raises:
+            ValueError: the section is wrong, or of other launches than the candidates.
+        """
+        reading = read_section(self.name, self.section)
+        errors = [issue.message for issue in reading.issues if issue.severity == "error"]
+        if errors:
+            raise ValueError(f"`kernel.{self.name}`: {errors[0]}")
+        count = sum(len(op.launches) for op in reading.ops)
+        if count != len(self.candidates):
+            raise ValueError(f"`kernel.{self.name}` has {count} launches")
+        rest, proposals = iter(self.candidates), dict(self.proposals)
+        resets = dict(self.resets)
+        keys = self.keys or tuple(tuple(map(str, op.key)) for op in reading.ops)
+        return tuple(
+            replace(
+                op,
+                key=tuple(map(parse, key)),
+                tune=replace(
+                    op.tune,
+                    proposals=proposals.get(op.name, ()),
+                    resets=resets.get(op.name, ()),
+                ),
+                launches=tuple(replace(launch, candidates=next(rest)) for launch in op.launches),
+            )
+            for op, key in zip(reading.ops, keys, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class OpManifest:
+    """What a variant has in it."""
+
+    namespace: str
+    """Of its Torch ops."""
+    kernels: tuple[ManifestKernel, ...]
+    versions: tuple[tuple[str, str], ...] = ()
+    """Distribution or program -> version, for the tables: `triton`, `ptxas`."""
+    images: str = ""
+    """A digest of the device code; empty when it is not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The description as a JSON object."""
+        return {
+            "format": MANIFEST_FORMAT,
+            "namespace": self.namespace,
+            "versions": dict(self.versions),
+            "images": self.images,
+            "kernels": [
+                {
+                    "name": kernel.name,
+                    "section": kernel.section,
+                    "launches": [
+                        [_candidate_to_json(one) for one in launch] for launch in kernel.candidates
+                    ],
+                    "keys": [list(key) for key in kernel.keys],
+                    "proposals": {
+                        op: [_proposal_to_json(one) for one in some]
+                        for op, some in kernel.proposals
+                    },
+                    "resets": {op: dict(values) for op, values in kernel.resets},
+                }
+                for kernel in sorted(self.kernels, key=lambda kernel: kernel.name)
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OpManifest:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: it is no description, or of another format.
+        """
+        if data.get("format") != MANIFEST_FORMAT:
+            raise ValueError(
+                f"its format is {data.get('format')!r}, this kbuild reads {MANIFEST_FORMAT}"
+            )
+        try:
+            return cls(
+                str(data["namespace"]),
+                tuple(_kernels_from_json(data["kernels"])),
+                tuple((str(name), str(version)) for name, version in data["versions"].items()),
+                str(data["images"]),
+            )
+        except (KeyError, TypeError, AttributeError, ExpressionError) as error:
+            raise ValueError(f"it is no description of ops: {error}") from error
+
+    def measured(self) -> str:
+        """What times depend on, as text: neither the namespace nor what is to be measured."""
+        data = self.to_json()
+        for kernel in data["kernels"]:
+            ops = kernel["section"].get("op", ())
+            kept = [{name: op[name] for name in op if name != "tune"} for op in ops]
+            kernel["section"] = {**kernel["section"], "op": kept}
+            del kernel["proposals"]
+        return json.dumps({**data, "namespace": ""}, sort_keys=True)
+
+    def text(self) -> str:
+        """The file's content; keys stay in their order, which counts in `let`."""
+        return json.dumps(self.to_json(), indent=1) + "\n"
+
+
+def read_manifest(variant: Path) -> OpManifest:
+    """The description in a variant's folder.
+
+    Raises:
+        UsageError: there is none, or it cannot be read.
+    """
+    file = variant / MANIFEST_FILE
+    hint = "`kbuild build --keep-all` builds variants that can be tuned"
+    try:
+        with reading(file, _KIND):
+            description = OpManifest.from_json(read_json(file, _KIND))
+            _ = [kernel.ops() for kernel in description.kernels]
+            description.text()
+    except OSError as error:
+        words = f"`{variant.name}` cannot be tuned: it has no `{MANIFEST_FILE}`"
+        raise UsageError(words, hint=hint) from error
+    except DamagedFileError as error:
+        raise UsageError(f"`{file}`: {reason_of(error)}", hint=hint) from error
+    return description
+
+
+def _kernels_from_json(data: Sequence[Any]) -> Iterator[ManifestKernel]:
+    for kernel in data:
+        launches = tuple(tuple(map(_candidate_from_json, launch)) for launch in kernel["launches"])
+        keys = tuple(tuple(map(str, key)) for key in kernel.get("keys", ()))
+        proposals = tuple(
+            (op, tuple(map(_proposal_from_json, some)))
+            for op, some in kernel.get("proposals", {}).items()
+        )
+        resets = tuple(
+            (op, tuple((str(name), value) for name, value in values.items()))
+            for op, values in kernel.get("resets", {}).items()
+        )
+        yield ManifestKernel(kernel["name"], kernel["section"], launches, keys, proposals, resets)
+
+
+def _proposal_to_json(proposal: TuneProposal) -> dict[str, Any]:
+    return {"sizes": dict(proposal.sizes), "bounds": dict(proposal.bounds)}
+
+
+def _proposal_from_json(data: Mapping[str, Any]) -> TuneProposal:
+    return TuneProposal(tuple(data["sizes"].items()), tuple(data["bounds"].items()))
+
+
+def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "constants": [list(pair) for pair in candidate.constants],
+        "options": [list(pair) for pair in candidate.options],
+        "when": str(candidate.when) if candidate.when is not None else None,
+        "archs": list(candidate.archs),
+        "aligned": candidate.aligned,
+    }
+
+
+def _candidate_from_json(data: Mapping[str, Any]) -> Candidate:
+    constants = tuple((str(name), value) for name, value in data["constants"])
+    when = parse(data["when"]).bind(numbers_of(constants)) if data["when"] is not None else None
+    options = tuple((str(name), value) for name, value in data["options"])
+    aligned = bool(data.get("aligned", False))
+    return Candidate(constants, options, when, tuple(data["archs"]), aligned)

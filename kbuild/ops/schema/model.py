@@ -1,0 +1,189 @@
+"""A schema as frozen values; `str()` of each is its canonical text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+BASES = (
+    *("Tensor", "int", "SymInt", "float", "bool", "str", "Scalar", "complex"),
+    *("ScalarType", "Layout", "MemoryFormat", "Device", "Generator", "Stream"),
+)
+"""Types that a schema may name."""
+
+
+@dataclass(frozen=True)
+class SymbolicDefault:
+    """A default that is written as a word: `contiguous_format`, `bfloat16`, `Mean`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+DefaultValue: TypeAlias = (
+    "bool | int | float | str | SymbolicDefault | tuple[DefaultValue, ...] | None"
+)
+
+
+@dataclass(frozen=True)
+class Alias:
+    """What `(a!)` behind a type says: which memory it shares, and whether it is written to."""
+
+    before: tuple[str, ...] = ()
+    """Alias sets on entry, sorted; empty for the short form `Tensor!`."""
+    write: bool = False
+    after: tuple[str, ...] | None = None
+    """Alias sets on return when they differ: `(a -> *)`."""
+
+    def __str__(self) -> str:
+        if not self.before:
+            return "!"
+        text = "|".join(self.before) + ("!" if self.write else "")
+        arrow = f" -> {'|'.join(self.after)}" if self.after is not None else ""
+        return f"({text}{arrow})"
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type such as `Tensor(a!)?` or `int[2]`."""
+
+    name: str
+    """One of `BASES`."""
+    alias: Alias | None = None
+    suffixes: tuple[str, ...] = ()
+    """`?`, `[]` or `[2]`, from the inside out."""
+
+    @property
+    def is_tensor(self) -> bool:
+        """One tensor, which may be optional."""
+        return self.name == "Tensor" and not self.is_list
+
+    @property
+    def is_list(self) -> bool:
+        """True for `int[]` and the like, also when it is optional."""
+        return any(suffix.startswith("[") for suffix in self.suffixes)
+
+    @property
+    def is_tensor_list(self) -> bool:
+        """A list of tensors; one with a size has that many."""
+        return self.name == "Tensor" and self.is_list
+
+    @property
+    def items(self) -> tuple[Type, ...]:
+        """What a list with a size holds; nothing for others."""
+        at = next((i for i, suffix in enumerate(self.suffixes) if suffix.startswith("[")), None)
+        if at is None or not (size := self.suffixes[at][1:-1]):
+            return ()
+        return (Type(self.name, self.alias, self.suffixes[:at]),) * int(size)
+
+    @property
+    def is_optional(self) -> bool:
+        """True when None may be given."""
+        return self.suffixes[-1:] == ("?",)
+
+    @property
+    def is_mutated(self) -> bool:
+        """True when the op writes to it."""
+        return self.alias is not None and self.alias.write
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.alias or ''}{''.join(self.suffixes)}"
+
+
+@dataclass(frozen=True)
+class Default:
+    """The value of an argument that is not given."""
+
+    value: DefaultValue
+
+    def __str__(self) -> str:
+        return _value_text(self.value)
+
+
+@dataclass(frozen=True)
+class SchemaArgument:
+    """One argument."""
+
+    name: str
+    type: Type
+    default: Default | None = None
+    keyword_only: bool = False
+
+    def __str__(self) -> str:
+        value = f"={self.default}" if self.default is not None else ""
+        return f"{self.type} {self.name}{value}"
+
+
+@dataclass(frozen=True)
+class Return:
+    """One result."""
+
+    type: Type
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.name}".rstrip()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A function's name, arguments and results."""
+
+    name: str
+    """With its namespace when one is written: `aten::add`."""
+    arguments: tuple[SchemaArgument, ...]
+    returns: tuple[Return, ...] = ()
+    overload: str = ""
+
+    @property
+    def tensors(self) -> tuple[SchemaArgument, ...]:
+        """The tensor arguments; each of a list of them as `xs[0]`, `xs[1]`."""
+        found: list[SchemaArgument] = []
+        for one in self.arguments:
+            if one.type.is_tensor:
+                found.append(one)
+            elif one.type.is_tensor_list:
+                found += (
+                    SchemaArgument(f"{one.name}[{i}]", t) for i, t in enumerate(one.type.items)
+                )
+        return tuple(found)
+
+    @property
+    def items(self) -> tuple[SchemaArgument, ...]:
+        """The tensors of lists."""
+        return tuple(one for one in self.tensors if one not in self.arguments)
+
+    def argument(self, name: str) -> SchemaArgument | None:
+        """The argument of that name, or the tensor of a list: `xs[0]`."""
+        every = (*self.arguments, *self.tensors)
+        return next((argument for argument in every if argument.name == name), None)
+
+    @property
+    def mutated(self) -> tuple[str, ...]:
+        """Names of the tensors that are written to."""
+        return tuple(argument.name for argument in self.tensors if argument.type.is_mutated)
+
+    def __str__(self) -> str:
+        name = f"{self.name}.{self.overload}" if self.overload else self.name
+        return f"{name}({', '.join(self._parts())}) -> {self._results()}"
+
+    def _parts(self) -> list[str]:
+        parts = [str(argument) for argument in self.arguments]
+        named = next((i for i, a in enumerate(self.arguments) if a.keyword_only), None)
+        return parts if named is None else [*parts[:named], "*", *parts[named:]]
+
+    def _results(self) -> str:
+        if len(self.returns) == 1:
+            return str(self.returns[0])
+        return f"({', '.join(str(result) for result in self.returns)})"
+
+
+def _value_text(value: DefaultValue) -> str:
+    if isinstance(value, str):
+        inner = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + inner.replace("\n", "\\n").replace("\t", "\\t") + '"'
+    if isinstance(value, tuple):
+        return f"[{', '.join(_value_text(item) for item in value)}]"
+    return str(value)

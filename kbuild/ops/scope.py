@@ -1,0 +1,419 @@
+"""The names of an op and the expressions over them.
+
+The `shapes` table, which names dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from kbuild.config.issue import did_you_mean, listed, one_of
+from kbuild.ops.dtypes import DTYPES
+from kbuild.ops.expression import Expression, ExpressionError, Query, parse, parse_condition
+from kbuild.ops.expression.nodes import LIST_QUERIES, RUNTIME_QUERIES, Match, Name
+from kbuild.ops.model import Dimension, IssueCollector, ShapeRule
+from kbuild.ops.schema.model import Schema
+
+NameKind = Literal[
+    "tensor", "result", "temporary", "int", "float", "bool", "str", "dtype", "device", "list",
+    "floats", "tensors", "size", "let", "constant", "word",
+]  # fmt: skip
+"""`list` is one of integers or booleans, `floats` one of floats, `tensors` one of tensors, each of
+which is a `tensor` by its own name: `xs[0]`."""
+_TITLES: dict[NameKind, str] = {
+    "tensor": "a tensor",
+    "result": "a result",
+    "temporary": "a temporary tensor",
+    "int": "an argument of the op",
+    "float": "an argument of the op",
+    "bool": "an argument of the op",
+    **dict.fromkeys(
+        ("str", "dtype", "device", "list", "floats", "tensors"), "an argument of the op"
+    ),
+    "size": "a dimension",
+    "let": "a name of `let`",
+    "constant": "a constant",
+    "word": "a constant",
+}
+_TENSORS = ("tensor", "result", "temporary")
+_LISTS = ("list", "floats")
+_ARGUMENTS = ("tensor", "int", "float", "bool", "str", "dtype", "device", *_LISTS)
+
+
+@dataclass(frozen=True)
+class OpScope:
+    """Names with their kinds. Each name means one thing in an op."""
+
+    kinds: dict[str, NameKind] = field(default_factory=dict)
+    optional: Collection[str] = ()
+    """Arguments that may be None."""
+    shapes: dict[str, ShapeRule] = field(default_factory=dict)
+    allocated: bool = True
+    """Whether results and temporaries exist when the expressions are evaluated."""
+    is_open: bool = False
+    """Whether there are constants that only the kernel knows."""
+    let: dict[str, Expression] = field(default_factory=dict)
+    """What the names of `let` stand for."""
+    given: frozenset[str] = frozenset()
+    """Arguments that may be None, and are given for sure."""
+
+    def add(self, name: str, kind: NameKind, place: IssueCollector) -> bool:
+        """Enter a name; an error at `place` when it means something else already."""
+        if name.startswith("_") and kind not in ("constant", "word"):
+            place.error(f"`{name}` starts with `_`", "kbuild's own names do")
+            return False
+        if name in self.kinds:
+            taken = _TITLES[self.kinds[name]]
+            place.error(f"`{name}` is {taken} already", "give one of them another name")
+            return False
+        self.kinds[name] = kind
+        return True
+
+    def tensors(self) -> list[str]:
+        """Every tensor that can be asked about."""
+        wanted = _TENSORS if self.allocated else _TENSORS[:1]
+        return [name for name, kind in self.kinds.items() if kind in wanted]
+
+    def items(self, name: str) -> list[str]:
+        """The tensors of a list of them."""
+        return [one for one in self.kinds if one.startswith(f"{name}[")]
+
+    def numbers(self) -> list[str]:
+        """Every name that is an integer."""
+        kinds = ("int", "bool", "size", "let", "constant")
+        return [name for name, kind in self.kinds.items() if kind in kinds]
+
+    def knowing(self, name: str, kind: NameKind) -> OpScope:
+        """The scope with one name more; one that means something already keeps its meaning."""
+        return replace(self, kinds={name: kind, **self.kinds})
+
+    def before_allocation(self) -> OpScope:
+        """The same names while only the call's arguments exist."""
+        return replace(self, allocated=False)
+
+    def where(self, condition: Expression | None) -> OpScope:
+        """The same names in calls that meet a condition."""
+        if condition is None:
+            return self
+        return self.where_given(condition.given(self.let))
+
+    def where_given(self, names: Collection[str]) -> OpScope:
+        """The same names in calls in which these arguments are given."""
+        return replace(self, given=self.given | frozenset(names))
+
+    def inside(
+        self,
+        constants: Collection[str],
+        place: IssueCollector,
+        *,
+        words: Collection[str] = (),
+        is_open: bool = False,
+    ) -> OpScope:
+        """The scope of one launch.
+
+        Args:
+            constants: those that it adds.
+            place: where they are written.
+            words: those of them that are no integers.
+            is_open: whether the kernel has constants that are not known yet.
+        """
+        scope = replace(self, kinds=dict(self.kinds), is_open=is_open)
+        for name in constants:
+            scope.add(name, "word" if name in words else "constant", place)
+        return scope
+
+    def expression(self, text: str | int, place: IssueCollector) -> Expression | None:
+        """Read an expression over these names; None after an error at `place`."""
+        try:
+            found = parse(text)
+        except ExpressionError as error:
+            place.error(_error_text(text, error), error.hint)
+            return None
+        return found if self._known(found, place) else None
+
+    def condition(self, text: str, place: IssueCollector) -> Expression | None:
+        """Read a predicate; None after an error at `place`."""
+        if self._is_true_or_false(text.strip()):
+            return self.expression(text, place)
+        try:
+            found = parse_condition(text)
+        except ExpressionError as error:
+            place.error(_error_text(text, error), error.hint)
+            return None
+        return found if self._known(found, place) else None
+
+    def is_condition(self, expression: Expression) -> bool:
+        """True when its value is 0 or 1, as that of a boolean argument is."""
+        return expression.is_condition or self._is_true_or_false(expression.text.strip())
+
+    def _is_true_or_false(self, name: str) -> bool:
+        """Whether it names a boolean argument, or a condition of `let`."""
+        meant = self.let.get(name)
+        return self.is_condition(meant) if meant else self.kinds.get(name) == "bool"
+
+    def _known(self, found: Expression, place: IssueCollector) -> bool:
+        fine = True
+        for leaf in found.leaves():
+            match leaf:
+                case Query():
+                    problem = self._asked(leaf)
+                case Match():
+                    problem = self._matched(leaf)
+                case _:
+                    problem = self._used(leaf.name)
+            if problem is not None:
+                message, hint = problem
+                place.error(f"`{found}`: {message} (column {leaf.column})", hint)
+                fine = False
+        return fine and self._guarded(found, place)
+
+    def _guarded(self, found: Expression, place: IssueCollector) -> bool:
+        """Whether what may be None is asked for only where it is given."""
+        loose = found.unguarded(set(self.optional) - self.given, self.let)
+        for leaf in loose:
+            name = leaf.tensor if isinstance(leaf, Query) else leaf.name
+            message = f"`{found}`: `{name}` may be None (column {leaf.column})"
+            is_tensor = self.kinds.get(name) in _TENSORS
+            asked = f"has({name})" if is_tensor else f"{name} is not None"
+            place.error(message, f"ask first: `{leaf.key} if {asked} else 0`")
+        return not loose
+
+    def _matched(self, leaf: Match) -> tuple[str, str] | None:
+        """What is wrong with comparing an argument with a text or a fraction."""
+        kind = self.kinds.get(leaf.name)
+        wanted = ("str", "dtype") if isinstance(leaf.value, str) else ("float",)
+        if kind not in wanted:
+            words = "a string or a dtype" if isinstance(leaf.value, str) else "a float"
+            known = [name for name, one in self.kinds.items() if one in wanted]
+            hint = did_you_mean(leaf.name, known) or (f"known: {listed(known)}" if known else "")
+            return f"`{leaf.name}` is no argument of the op that is {words}", hint
+        if kind == "dtype" and leaf.value not in DTYPES:
+            return f"`{leaf.value}` is not a dtype", did_you_mean(str(leaf.value), DTYPES)
+        return None
+
+    def _used(self, name: str) -> tuple[str, str] | None:  # noqa: PLR0911
+        kind = self.kinds.get(name)
+        if kind is None:
+            if self.is_open:
+                return None
+            known = self.numbers()
+            hint = did_you_mean(name, known) or (f"known: {listed(known)}" if known else "")
+            return f"`{name}` is unknown", hint
+        if kind in _TENSORS:
+            return f"`{name}` is a tensor", f"`numel({name})`, `size({name}, 0)`, ..."
+        if kind == "float":
+            return f"`{name}` is a float", "expressions are made of integers"
+        if kind in ("str", "dtype"):
+            what, value = ("a string", "fast") if kind == "str" else ("a dtype", "float16")
+            return f"`{name}` is {what}", f"compare it: `{name} == '{value}'`"
+        if kind in _LISTS:
+            return f"`{name}` is a list", f"`{name}[0]`, `len({name})`"
+        if kind == "tensors":
+            return f"`{name}` is a list of tensors", f"`numel({name}[0])`, `size({name}[0], 0)`"
+        if kind == "device":
+            return f"`{name}` is a device", "it is checked to be that of the tensors, no more"
+        if kind == "word":
+            return f"`{name}` is not an integer", "expressions are made of integers"
+        return None
+
+    def _asked(self, query: Query) -> tuple[str, str] | None:
+        kind = self.kinds.get(query.tensor)
+        if not query.tensor or (query.function == "has" and kind is None and self.is_open):
+            return None
+        if kind == "tensors" or query.function in LIST_QUERIES:
+            return self._of_tensors(query) if kind == "tensors" else self._listed(query, kind)
+        there = (*_ARGUMENTS, "constant", "word", *(_TENSORS if self.allocated else ()))
+        if query.function == "has" and kind in there:
+            words = f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
+            return None if query.tensor in self.optional else words
+        if query.tensor not in self.tensors():
+            if kind in _TENSORS:
+                return f"`{query.tensor}` is not allocated yet", "ask about the arguments"
+            known = self.tensors()
+            hint = did_you_mean(query.tensor, known) or f"tensors: {listed(known)}"
+            return f"`{query.tensor}` is not a tensor", hint
+        return self._axis(query)
+
+    def _of_tensors(self, query: Query) -> tuple[str, str] | None:
+        """A question about a list of tensors, or about one of its items as if it were a number."""
+        if query.function not in LIST_QUERIES:
+            return self._used(query.tensor)
+        count = len(self.items(query.tensor))
+        if query.function == "len" or query.axis not in range(count):
+            return f"`{query.tensor}` has {count} tensors", f"`numel({query.tensor}[0])`"
+        return f"`{query.key}` is a tensor", f"`numel({query.key})`, `size({query.key}, 0)`"
+
+    def _listed(self, query: Query, kind: NameKind | None) -> tuple[str, str] | None:
+        if kind == "list" or (kind == "floats" and query.function == "len"):
+            return None
+        if kind == "floats":
+            return f"`{query.key}` is a float", "expressions are made of integers"
+        known = [name for name, one in self.kinds.items() if one in _LISTS]
+        if kind in _TENSORS:
+            return f"`{query.tensor}` is a tensor", f"`size({query.tensor}, 0)`"
+        hint = did_you_mean(query.tensor, known) or (f"lists: {listed(known)}" if known else "")
+        return f"`{query.tensor}` is not a list", hint
+
+    def _axis(self, query: Query) -> tuple[str, str] | None:
+        rule = self.shapes.get(query.tensor)
+        rank = rule.rank if rule is not None else None
+        if rank is None or query.axis is None or -rank <= query.axis < rank:
+            return None
+        return f"`{query.tensor}` has {rank} dimension{'s' if rank != 1 else ''}", ""
+
+
+def _error_text(text: str | int, error: ExpressionError) -> str:
+    return f"`{text}`: {error.message} (column {error.column})"
+
+
+ELLIPSIS = "..."
+
+
+class ShapeTableReader:
+    """The `shapes` table of one op, read in two steps: `let` stands between them.
+
+    First the names of dimensions are found, then every expression is read over all names.
+    """
+
+    def __init__(
+        self, table: Mapping[str, Any], schema: Schema, scope: OpScope, place: IssueCollector
+    ) -> None:
+        self._place = place
+        self._scope = scope
+        self._required = [
+            argument.name for argument in schema.tensors if not argument.type.is_optional
+        ]
+        tensors = scope.tensors()
+        self._table: dict[str, Any] = {}
+        for tensor, value in table.items():
+            if tensor not in tensors:
+                place.at(tensor).error(f"`{tensor}` is not a tensor", one_of(tensor, tensors))
+            else:
+                self._table[tensor] = value
+
+    def sizes(self) -> tuple[Dimension, ...]:
+        """Names of dimensions, each with the first tensor that is always there and has it."""
+        found: dict[str, Dimension] = {}
+        for tensor in self._required:
+            value = self._table.get(tensor)
+            dims: list[Any] = value if isinstance(value, list) else []
+            for position, dim in enumerate(dims):
+                name = _dimension_name(dim)
+                if name is None or name in found or name in self._scope.kinds:
+                    continue
+                behind = ELLIPSIS in dims[:position]
+                axis = position - len(dims) if behind else position
+                found[name] = Dimension(name, tensor, axis)
+        for name in found:
+            self._scope.add(name, "size", self._place)
+        self._scope.shapes.update(self._ranks())
+        return tuple(found.values())
+
+    def _ranks(self) -> dict[str, ShapeRule]:
+        """Rules with nothing but a rank, so that expressions about dimensions can be judged."""
+        lists = {name: dims for name, dims in self._table.items() if isinstance(dims, list)}
+        return {
+            name: ShapeRule(name, dims=(parse(0),) * len(dims))
+            for name, dims in lists.items()
+            if ELLIPSIS not in dims
+        }
+
+    def rules(self, let: Mapping[str, Expression]) -> tuple[ShapeRule, ...]:
+        """Every rule that is fine; errors for those that are not, and for results without one."""
+        scope = self._scope.before_allocation()
+        read = (self._rule(tensor, value, scope) for tensor, value in self._table.items())
+        rules = {rule.tensor: rule for rule in read if rule is not None}
+        self._judge_likes(rules)
+        self._judge_device(rules, let)
+        self._judge_batch(rules)
+        self._judge_allocated()
+        self._scope.shapes.update(rules)
+        return tuple(rules.values())
+
+    def _rule(self, tensor: str, value: Any, scope: OpScope) -> ShapeRule | None:
+        place = self._place.at(tensor)
+        if isinstance(value, str):
+            if value not in scope.tensors():
+                hint = f"write the dimensions as a list, or one of {', '.join(scope.tensors())}"
+                place.error(f"`{value}` is not a tensor argument", hint)
+                return None
+            if value in scope.optional:
+                place.error(f"`{value}` may be None", "name a tensor that is always there")
+                return None
+            return ShapeRule(tensor, like=value)
+        if value.count(ELLIPSIS) > 1:
+            place.error("`...` stands for all dimensions that are not written; write it once")
+            return None
+        errors = place.errors
+        dims = tuple(
+            self._dim(tensor, dim, scope, place.at(index)) for index, dim in enumerate(value)
+        )
+        return ShapeRule(tensor, dims=dims) if place.errors == errors else None
+
+    def _dim(
+        self, tensor: str, dim: Any, scope: OpScope, place: IssueCollector
+    ) -> Expression | None:
+        """The expression; None for `...`, and after an error."""
+        if dim == ELLIPSIS:
+            return None
+        if not isinstance(dim, (str, int)) or isinstance(dim, bool):
+            place.error("a dimension is a name, a number or an expression")
+            return None
+        name = _dimension_name(dim)
+        if name is not None and name not in scope.kinds and tensor in scope.optional:
+            hint = "have a tensor that is always there name it, too"
+            place.error(f"`{name}` is known only when `{tensor}` is given", hint)
+            return None
+        expression = scope.where_given({tensor}).expression(dim, place)
+        if expression is not None and (expression.constant or 0) < 0:
+            place.error("a dimension cannot be negative", "`...` stands for any dimensions")
+        return expression
+
+    def _judge_likes(self, rules: dict[str, ShapeRule]) -> None:
+        for tensor, rule in list(rules.items()):
+            seen = {tensor}
+            end = rule
+            while end.like in rules and end.like not in seen:
+                seen.add(end.like)
+                end = rules[end.like]
+            if end.like in seen:
+                self._place.at(tensor).error(f"`{tensor}` is shaped like itself")
+                rules.pop(tensor)
+
+    def _judge_device(self, rules: Mapping[str, ShapeRule], let: Mapping[str, Expression]) -> None:
+        """Shapes are known without a device and without data."""
+        for tensor, rule in rules.items():
+            names = {name for dim in rule.dims if dim is not None for name in dim.names()}
+            while found := {n for name in names & let.keys() for n in let[name].names()} - names:
+                names |= found
+            for name in sorted(name for name in names if name.partition("(")[0] in RUNTIME_QUERIES):
+                self._place.at(tensor).error(f"a shape cannot depend on `{name}`")
+
+    def _judge_batch(self, rules: Mapping[str, ShapeRule]) -> None:
+        has_batch = any(None in rules[name].dims for name in self._required if name in rules)
+        for tensor, rule in rules.items():
+            if None in rule.dims and not has_batch:
+                hint = "use `...` in the shape of a tensor that is always there"
+                self._place.at(tensor).error("nothing says what `...` is", hint)
+
+    def _judge_allocated(self) -> None:
+        kinds = self._scope.kinds
+        for tensor, kind in kinds.items():
+            if kind in ("result", "temporary") and tensor not in self._table:
+                example = self._required[0] if self._required else "x"
+                what = "the result" if kind == "result" else "the temporary"
+                hint = f'e.g. `shapes = {{ {tensor} = "{example}" }}`, or a list of dimensions'
+                self._place.error(f"{what} `{tensor}` has no shape", hint)
+
+
+def _dimension_name(dim: Any) -> str | None:
+    """The name that a dimension is, None when it is anything else."""
+    if not isinstance(dim, str) or dim == ELLIPSIS:
+        return None
+    try:
+        root = parse(dim).root
+    except ExpressionError:
+        return None
+    return root.name if isinstance(root, Name) else None

@@ -1,0 +1,355 @@
+"""Reads a `[kernel.*]` section in a DSL: language, toolchain, and each op with its schema."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from kbuild.config.file_model import OpSection
+from kbuild.config.issue import Issue, one_of
+from kbuild.config.model_errors import table_issues
+from kbuild.ops.dialects import DIALECTS, Dialect
+from kbuild.ops.dtypes import read_dtypes, read_fills
+from kbuild.ops.expression import Expression
+from kbuild.ops.expression.nodes import FUNCTIONS, QUERIES
+from kbuild.ops.launches import read_launches
+from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.schema.model import Schema, SchemaArgument
+from kbuild.ops.schema.parser import SchemaError, parse_schema
+from kbuild.ops.scope import NameKind, OpScope, ShapeTableReader
+from kbuild.ops.tensor_lists import relocated, sized, spread
+from kbuild.ops.tuning import read_tuning
+
+_BASES: dict[str, NameKind] = {
+    "Tensor": "tensor",
+    "int": "int",
+    "SymInt": "int",
+    "float": "float",
+    "bool": "bool",
+    "str": "str",
+    "ScalarType": "dtype",
+    "Device": "device",
+}
+_ITEMS: dict[str, NameKind] = {"int": "list", "SymInt": "list", "bool": "list", "float": "floats"}
+"""Of what lists are passed, and what they are then."""
+_ALTERNATIVES = {
+    "Tensor": "write `Tensor?[]`: each of its tensors may be None",
+    "Stream": "an op launches on the current stream of its tensors' device",
+    "Layout": "Python around the op makes its tensors strided; kernels know no other layout",
+    "MemoryFormat": "Python around the op calls `.contiguous(...)`; kernels get the strides",
+    "Scalar": "say which it is: `float`, `int` or `bool`",
+    "complex": "pass its two parts as floats",
+    "Generator": "pass a seed and an offset as integers",
+}
+"""What no op takes, alone or in a list."""
+_RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
+RESULT_NAME = "out"
+"""What a single result without a name is called; several are `out0`, `out1`, ..."""
+
+
+def read_schema(text: str, place: IssueCollector) -> Schema | None:
+    """The schema; None after an error that leaves nothing to go on with."""
+    try:
+        schema = parse_schema(text)
+    except SchemaError as error:
+        place.error(f"{error.message} (column {error.column})", error.hint)
+        return None
+    if "::" in schema.name:
+        place.error(f"`{schema.name}` has a namespace", "kbuild gives each variant its own")
+    if schema.overload:
+        place.error("overloads are not supported", "give each op a name of its own")
+    tensors = [one for one in schema.arguments if one.type.name == "Tensor"]
+    if not any(one.type.suffixes[:1] != ("?",) for one in tensors):
+        lacks = "has no tensor argument" + (" that is always there" if tensors else "")
+        place.error(lacks, "the first one says on which device the op runs")
+    elif not schema.returns and not schema.mutated:
+        hint = "add a result, or mark what is written to: `Tensor(a!) out`"
+        place.error("returns nothing and writes to nothing", hint)
+    _validate_names(schema, place)
+    _validate_types(schema, place)
+    return schema
+
+
+def result_names(schema: Schema) -> tuple[str, ...]:
+    """The names of the results, those without a name included."""
+    if len(schema.returns) == 1:
+        return (schema.returns[0].name or RESULT_NAME,)
+    return tuple(one.name or f"{RESULT_NAME}{index}" for index, one in enumerate(schema.returns))
+
+
+def add_schema_names(schema: Schema, scope: OpScope, place: IssueCollector) -> None:
+    """Put the names of arguments and results into the scope."""
+    for argument in schema.arguments:
+        kind = kind_of(argument)
+        if kind is not None:
+            scope.add(argument.name, kind, place)
+    for argument in schema.items:
+        scope.add(argument.name, "tensor", place)
+    for name in result_names(schema):
+        if name in scope.kinds:
+            hint = f"name it in the schema: `-> (Tensor {name}_)`"
+            place.error(f"the result is called `{name}`, as an argument is", hint)
+        else:
+            scope.add(name, "result", place)
+
+
+def kind_of(argument: SchemaArgument) -> NameKind | None:
+    """What an argument is in expressions; None where no op takes such a thing."""
+    suffixes = argument.type.suffixes[: -1 if argument.type.is_optional else None]
+    if not suffixes:
+        return _BASES.get(argument.type.name)
+    if argument.type.name == "Tensor":
+        is_list = suffixes[-1] != "?" and not argument.type.is_optional
+        return "tensors" if is_list else None
+    return _ITEMS.get(argument.type.name) if len(suffixes) == 1 and suffixes != ("?",) else None
+
+
+def _validate_names(schema: Schema, place: IssueCollector) -> None:
+    names = [schema.name.rpartition("::")[2], *(a.name for a in schema.arguments)]
+    for name in (*names, *result_names(schema)):
+        if keyword.iskeyword(name) or name in _RESERVED:
+            place.error(f"`{name}` cannot be a name here", "it has a meaning of its own")
+
+
+def _validate_types(schema: Schema, place: IssueCollector) -> None:
+    for argument in schema.arguments:
+        if kind_of(argument) is None:
+            name, inner = argument.type.name, argument.type.suffixes[:1]
+            single = f"{name}{'?' * (inner == ('?',))}"
+            hint = _ALTERNATIVES.get(name) or f"write one `{single}` argument for each"
+            place.error(f"`{argument.name}` is a `{name}{''.join(argument.type.suffixes)}`", hint)
+        if argument.type.name == "Device" and argument.default and argument.default.value:
+            hint = f"write `Device? {argument.name}=None`: that of the tensors"
+            place.error(f"`{argument}`: no device is known when the op is built", hint)
+        if argument.type.is_tensor_list and argument.default:
+            hint = "leave it out; a function in Python around the op may have one"
+            place.error(f"`{argument}`: Torch takes no default for a list of tensors", hint)
+        alias = argument.type.alias
+        if alias is not None and (not alias.write or alias.after is not None):
+            place.error(f"`{argument}` shares memory with a result", "return a new tensor")
+    for result in schema.returns:
+        if result.type.alias is not None:
+            hint = "Torch's compiler takes such an op only without: `-> ()`"
+            place.error(f"the result `{result}` is one of the arguments", hint)
+        elif not result.type.is_tensor:
+            place.error(f"a result is a `{result.type}`", "results are tensors")
+
+
+@dataclass(frozen=True)
+class SectionContext:
+    """The section that an op stands in."""
+
+    kernel: str
+    dialect: Dialect
+    toolchain: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+def read_op(section: OpSection, owner: SectionContext, place: IssueCollector) -> OpSpec | None:
+    """The op, None when anything is wrong with it; errors at and below `place`."""
+    errors = place.errors
+    schema = read_schema(section.schema_, place.at("schema"))
+    if schema is None:
+        return None
+    schema, before = sized(schema, section, place.at("schema")), len(place.issues)
+    spec = _read_op_spec(spread(section, schema), schema, owner, place)
+    place.issues[before:] = relocated(place.issues[before:], section)
+    return spec if place.errors == errors else None
+
+
+def _read_op_spec(
+    section: OpSection, schema: Schema, owner: SectionContext, place: IssueCollector
+) -> OpSpec:
+    inputs = schema.tensors
+    optional = [a.name for a in (*schema.arguments, *inputs) if a.type.is_optional]
+    maybe = [
+        name
+        for name, one in zip(result_names(schema), schema.returns, strict=True)
+        if one.type.is_optional
+    ]
+    scope = OpScope(optional=[*optional, *maybe])
+    add_schema_names(schema, scope, place.at("schema"))
+    for index, name in enumerate(section.temporaries):
+        scope.add(name, "temporary", place.at("temporaries", index))
+    shapes = ShapeTableReader(section.shapes, schema, scope, place.at("shapes"))
+    sizes = shapes.sizes()
+    let = _let(section, scope, place.at("let"))
+    rules = shapes.rules(dict(let))
+    early = scope.before_allocation()
+    allocated = (*result_names(schema), *section.temporaries)
+    names = sorted((argument.name for argument in inputs), key=lambda name: name in scope.optional)
+    dtypes = read_dtypes(section.dtypes, schema, names, allocated, place.at("dtypes"))
+    contiguous = _contiguous(section.contiguous, names, place.at("contiguous"))
+    return OpSpec(
+        path=place.path,
+        kernel=owner.kernel,
+        language=owner.dialect.name,
+        toolchain=owner.toolchain,
+        sources=owner.sources,
+        schema=schema,
+        results=result_names(schema),
+        temporaries=section.temporaries,
+        shapes=rules,
+        sizes=sizes,
+        dtypes=dtypes,
+        let=let,
+        require=_conditions(section.require, early, place.at("require")),
+        returned=_returned(section.returned, maybe, early, place.at("returned")),
+        contiguous=contiguous,
+        key=_expressions(section.key, early, place.at("key")),
+        fallback=section.fallback,
+        launches=read_launches(section, schema.name, owner.dialect, scope, place),
+        tune=read_tuning(section.tune, schema, sizes, place.at("tune")),
+        fills=read_fills(section.zero, section.fill, schema, allocated, contiguous, dtypes, place),
+    )
+
+
+def _let(
+    section: OpSection, scope: OpScope, place: IssueCollector
+) -> tuple[tuple[str, Expression], ...]:
+    found = []
+    for name, text in section.let.items():
+        where = place.at(name)
+        if not name.isidentifier():
+            where.error(f"`{name}` cannot be used in an expression")
+        expression = scope.before_allocation().expression(text, where)
+        if scope.add(name, "let", where) and expression is not None:
+            found.append((name, expression))
+            scope.let[name] = expression
+    return tuple(found)
+
+
+def _returned(
+    table: Mapping[str, str], maybe: Sequence[str], scope: OpScope, place: IssueCollector
+) -> tuple[tuple[str, Expression], ...]:
+    """When the results are there that may be None."""
+    for name in table.keys() - set(maybe):
+        hint = f"write `Tensor? {name}` in the schema" if not maybe else one_of(name, maybe)
+        place.at(name).error(f"`{name}` is not a result that may be None", hint)
+    for name in maybe:
+        if name not in table:
+            hint = f'e.g. `returned = {{ {name} = "with_it" }}`, with an argument `bool with_it`'
+            place.error(f"does not say when `{name}` is returned", hint)
+    read = ((name, scope.condition(table[name], place.at(name))) for name in maybe if name in table)
+    return tuple((name, condition) for name, condition in read if condition is not None)
+
+
+def _conditions(
+    texts: Sequence[str], scope: OpScope, place: IssueCollector
+) -> tuple[Expression, ...]:
+    read = (scope.condition(text, place.at(index)) for index, text in enumerate(texts))
+    return tuple(condition for condition in read if condition is not None)
+
+
+def _expressions(
+    texts: Sequence[str | int], scope: OpScope, place: IssueCollector
+) -> tuple[Expression, ...]:
+    read = (scope.expression(text, place.at(index)) for index, text in enumerate(texts))
+    return tuple(expression for expression in read if expression is not None)
+
+
+def _contiguous(
+    value: Sequence[Any] | bool, inputs: Sequence[str], place: IssueCollector
+) -> tuple[str, ...]:
+    if isinstance(value, bool):
+        return tuple(inputs) if value else ()
+    for index, name in enumerate(value):
+        if name not in inputs:
+            hint = one_of(str(name), inputs)
+            place.at(index).error(f"`{name}` is not a tensor argument", hint)
+    return tuple(dict.fromkeys(name for name in value if isinstance(name, str)))
+
+
+_PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[0-9][A-Za-z0-9.+!_-]*)")
+
+
+@dataclass(frozen=True)
+class SectionReading:
+    """What a section says, and everything that is wrong with it."""
+
+    ops: tuple[OpSpec, ...]
+    """The ops without errors."""
+    issues: tuple[Issue, ...]
+
+
+def read_section(name: str, section: Mapping[str, Any]) -> SectionReading:
+    """Read a section as TOML gives it.
+
+    Args:
+        name: the kernel's name.
+        section: the `[kernel.<name>]` table; `backend` and the like are not looked at.
+    """
+    place = IssueCollector(("kernel", name))
+    dialect = _dialect(section.get("language"), place.at("language"))
+    toolchain = _toolchain(section.get("toolchain"), dialect, place)
+    sources = tuple(item for item in _as_list(section.get("src")) if isinstance(item, str))
+    if not sources:
+        place.at("src").error("names no Python source", "the file with the kernel functions first")
+    owner = SectionContext(name, dialect or Dialect("", ""), toolchain, sources)
+    ops = tuple(_ops(section.get("op"), owner, place.at("op")))
+    # What follows from an unknown language is not known.
+    return SectionReading(ops if dialect is not None else (), tuple(place.issues))
+
+
+def _dialect(value: Any, place: IssueCollector) -> Dialect | None:
+    if isinstance(value, str) and value in DIALECTS:
+        return DIALECTS[value]
+    if value is None:
+        place.error("is missing", one_of("", DIALECTS))
+    else:
+        place.error(f"`{value}` is not a language", one_of(str(value), DIALECTS))
+    return None
+
+
+def _toolchain(value: Any, dialect: Dialect | None, place: IssueCollector) -> tuple[str, ...]:
+    where = place.at("toolchain")
+    pins = [value] if isinstance(value, str) else _as_list(value)
+    names = []
+    for index, pin in enumerate(pins):
+        match = _PIN.fullmatch(pin) if isinstance(pin, str) else None
+        if match is None:
+            spot = where.at(index) if isinstance(value, list) else where
+            spot.error(f"`{pin}` is not an exact version", "e.g. `triton==3.9.0`")
+        else:
+            names.append(match["name"].lower().replace("_", "-"))
+    wanted = (dialect.distribution, *dialect.also) if dialect is not None else ()
+    for name in wanted if len(names) == len(pins) else ():
+        if name not in names:
+            hint = _pinned(name, wanted)
+            where.error(f"does not say which version of `{name}` compiles this", hint)
+    return tuple(str(pin) for pin in pins)
+
+
+def _pinned(name: str, wanted: Sequence[str]) -> str:
+    if len(wanted) == 1:
+        return f'pin it: `toolchain = "{name}==<version>"`'
+    pins = ", ".join(f'"{one}==<version>"' for one in wanted)
+    return f"pin both: `toolchain = [{pins}]`"
+
+
+def _ops(tables: Any, owner: SectionContext, place: IssueCollector) -> Iterator[OpSpec]:
+    if not _as_list(tables):
+        place.error("describes no op", f"add a `[[kernel.{owner.kernel}.op]]` table")
+    seen: set[str] = set()
+    for index, table in enumerate(_as_list(tables)):
+        where = place.at(index)
+        try:
+            section = OpSection.model_validate(table)
+        except ValidationError as error:
+            place.issues.extend(table_issues(error, OpSection, where.path))
+            continue
+        spec = read_op(section, owner, where)
+        if spec is not None and spec.name in seen:
+            where.at("schema").error(f"the op `{spec.name}` is described twice")
+        elif spec is not None:
+            seen.add(spec.name)
+            yield spec
+
+
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()

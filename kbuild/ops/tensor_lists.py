@@ -1,0 +1,124 @@
+"""Lists of tensors: how many each has, and what a section says of all of them at once.
+
+An op is written for a fixed number of pointers, so `Tensor[2] xs` is the tensors `xs[0]` and
+`xs[1]`; `xs` in `shapes`, `dtypes`, `contiguous`, `zero` and `fill` means both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kbuild.config.file_model import OpSection
+from kbuild.config.issue import Issue
+from kbuild.ops.model import IssueCollector
+from kbuild.ops.schema.model import Schema, SchemaArgument
+from kbuild.ops.section import kind_of
+
+_MOST = 64
+"""Tensors of a list."""
+_MOST_OPTIONAL = 8
+"""Of a list in which each may be None: images double with each."""
+_TABLES = ("shapes", "dtypes", "fill")
+
+
+def sized(schema: Schema, section: OpSection, place: IssueCollector) -> Schema:
+    """The schema with a size for each list of tensors: its own, or the last index in the section.
+
+    Args:
+        schema: the op's.
+        section: what the op's table says.
+        place: the `schema` key, for lists without a size.
+    """
+    texts = json.dumps(section.model_dump(exclude={"schema_"}), default=str, ensure_ascii=False)
+    arguments = tuple(
+        _sized(one, texts, place) if kind_of(one) == "tensors" else one for one in schema.arguments
+    )
+    return replace(schema, arguments=arguments)
+
+
+def _sized(argument: SchemaArgument, texts: str, place: IssueCollector) -> SchemaArgument:
+    name, suffixes = argument.name, argument.type.suffixes
+    counts = [len(argument.type.items)]
+    counts += [int(at) + 1 for at in re.findall(rf"\b{re.escape(name)}\[(\d{{1,9}})\]", texts)]
+    count, most = max(counts), _MOST_OPTIONAL if suffixes[0] == "?" else _MOST
+    if not count:
+        kind = f"{argument.type.name}{''.join(suffixes[:-1])}"
+        hint = f"write `{kind}[2] {name}`, or use `{name}[0]`, `{name}[1]` in `shapes`"
+        place.error(f"does not say how many tensors `{name}` has", hint)
+    elif counts[0] and count > counts[0]:
+        place.error(f"`{argument}` has {counts[0]}, but `{name}[{count - 1}]` is used")
+    elif count > most:
+        hint = "pass them in several calls, or as one tensor of addresses"
+        place.error(f"`{name}` has {count} tensors; an op takes at most {most} in a list", hint)
+        count = most
+    size = f"[{count}]" if count else "[1]"
+    sizes = tuple(size if suffix.startswith("[") else suffix for suffix in suffixes)
+    return replace(argument, type=replace(argument.type, suffixes=sizes))
+
+
+def spread(section: OpSection, schema: Schema) -> OpSection:
+    """The section with what it says of a whole list said of each of its tensors."""
+    items = {
+        one.name: [f"{one.name}[{at}]" for at in range(len(one.type.items))]
+        for one in schema.arguments
+        if one.type.is_tensor_list
+    }
+    if not items:
+        return section
+    tables = {key: getattr(section, key) for key in _TABLES}
+    changes: dict[str, Any] = {
+        key: _by_item(table, items, first=key == "dtypes")
+        for key, table in tables.items()
+        if isinstance(table, Mapping)
+    }
+    changes["zero"] = _listed(section.zero, items)
+    if not isinstance(section.contiguous, bool):
+        changes["contiguous"] = _listed(section.contiguous, items)
+    return section.model_copy(update=changes)
+
+
+def _by_item(
+    table: Mapping[str, Any], items: Mapping[str, Sequence[str]], *, first: bool
+) -> dict[str, Any]:
+    """A table by tensor; with `first`, the others of a list are like its first tensor."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        names = items.get(name, [name])
+        for one in names:
+            is_like = first and one != names[0] and isinstance(value, list)
+            if one not in table:
+                found[one] = names[0] if is_like else value
+        if name not in items:
+            found[name] = value
+    return found
+
+
+def _listed(names: Sequence[Any], items: Mapping[str, Sequence[str]]) -> tuple[Any, ...]:
+    wanted = (items.get(name, [name]) if isinstance(name, str) else [name] for name in names)
+    return tuple(one for each in wanted for one in each)
+
+
+def relocated(issues: Sequence[Issue], section: OpSection) -> list[Issue]:
+    """Issues about `shapes.xs[0]`, where `xs` is written, at `shapes.xs`; each of them once.
+
+    Args:
+        issues: of one op, whose path is `kernel.<name>.op[<index>]`.
+        section: as it is written.
+    """
+    return list(dict.fromkeys(_relocated(issue, section) for issue in issues))
+
+
+def _relocated(issue: Issue, section: OpSection) -> Issue:
+    path = issue.path
+    at = next((i for i, key in enumerate(path) if key in _TABLES), len(path)) + 1
+    if at >= len(path) or not isinstance(path[at], str):
+        return issue
+    table, key = getattr(section, str(path[at - 1])), str(path[at])
+    whole = key.partition("[")[0]
+    if not isinstance(table, Mapping) or key in table or whole not in table:
+        return issue
+    return replace(issue, path=(*path[:at], whole, *path[at + 1 :]))

@@ -1,0 +1,376 @@
+"""Tuned tables: the fastest candidate per call, measured on one GPU model.
+
+In a project they are `tuned/<device>.json`, one row per line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from kbuild.errors import ConfigError, DamagedFileError, Problem
+from kbuild.ops.model import Candidate, ConstantPairs, Scalar
+from kbuild.runtime.files import replace_atomically
+from kbuild.runtime.untrusted import parse_json, reason_of
+from kbuild.sourcetree import SourceTree
+
+RowKey = tuple[str, str, int, tuple[tuple[str, str], ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class TunedRow:
+    """The fastest candidate of one launch for one set of dtypes and one key."""
+
+    kernel: str
+    op: str
+    launch: int
+    dtypes: tuple[tuple[str, str], ...]
+    """Tensor -> dtype, in the op's order."""
+    key: tuple[int, ...]
+    """Values of the op's `key` expressions, in their order."""
+    constants: ConstantPairs
+    """The candidate's constants; together with `options` they name it."""
+    options: ConstantPairs
+    microseconds: float
+    default_microseconds: float
+    """What the default candidate took for the same call; the candidate's own time if it is it."""
+
+    @property
+    def place(self) -> RowKey:
+        """What the row is for; a table has one row for each."""
+        return self.kernel, self.op, self.launch, tuple(sorted(self.dtypes)), self.key
+
+    def names(self, candidate: Candidate) -> bool:
+        """True when the row's constants and options are the candidate's."""
+        return same_pairs(self.constants, candidate.constants) and same_pairs(
+            self.options, candidate.options
+        )
+
+    def among(self, candidates: Sequence[Candidate]) -> int | None:
+        """The index of the row's candidate; None when there is none like it any more."""
+        found = (index for index, one in enumerate(candidates) if self.names(one))
+        return next(found, None)
+
+
+@dataclass(frozen=True)
+class TunedTable:
+    """What was measured on one GPU model."""
+
+    device: str
+    """The driver's name for it: `NVIDIA H200`."""
+    arch: str
+    """`sm_90` (without a feature letter), `gfx942`."""
+    rows: tuple[TunedRow, ...] = ()
+    driver: str = ""
+    """Release of the GPU's driver."""
+    versions: tuple[tuple[str, str], ...] = ()
+    """Program -> version, for the record: `kbuild`, `torch`, the DSL."""
+
+    def of(self, kernel: str, op: str, launch: int) -> tuple[TunedRow, ...]:
+        """The rows of one launch."""
+        wanted = (kernel, op, launch)
+        return tuple(row for row in self.rows if (row.kernel, row.op, row.launch) == wanted)
+
+    def merged(self, newer: TunedTable) -> TunedTable:
+        """This table with the rows of a newer measurement; where both have a row, the newer's.
+
+        What is said of driver and versions is the newer's, where it says anything.
+
+        Raises:
+            ValueError: they are of different devices.
+        """
+        if (newer.device, newer.arch) != (self.device, self.arch):
+            raise ValueError(f"{newer.device} ({newer.arch}) is not {self.device} ({self.arch})")
+        versions = {**dict(self.versions), **dict(newer.versions)}
+        return replace(
+            self,
+            rows=sorted_rows((*self.rows, *newer.rows)),
+            driver=newer.driver or self.driver,
+            versions=tuple(sorted(versions.items())),
+        )
+
+
+def merge_tables(tables: Iterable[TunedTable]) -> tuple[TunedTable, ...]:
+    """One table for each device, by name; later tables are newer."""
+    found: dict[tuple[str, str], TunedTable] = {}
+    for table in tables:
+        known = found.setdefault((table.device, table.arch), replace(table, rows=()))
+        found[table.device, table.arch] = known.merged(table)
+    return tuple(found[key] for key in sorted(found))
+
+
+def sorted_rows(rows: Iterable[TunedRow]) -> tuple[TunedRow, ...]:
+    """The rows in the order of what they are for; of several for the same, the last."""
+    last: Mapping[RowKey, TunedRow] = {row.place: row for row in rows}
+    return tuple(last[place] for place in sorted(last))
+
+
+def same_pairs(one: ConstantPairs, other: ConstantPairs) -> bool:
+    """True for the same names with the same values, in any order; `True` is not `1`."""
+    return _typed_pairs(one) == _typed_pairs(other)
+
+
+def _typed_pairs(pairs: ConstantPairs) -> dict[str, tuple[bool, Scalar | None]]:
+    return {name: (isinstance(value, bool), value) for name, value in pairs}
+
+
+TABLE_FORMAT = 1
+TABLES_FOLDER = "tuned"
+"""Where a project keeps its tables."""
+CPU_DEVICE = "cpu"
+"""The arch of the processor, for which only tests tune."""
+_KIND = "a table of `kbuild tune`"
+_HINT_RETUNE = "mend it, or remove it and run `kbuild tune` again"
+_ARCH = re.compile(r"sm_[1-9]\d{1,2}|gfx[1-9]\d?[0-9a-f]{2}")
+_MAX_MICROSECONDS = 1e15
+_ROWS = re.compile(r'"rows"\s*:\s*\[')
+_GAP = re.compile(r"[\s,]*")
+
+
+@dataclass(frozen=True)
+class TunedTableFile:
+    """A table, and where in its file each row stands."""
+
+    path: str
+    """As it is named to the user."""
+    table: TunedTable
+    lines: tuple[int, ...] = ()
+    """The 1-based line of each row."""
+
+
+def table_path(device: str) -> str:
+    """The path of a device's table relative to the project: `tuned/nvidia-h200.json`."""
+    slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    return f"{TABLES_FOLDER}/{slug or 'device'}.json"
+
+
+def table_paths(root: Path) -> tuple[str, ...]:
+    """The project's tables, sorted, relative to the project."""
+    return tuple(
+        sorted(f"{TABLES_FOLDER}/{path.name}" for path in (root / TABLES_FOLDER).glob("*.json"))
+    )
+
+
+def read_tables(root: Path, paths: Sequence[str]) -> tuple[TunedTable, ...]:
+    """Tables of a project: one for each device, by name; of rows for the same, the last.
+
+    Raises:
+        ConfigError: with everything that is wrong with the files.
+    """
+    return merge_tables(file.table for file in read_table_files(root, paths))
+
+
+def read_table_files(root: Path, paths: Sequence[str]) -> tuple[TunedTableFile, ...]:
+    """The table of each file.
+
+    Raises:
+        ConfigError: with everything that is wrong with them.
+    """
+    problems: list[Problem] = []
+    found, tree = [], SourceTree(root)
+    for path in paths:
+        try:
+            found.append(parse_table(tree.read_bytes(path), path))
+        except (OSError, DamagedFileError) as error:
+            problems.append(
+                Problem(path, 0, "", f"cannot be read: {reason_of(error)}", _HINT_RETUNE)
+            )
+        except ConfigError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ConfigError(problems)
+    return tuple(found)
+
+
+def parse_table(text: str | bytes, path: str) -> TunedTableFile:
+    """Read a table.
+
+    Args:
+        text: the file's content.
+        path: its name, for what is said of it.
+
+    Raises:
+        ConfigError: with everything that is wrong with it.
+    """
+    try:
+        data = parse_json(text, path, _KIND)
+    except DamagedFileError as error:
+        line, words = getattr(error.__cause__, "lineno", 0), f"cannot be read: {reason_of(error)}"
+        raise ConfigError([Problem(path, line, "", words, _HINT_RETUNE)]) from error
+    problems = [Problem(path, 0, key, words, _HINT_RETUNE) for key, words in _head_problems(data)]
+    if problems:
+        raise ConfigError(problems)
+    lines = tuple(_lines(text if isinstance(text, str) else text.decode()))
+    rows = []
+    for index, one in enumerate(data["rows"]):
+        try:
+            rows.append(row_from_json(one))
+        except ValueError as error:
+            line = lines[index] if index < len(lines) else 0
+            problems.append(Problem(path, line, f"rows[{index}]", str(error), _HINT_RETUNE))
+    if problems:
+        raise ConfigError(problems)
+    versions = tuple(
+        (str(name), str(version)) for name, version in _optional_text(data, "versions").items()
+    )
+    table = TunedTable(
+        data["device"], data["arch"], tuple(rows), str(data.get("driver", "")), versions
+    )
+    return TunedTableFile(path, table, lines)
+
+
+def write_table(root: Path, table: TunedTable) -> str:
+    """Add a table to the project's one of the same device; its path relative to the project.
+
+    Rows of the file that the new table lacks stay. Nothing is written when nothing changes.
+
+    Raises:
+        ConfigError: what is in the file cannot be read.
+    """
+    path = table_path(table.device)
+    target = root / path
+    if target.is_file():
+        known = read_table_files(root, (path,))[0].table
+        if (known.device, known.arch) != (table.device, table.arch):
+            words = f"is of {known.device} ({known.arch}), not of {table.device} ({table.arch})"
+            raise ConfigError([Problem(path, 0, "device", words, "move it out of the way")])
+        table = known.merged(table)
+    data = table_text(table).encode()
+    if not target.is_file() or target.read_bytes() != data:
+        replace_atomically(target, data, durable=True)
+    return path
+
+
+def table_text(table: TunedTable) -> str:
+    """The text of a table's file: sorted, one row per line."""
+    head = {
+        "format": TABLE_FORMAT,
+        "device": table.device,
+        "arch": table.arch,
+        "driver": table.driver,
+        "versions": dict(sorted(table.versions)),
+    }
+    lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
+    rows = ",\n".join(f"  {json.dumps(row_to_json(row))}" for row in sorted_rows(table.rows))
+    return "\n".join(["{", *lines, ' "rows": [', *([rows] if rows else []), " ]", "}", ""])
+
+
+def row_to_json(row: TunedRow) -> dict[str, Any]:
+    """A row as a JSON object."""
+    return {
+        "kernel": row.kernel,
+        "op": row.op,
+        "launch": row.launch,
+        "dtypes": dict(row.dtypes),
+        "key": list(row.key),
+        "constants": dict(row.constants),
+        "options": dict(row.options),
+        "us": round(row.microseconds, 3),
+        "default_us": round(row.default_microseconds, 3),
+    }
+
+
+def row_from_json(data: Any) -> TunedRow:
+    """The inverse of `row_to_json`.
+
+    Raises:
+        ValueError: it is no row.
+    """
+    if not isinstance(data, dict):
+        raise ValueError("is no object")  # noqa: TRY004 - of the file, not of the program
+    row = TunedRow(
+        kernel=_checked(data, "kernel", str),
+        op=_checked(data, "op", str),
+        launch=_checked(data, "launch", int),
+        dtypes=_strings(_checked(data, "dtypes", dict)),
+        key=_integers(_checked(data, "key", list)),
+        constants=_pairs(_checked(data, "constants", dict)),
+        options=_pairs(_checked(data, "options", dict)),
+        microseconds=_microseconds(data, "us"),
+        default_microseconds=_microseconds(data, "default_us"),
+    )
+    if row.launch < 0:
+        raise ValueError("`launch` is negative")
+    return row
+
+
+def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(data, dict):
+        yield "", "is no table of `kbuild tune`"
+        return
+    if data.get("format") != TABLE_FORMAT:
+        yield "format", f"is {data.get('format')!r}: this kbuild reads {TABLE_FORMAT}"
+        return
+    for key, kind in (("device", str), ("arch", str), ("rows", list)):
+        if not isinstance(data.get(key), kind) or (kind is str and not data[key]):
+            yield key, "is missing or of another type"
+    if not isinstance(data.get("versions", {}), dict):
+        yield "versions", "is no object"
+    if isinstance(data.get("arch"), str) and not is_arch(data["arch"]):
+        yield "arch", f"`{data['arch']}` is no device's arch; `sm_90` or `gfx942` would be"
+
+
+def is_arch(text: str) -> bool:
+    """True for what a table may be of: `sm_90` without a feature letter, `gfx942`."""
+    return text == CPU_DEVICE or _ARCH.fullmatch(text) is not None
+
+
+def _lines(text: str) -> Iterator[int]:
+    """The line of each row of a text that is JSON; as many as can be told."""
+    start = _ROWS.search(text)
+    at = start.end() if start else len(text)
+    decoder, line, counted = json.JSONDecoder(), 1, 0
+    while (gap := _GAP.match(text, at)) and text[gap.end() : gap.end() + 1] not in {"]", ""}:
+        line += text.count("\n", counted, counted := gap.end())
+        yield line
+        try:
+            _, at = decoder.raw_decode(text, gap.end())
+        except ValueError:  # `"rows": [` stands in a string before
+            return
+
+
+def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
+    value = data.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"`{name}` is missing or of another type")  # noqa: TRY004 - see `row_of`
+    return value
+
+
+def _microseconds(data: dict[str, Any], name: str) -> float:
+    value = data.get(name)
+    if (
+        not isinstance(value, (int, float))
+        or isinstance(value, bool)
+        or not 0 <= value < _MAX_MICROSECONDS
+    ):
+        raise ValueError(f"`{name}` is no time in microseconds")
+    return float(value)
+
+
+def _strings(values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    if not all(isinstance(value, str) for value in values.values()):
+        raise ValueError("`dtypes` has a value that is no dtype")
+    return tuple(values.items())
+
+
+def _integers(values: list[Any]) -> tuple[int, ...]:
+    if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        raise ValueError("`key` has a value that is no integer")
+    return tuple(values)
+
+
+def _pairs(values: dict[str, Any]) -> ConstantPairs:
+    kinds = (bool, int, float, str, NoneType)
+    if not all(isinstance(value, kinds) for value in values.values()):
+        raise ValueError("`constants` and `options` have numbers, booleans, strings and null")
+    return tuple(values.items())
+
+
+def _optional_text(data: dict[str, Any], name: str) -> dict[str, Any]:
+    value = data.get(name, {})
+    return value if isinstance(value, dict) else {}

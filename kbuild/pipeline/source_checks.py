@@ -1,0 +1,191 @@
+"""Checks a kernel's sources before anything is compiled.
+
+Python ops and imports, C++ bindings, sections that a variant leaves out.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from kbuild.backends import BACKENDS
+from kbuild.config.model import KernelSection, TorchSection
+from kbuild.frameworks import FRAMEWORKS
+from kbuild.plan import VariantPlan
+from kbuild.project import Project
+from kbuild.runtime.file_state import FileState, all_unchanged
+from kbuild.selection import project_variants
+from kbuild.sources.includes import IncludeGraph
+from kbuild.sourcetree import SourceTree
+
+if TYPE_CHECKING:
+    from kbuild.checks import Finding
+    from kbuild.checks.cxx_sources import MacroDefinitions
+
+
+def binding_findings(
+    project: Project, backends: Iterable[str], tree: SourceTree | None = None
+) -> tuple[Finding, ...]:
+    """Findings on the namespaces that ops are registered under.
+
+    `where` is relative to the project.
+
+    Args:
+        project: of a Torch extension, every listed source is read, and what it includes.
+        backends: whose sources are read, beside the bindings.
+        tree: the project's files, where somebody wants to know what was looked at.
+    """
+    from kbuild.checks.cxx_sources import check_ops_cxx
+
+    torch = project.file.torch
+    if torch is None:
+        return ()
+    framework, tree = FRAMEWORKS.get("torch"), tree or SourceTree(project.root)
+    kernels = (kernel for backend in backends for kernel in project.kernels_for(backend).values())
+    sections: list[TorchSection | KernelSection] = [torch, *kernels]
+    includes = IncludeGraph(tree)
+    paths = dict.fromkeys(
+        path
+        for section in sections
+        for path in includes.reachable(map(posixpath.normpath, section.src), section.include)
+        if posixpath.basename(path) not in framework.support_files
+    )
+    texts = {path: tree.read_text(path) for path in paths}
+    return tuple(check_ops_cxx(texts, framework.name_macro))
+
+
+def left_out_findings(project: Project, made: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
+    """Findings on functions that only sections define which the variant leaves out.
+
+    `where` is relative to the project.
+    """
+    parts = {part.name for part in made.components}
+    gone = {
+        name: section
+        for name, section in project.kernels_for(made.backend).items()
+        if made.components and name not in parts
+    }
+    if not gone:
+        return ()
+    from kbuild.checks.cxx_sources import OmittedSection, check_omitted_functions
+
+    language_of, includes = BACKENDS.get(made.backend).language_of, IncludeGraph(tree)
+    units = {s.path: tree.read_text(s.path) for part in made.components for s in part.compiled}
+    reached = dict.fromkeys(
+        path
+        for part in made.components
+        for path in includes.reachable([s.path for s in part.compiled], part.include)
+    )
+    headers = {path: tree.read_text(path) for path in reached if path not in units}
+    left = [
+        OmittedSection(
+            f"kernel.{name}",
+            _left_out_reason(made.notes, name),
+            {p: tree.read_text(p) for p in map(posixpath.normpath, section.src) if language_of(p)},
+        )
+        for name, section in gone.items()
+    ]
+    return tuple(check_omitted_functions(units, headers, left, _macros(made)))
+
+
+def _left_out_reason(notes: Iterable[str], name: str) -> str:
+    """Why a section is left out, as the plan says it."""
+    start = f"kernel.{name} is left out: "
+    return next((note.removeprefix(start) for note in notes if note.startswith(start)), "")
+
+
+def _macros(made: VariantPlan) -> MacroDefinitions:
+    """Those that tell backends apart, as far as no flag says something else of them."""
+    from kbuild.checks.cxx_sources import MacroDefinitions
+
+    flags = [flag for part in made.components for _, flags in part.flags for flag in flags]
+    own = {_macro_name(macro) for macro in made.definitions}
+    others = {
+        _macro_name(macro)
+        for backend in BACKENDS.load()
+        for macro in (backend.define, *backend.definitions)
+        if macro
+    }
+    free = {
+        name
+        for name in own | others
+        if any(re.search(rf"-[DU]\s*{name}\b", flag) for flag in flags)
+    }
+    return MacroDefinitions(tuple(sorted(own - free)), tuple(sorted(others - own - free)))
+
+
+def _macro_name(macro: str) -> str:
+    return macro.partition("=")[0]
+
+
+def python_findings(
+    project: Project, frameworks: Iterable[str] = (), wants: Callable[[str], bool] = lambda _: True
+) -> tuple[Finding, ...]:
+    """Findings on ops and imports; `where` is relative to the project.
+
+    Args:
+        project: whose packages are read.
+        frameworks: by name; without any, all that the project is built for.
+        wants: whether the check of a name is to be asked.
+    """
+    from kbuild.checks.imports import check_imports_source
+    from kbuild.checks.ops import check_ops_source
+
+    checks = {"ops": check_ops_source, "imports": check_imports_source}
+    names = tuple(frameworks) or tuple(
+        choice.variant.framework for choice in project_variants(project)
+    )
+    roots = dict.fromkeys(FRAMEWORKS.get(name).package_root for name in names)
+    return tuple(
+        replace(finding, where=f"{folder}/{finding.where}")
+        for folder in (f"{root}/{project.python_name}" for root in roots)
+        for check in (checks[name] for name in checks if wants(name))
+        for finding in check(project.root / folder, project.python_name)
+    )
+
+
+CachedFindings = tuple[Mapping[str, FileState], "tuple[Finding, ...]"]
+"""What was looked at, and what was found."""
+
+
+@dataclass
+class SourceChecker:
+    """Findings on a project's sources by variant; asked for once while the files stay as they are.
+
+    Safe to use from several threads.
+    """
+
+    project: Project
+    _known: dict[tuple[object, ...], CachedFindings] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def findings(self, made: VariantPlan) -> tuple[Finding, ...]:
+        """Everything that the sources of one variant show; `where` is relative to the project."""
+        kind = (made.framework, made.backend)
+        parts = tuple(part.name for part in made.components)
+        on_files = self._remembered(kind, partial(self._on_files, made))
+        on_left_out = partial(left_out_findings, self.project, made)
+        return (*on_files, *self._remembered((*kind, parts, made.notes), on_left_out))
+
+    def _remembered(
+        self, key: tuple[object, ...], ask: Callable[[SourceTree], tuple[Finding, ...]]
+    ) -> tuple[Finding, ...]:
+        with self._lock:
+            known = self._known.get(key)
+            if known is None or not all_unchanged(self.project.root, known[0]):
+                tree = SourceTree(self.project.root)
+                found = ask(tree)
+                known = self._known[key] = (tree.observed, found)
+        return known[1]
+
+    def _on_files(self, made: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
+        package = f"{FRAMEWORKS.get(made.framework).package_root}/{self.project.python_name}"
+        for path in tree.walk(package):
+            tree.is_file(path)  # remembers how it looks
+        on_python = python_findings(self.project, (made.framework,))
+        return (*on_python, *binding_findings(self.project, (made.backend,), tree))

@@ -1,0 +1,223 @@
+"""Which toolchain sources a command may use and in which order.
+
+With the Torch wheels that the user gives.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.errors import ToolchainError, UsageError
+from kbuild.matrix import matrix_entries
+from kbuild.plan import VariantPlan
+from kbuild.runtime.processes import Runner
+from kbuild.selection import host_system
+from kbuild.toolchains.base import FallbackToolchains, ToolchainSource
+from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
+from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.host import HostToolchains
+from kbuild.toolchains.rocm import rocm_sources
+
+if TYPE_CHECKING:
+    from kbuild.toolchains.torch_wheel import TorchWheel
+
+
+TOOLCHAIN_NAMES = ("auto", "host", "wheels", "debian-hip", "debian-nvcc")
+Say = Callable[[str], None]
+
+
+def toolchain_source(
+    name: str,
+    runner: Runner,
+    cache: Path,
+    python: Path | None,
+    sources: Mapping[str, Path],
+    *,
+    torch_wheels: Sequence[TorchWheel] = (),
+    say: Say = lambda _: None,
+) -> ToolchainSource:
+    """The source of that name, with the headers that kernels depend on.
+
+    Args:
+        name: one of `NAMES`.
+        runner: starts compilers, interpreters and git.
+        cache: kbuild's cache folder.
+        python: interpreter whose Torch is built against first.
+        sources: folders of headers by dependency, from the command line.
+        torch_wheels: go before every other Torch, for the variants that they fit.
+        say: told what is fetched.
+
+    Raises:
+        UsageError: there is no source of that name.
+    """
+    compilers = _compiler_source(name, runner, cache, python, say=say)
+    if torch_wheels:
+        from kbuild.toolchains.torch_wheel import TorchWheelToolchains
+
+        given = [
+            (wheel, _compiler_source(name, runner, cache, python, say=say, supply=wheel))
+            for wheel in torch_wheels
+        ]
+        compilers = TorchWheelToolchains(given, compilers)
+    return ToolchainsWithHeaders(compilers, HeaderResolver(sources, cache, runner))
+
+
+def _compiler_source(
+    name: str,
+    runner: Runner,
+    cache: Path,
+    python: Path | None,
+    *,
+    say: Say,
+    supply: TorchWheel | None = None,
+) -> ToolchainSource:
+    """The source of compilers and frameworks.
+
+    `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
+    else that they have, and the host's device compilers (nvcc, icpx, an installed ROCm) for the
+    rest; Debian's HIP only when `KBUILD_EXPERIMENTAL` says so. With wheels, CUDA 12 is compiled by
+    an installed toolkit, else by Debian's nvcc if its licence is accepted. It is `host` alone when
+    an interpreter was asked for: its Torch is then what the user wants to build against. With
+    `supply`, each of them builds against that Torch.
+
+    Raises:
+        UsageError: there is no source of that name.
+    """
+    if name not in TOOLCHAIN_NAMES:
+        raise UsageError(
+            f"`{name}` is not a toolchain", hint=f"one of {', '.join(TOOLCHAIN_NAMES)}"
+        )
+    host = HostToolchains(runner, FactCache(cache), python, supply=supply)
+    hip = rocm_sources(host, os.environ, (name,))
+    if name == "debian-hip":
+        return hip[-1]
+    if name == "host" or (name == "auto" and python is not None):
+        return FallbackToolchains((host, *hip))
+    if name == "debian-nvcc":
+        return _debian_nvcc_source(runner, cache, python, say, supply)
+    wheels = _wheel_source(runner, cache, python, say, supply)
+    if name == "wheels":
+        return wheels
+    return FallbackToolchains((replace(host, finders={}), wheels, host, *hip))
+
+
+def _wheel_source(
+    runner: Runner, cache: Path, python: Path | None, say: Say, supply: TorchWheel | None
+) -> ToolchainSource:
+    """Wheels, and for CUDA 12 whatever nvcc there is."""
+    from kbuild.store import open_store
+    from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
+    from kbuild.toolchains.experimental.debian_nvcc.toolchain import DebianNvccToolkits
+    from kbuild.toolchains.wheels.installer import WheelInstaller
+    from kbuild.toolchains.wheels.source import WheelToolchains
+
+    debian = DebianNvccToolkits(WheelInstaller(runner, open_store(cache), say=say), cache)
+    others = (LocalCudaToolkits(FactCache(cache), runner), debian)
+    return WheelToolchains(runner, cache, python, say, others=others, supply=supply)
+
+
+def _debian_nvcc_source(
+    runner: Runner, cache: Path, python: Path | None, say: Say, supply: TorchWheel | None
+) -> ToolchainSource:
+    """Debian's nvcc alone."""
+    from kbuild.store import open_store
+    from kbuild.toolchains.experimental.debian_nvcc.toolchain import (
+        DebianNvccToolchains,
+        DebianNvccToolkits,
+    )
+    from kbuild.toolchains.wheels.installer import WheelInstaller
+    from kbuild.toolchains.wheels.source import WheelToolchains
+
+    toolkits = DebianNvccToolkits(WheelInstaller(runner, open_store(cache), say=say), cache)
+    wheels = WheelToolchains(runner, cache, python, say, others=(toolkits,), supply=supply)
+    return DebianNvccToolchains(wheels, toolkits)
+
+
+_SHOWN = 6
+
+
+def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tuple[TorchWheel, ...]:
+    """The wheels, each of a Torch release and backend of the matrix.
+
+    Args:
+        paths: the files.
+        cache: kbuild's cache folder.
+        runner: see `open_wheel`.
+
+    Raises:
+        ToolchainError: a file is no Torch wheel for this machine, or the matrix lacks what it is.
+    """
+    paths = tuple(dict.fromkeys(paths))
+    if not paths:
+        return ()
+    from kbuild.toolchains.torch_wheel import open_wheel
+
+    wheels = tuple(open_wheel(path, cache, runner) for path in paths)
+    for wheel in wheels:
+        _validate_in_matrix(wheel)
+    return wheels
+
+
+def validate_wheels_are_used(wheels: Sequence[TorchWheel], plans: Sequence[VariantPlan]) -> None:
+    """A wheel that was given is meant to be built against.
+
+    Raises:
+        UsageError: one fits none of the variants that were chosen, or is for a GPU of a variant
+            whose C++ knows none.
+    """
+    for wheel in wheels:
+        _reject_for_dsl_variant(wheel, plans)
+        if not any(wheel.fits(made.requires) for made in plans):
+            raise UsageError(
+                f"{wheel.name} is {wheel}, which none of the chosen variants is built against: "
+                f"{_listed(plans)}",
+                hint="choose a variant of its release and backend, or leave the wheel out; "
+                "`kbuild list-variants --all` lists what there is",
+            )
+
+
+def _reject_for_dsl_variant(wheel: TorchWheel, plans: Sequence[VariantPlan]) -> None:
+    """Launchers of kernels in DSLs are C++ for the stable ABI, built against Torch for the CPU."""
+    fits = [made for made in plans if wheel.fits(made.requires)]
+    plain = [made for made in plans if made.aot and made.requires.backend != made.backend]
+    for made in plain if not fits else ():
+        if wheel.is_for(made.backend, made.parsed_variant.backend_version):
+            raise UsageError(
+                f"{wheel.name} is {wheel}, but {made.variant} has kernels in Python DSLs alone: "
+                f"their C++ is built against Torch {made.requires.torch} for "
+                f"{made.requires.backend}, and runs on Torch for {made.backend} as well",
+                hint=f"give a wheel for {made.requires.backend}, or leave it out; to try the "
+                f"variant with this Torch, install it and run `kbuild check --python`",
+            )
+
+
+def _listed(plans: Sequence[VariantPlan]) -> str:
+    names = [made.variant for made in plans]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more if names else "none was chosen"
+
+
+def _validate_in_matrix(wheel: TorchWheel) -> None:
+    """A variant's name is made of releases in the matrix, and loads under those only."""
+    here = [entry for entry in matrix_entries() if entry.system == host_system()]
+    fits = [entry for entry in here if wheel.is_for(entry.backend, entry.backend_version)]
+    if any(entry.torch == wheel.release for entry in fits):
+        return
+    if fits:
+        known = f"has {wheel.backend} with Torch {_distinct(entry.torch for entry in fits)}"
+    else:
+        others = (e.backend_version for e in here if e.backend == wheel.backend)
+        known = f"has {wheel.backend} {_distinct(filter(None, others)) or 'on other systems only'}"
+    raise ToolchainError(
+        f"{wheel.name} is {wheel}, which is not in kbuild's matrix: it {known}",
+        hint="a variant is named after its releases, and the client loads it under these only; "
+        "give a wheel of a release in the matrix, or use a newer kbuild",
+    )
+
+
+def _distinct(versions: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(map(str, versions)))

@@ -1,0 +1,448 @@
+"""Uploads built variants to the Hub.
+
+Options, the preflight before a build, the card, the comparison with what is published.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from kbuild.card import CARD, CardError, card_files
+from kbuild.card.fill import read_card
+from kbuild.card.markdown import remove_digest_line
+from kbuild.card.sections import UNFINISHED
+from kbuild.config.issue import printable
+from kbuild.errors import ConfigError, KbuildError, UsageError
+from kbuild.hub.candidate import (
+    UploadCandidate,
+    examine_candidate,
+    unaccepted_licences,
+    upload_obstacles,
+)
+from kbuild.hub.card import with_notice
+from kbuild.hub.layout import BUILD, README, UploadLayout, read_layout
+from kbuild.hub.preflight import (
+    RemoteState,
+    UploadDifference,
+    UploadObstacle,
+    api_changes,
+    api_obstacles,
+    disk_space_obstacles,
+    raise_for_obstacles,
+    read_remote_state,
+    upload_difference,
+    version_warnings,
+)
+from kbuild.hub.repository import HubClient, Repo, RepoKind, RetryPolicy
+from kbuild.hub.upload import UploadResult, UploadRun, UploadTarget, upload
+from kbuild.identity import Identity
+from kbuild.pipeline.card import CardDestination, make_project_card
+from kbuild.pipeline.options import Services
+from kbuild.pipeline.plans import plan_variants
+from kbuild.project import BUILD_FILE, Project, open_project
+from kbuild.public_api.compare import ApiChange
+from kbuild.public_api.model import PublicApiError
+from kbuild.public_api.read import find_package, read_public_api
+from kbuild.selection import Selection, select_variants
+
+_REPO = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", flags=re.ASCII)
+
+
+@dataclass(frozen=True)
+class UploadOptions:
+    """What `kbuild upload` was asked for."""
+
+    repo_id: str | None = None
+    """`owner/name`; `general.hub.repo-id` when None."""
+    branch: str | None = None
+    """`general.hub.branch`, else `v<version>`, when None."""
+    kind: RepoKind = "kernel"
+    private: bool = False
+    pull: bool = False
+    missing: bool = False
+    """Only variants that the branch does not have."""
+    allow_dirty: bool = False
+    allow_noncompliant: bool = False
+    accepted: frozenset[str] = frozenset()
+    """Licences that the user accepts, see `kbuild.licences`."""
+
+
+@dataclass(frozen=True)
+class HubSession:
+    """The Hub, and how patient one is with it."""
+
+    hub: HubClient
+    patience: RetryPolicy
+
+
+def target_of(options: UploadOptions, project: Project | None, version: int) -> UploadTarget:
+    """Where to.
+
+    Raises:
+        UsageError: nobody says which repository, or its name is none.
+    """
+    hub = project.file.general.hub if project else None
+    name = options.repo_id or (hub.repo_id if hub else None)
+    if not name:
+        hint = 'give --repo-id OWNER/NAME, or write `repo-id = "..."` in `[general.hub]`'
+        raise UsageError("no repository is named", hint=hint)
+    if not _REPO.fullmatch(name):
+        raise UsageError(f"`{name}` is no repository", hint="write OWNER/NAME")
+    branch = options.branch or (hub.branch if hub else None) or f"v{version}"
+    repo = Repo(name, options.kind)
+    return UploadTarget(repo, branch, private=options.private, pull=options.pull)
+
+
+def project_in(folder: Path, options: UploadOptions) -> Project | None:
+    """The project of a folder; a broken one matters only when it has to say where to upload to.
+
+    Raises:
+        ConfigError: `build.toml` is wrong, and `--repo-id` was not given.
+    """
+    if not (folder / BUILD_FILE).is_file():
+        return None
+    try:
+        return open_project(folder)
+    except ConfigError:
+        if options.repo_id:
+            return None
+        raise
+
+
+@dataclass(frozen=True)
+class InterfaceComparison:
+    """The outcome of a comparison."""
+
+    changes: tuple[ApiChange, ...] = ()
+    replaces: bool = False
+    """Whether it is the same version that is published."""
+    problem: UploadObstacle | None = None
+    """Why nothing could be compared."""
+
+    def reasons(self, version: int) -> Iterator[UploadObstacle]:
+        """What is in the way."""
+        if self.problem:
+            yield self.problem
+        if self.replaces:
+            yield from api_obstacles(self.changes, version)
+
+
+def compare_interface(
+    package: Path | None,
+    target: UploadTarget,
+    standing: RemoteState,
+    desk: HubSession,
+    *,
+    own: str,
+    version: int,
+) -> InterfaceComparison:
+    """Compare a package with what is published.
+
+    Args:
+        package: the folder of its `__init__.py`; nothing is compared without.
+        target: where it is to be published.
+        standing: what is there.
+        desk: whom to ask for it.
+        own: the package's name.
+        version: of the kernel.
+
+    Raises:
+        HubError: the Hub cannot be asked.
+    """
+    replaces = standing.has(target.branch)
+    heads = standing.refs.branches if standing.refs else {}
+    commit = heads.get(target.branch) or standing.latest_before(version)
+    if commit is None or package is None:
+        return InterfaceComparison()
+    try:
+        surface = read_public_api(package, own)
+    except PublicApiError as error:
+        return InterfaceComparison(problem=UploadObstacle("interface", error.message, error.hint))
+    changes = desk.patience.persist(
+        lambda: api_changes(desk.hub, target, commit, package, surface, own=own)
+    )
+    return InterfaceComparison(changes, replaces)
+
+
+_UNFINISHED_HINT = "write those parts of CARD.md, or take them out"
+CardFiles = dict[str, bytes]
+"""Contents by path on `main`."""
+
+
+def card_files_for(
+    build: Path,
+    project: Project | None,
+    target: UploadTarget,
+    *,
+    faults: Mapping[str, str] | None = None,
+    dirty: Sequence[str] = (),
+    overruled: Mapping[str, Mapping[str, str]] | None = None,
+) -> tuple[CardFiles, tuple[UploadObstacle, ...]]:
+    """The card with what has to be said of some variants, and why it may not be published.
+
+    Args:
+        build: the folder with the variants, and perhaps a card.
+        project: whose card is filled; None takes what lies beside the variants.
+        target: where it is shown.
+        faults: variants that break a promise, with words.
+        dirty: variants whose source is in no commit.
+        overruled: reasons by check that was overruled, by variant.
+    """
+    notice = partial(
+        with_notice, dirty=dirty, noncompliant=tuple(faults or {}), overruled=overruled
+    )
+    try:
+        return _card_files(build, project, target, faults or {}, notice), ()
+    except KbuildError as error:
+        return {}, (UploadObstacle("card", error.message, error.hint),)
+    except OSError as error:
+        return {}, (UploadObstacle("card", f"it cannot be read: {error}"),)
+
+
+def _card_files(
+    build: Path,
+    project: Project | None,
+    target: UploadTarget,
+    faults: Mapping[str, str],
+    notice: Callable[[str], str],
+) -> CardFiles:
+    template = _template(build, project)
+    if project is None or template is None:
+        return _unfilled_card(build, notice)
+    publication = CardDestination(target.repo.id, target.branch, faults)
+    card = make_project_card(project, build, template=template, publication=publication)
+    charts = {name: svg.encode() for name, svg in card.charts.items()}
+    return {README: card.text.encode(), **charts}
+
+
+def _template(build: Path, project: Project | None) -> str | None:
+    """What is filled: a card of kbuild's that was edited beside the variants, else the project's.
+
+    None for a card that another tool has filled, and where there is none.
+    """
+    beside = build / CARD
+    if beside.is_file():
+        text = read_card(beside)
+        known = remove_digest_line(text)
+        if known is None:
+            return None
+        if known[1]:
+            return text
+    own = project.root / CARD if project else beside
+    return read_card(own) if own.is_file() else None
+
+
+def _unfilled_card(build: Path, notice: Callable[[str], str]) -> CardFiles:
+    files = card_files(build)
+    if not files:
+        return {}
+    text = read_card(files[0])
+    lines = [str(n) for n, line in enumerate(text.splitlines(), 1) if UNFINISHED.search(line)]
+    if lines:
+        words = f"{CARD}: something is still to be done (line {', '.join(lines)})"
+        raise CardError(words, hint=_UNFINISHED_HINT)
+    return {README: notice(text).encode(), **{path.name: path.read_bytes() for path in files[1:]}}
+
+
+_NOTHING_BUILT = "nothing was built or uploaded:"
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What a build and upload will be about."""
+
+    target: UploadTarget
+    variants: tuple[str, ...]
+    """To build: those that were selected, without those that are there with `--missing`."""
+    published: frozenset[str]
+    """Variants that the branch has."""
+
+
+def preflight(
+    project: Project,
+    options: UploadOptions,
+    selection: Selection,
+    desk: HubSession,
+    doors: Services,
+    *,
+    identity: Identity | None = None,
+) -> Preflight:
+    """Whether the result of a build could be uploaded.
+
+    Raises:
+        UploadRefusedError: it could not be, with every reason.
+        HubError: the Hub cannot be asked.
+    """
+    version = project.file.general.version
+    target = target_of(options, project, version)
+    standing = read_remote_state(desk.hub, target, desk.patience)
+    package = find_package(project.root, project.python_name)
+    interface = compare_interface(
+        package, target, standing, desk, own=project.python_name, version=version
+    )
+    reasons = [
+        *standing.reasons,
+        *interface.reasons(version),
+        *_project_reasons(project, selection, options, doors, identity),
+        *card_files_for(project.root / BUILD, project, target)[1],
+        *disk_space_obstacles(standing, project.root),
+    ]
+    raise_for_obstacles(_NOTHING_BUILT, reasons)
+    for warning in version_warnings(standing, target, version):
+        doors.ui.warn(warning)
+    chosen = tuple(str(choice.variant) for choice in select_variants(project, selection))
+    return Preflight(target, _variants_to_build(chosen, standing, options), standing.variants)
+
+
+def _variants_to_build(
+    chosen: tuple[str, ...], standing: RemoteState, options: UploadOptions
+) -> tuple[str, ...]:
+    if not options.missing:
+        return chosen
+    return tuple(name for name in chosen if name not in standing.variants)
+
+
+def _project_reasons(
+    project: Project,
+    selection: Selection,
+    options: UploadOptions,
+    doors: Services,
+    identity: Identity | None,
+) -> Iterator[UploadObstacle]:
+    if not project.file.general.license.strip():
+        yield UploadObstacle("licence", "`general.license` is empty", "write an SPDX identifier")
+    if not options.allow_dirty:
+        plans = plan_variants(project, selection, doors.runner, identity=identity)
+        if any(made.commit and made.dirty for made in plans):
+            words = "what would be built differs from the commit"
+            yield UploadObstacle("sources", words, "commit first, or give --allow-dirty")
+
+
+_NOTHING_UPLOADED = "nothing was uploaded:"
+
+
+@dataclass(frozen=True)
+class PreparedUpload:
+    """An upload that nothing speaks against, not begun yet."""
+
+    target: UploadTarget
+    layout: UploadLayout
+    difference: UploadDifference
+    warnings: tuple[str, ...] = ()
+
+
+def prepare_upload(
+    folders: Sequence[Path], project: Project | None, options: UploadOptions, desk: HubSession
+) -> PreparedUpload:
+    """Look at built variants and at the Hub; nothing is changed.
+
+    Raises:
+        UploadRefusedError: they may not be uploaded, with every reason.
+        UsageError: nobody says where to.
+        HubError: the Hub cannot be asked.
+    """
+    candidates = tuple(examine_candidate(folder) for folder in folders)
+    version = max((c.metadata.version for c in candidates if c.metadata), default=0)
+    target = target_of(options, project, version)
+    standing = read_remote_state(desk.hub, target, desk.patience)
+    if options.missing:
+        candidates = tuple(c for c in candidates if c.name not in standing.variants)
+    card, card_problems = candidate_card(folders, project, candidates, target)
+    interface = _compare_first_package(candidates, target, standing, desk, version)
+    allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
+    reasons = [
+        *standing.reasons,
+        *upload_obstacles(candidates, **allowed),
+        *unaccepted_licences(candidates, options.accepted),
+        *version_mismatches(project, candidates),
+        *interface.reasons(version),
+        *card_problems,
+    ]
+    raise_for_obstacles(_NOTHING_UPLOADED, reasons)
+    layout = read_layout([c.folder for c in candidates], project.root if project else None, card)
+    told = upload_difference(target, standing, layout, interface.changes)
+    warnings = [
+        *version_warnings(standing, target, version),
+        *provenance_warnings(candidates),
+        *overruled_warnings(candidates),
+    ]
+    if not card:
+        warnings.append("there is no card: the repository's page will say nothing of the kernel")
+    return PreparedUpload(target, layout, told, tuple(warnings))
+
+
+def send_upload(prepared: PreparedUpload, desk: HubSession, doors: Services) -> UploadResult:
+    """Carry it out.
+
+    Raises:
+        HubError: the Hub refuses, is not reached, or somebody else changes the same variants.
+    """
+    return upload(
+        UploadRun(desk.hub, prepared.target, prepared.layout, desk.patience, doors.ui.say)
+    )
+
+
+def _compare_first_package(
+    candidates: Sequence[UploadCandidate],
+    target: UploadTarget,
+    standing: RemoteState,
+    desk: HubSession,
+    version: int,
+) -> InterfaceComparison:
+    for candidate in candidates:
+        if candidate.metadata:
+            own = candidate.metadata.python_name
+            return compare_interface(
+                candidate.folder, target, standing, desk, own=own, version=version
+            )
+    return InterfaceComparison()
+
+
+def candidate_card(
+    folders: Sequence[Path],
+    project: Project | None,
+    candidates: Sequence[UploadCandidate],
+    target: UploadTarget,
+) -> tuple[dict[str, bytes], tuple[UploadObstacle, ...]]:
+    """The card of what was looked at, and why it may not be published."""
+    faults = {c.name: c.findings[0].what for c in candidates if not c.compliant}
+    dirty = [c.name for c in candidates if c.dirty]
+    told = {c.name: c.overruled for c in candidates if c.overruled}
+    build = folders[0].parent
+    return card_files_for(build, project, target, faults=faults, dirty=dirty, overruled=told)
+
+
+def version_mismatches(
+    project: Project | None, candidates: Sequence[UploadCandidate]
+) -> Iterator[UploadObstacle]:
+    """Variants of another version than the project's."""
+    now = project.file.general.version if project else None
+    for candidate in candidates:
+        made = candidate.metadata
+        if now is not None and made and made.version != now:
+            words = f"it is of version {made.version}, `build.toml` says {now}"
+            yield UploadObstacle(
+                candidate.name, words, "build it again, or move it out of the folder"
+            )
+
+
+def provenance_warnings(candidates: Sequence[UploadCandidate]) -> Iterator[str]:
+    """What nobody could build again, in words."""
+    for candidate in candidates:
+        made = candidate.metadata.provenance if candidate.metadata else None
+        if made is None or made.kernel is None:
+            yield f"{candidate.name}: nothing says which commit it was built from"
+        elif made.builder.git and made.builder.git.dirty:
+            yield f"{candidate.name}: built by a kbuild whose own source was changed"
+
+
+def overruled_warnings(candidates: Sequence[UploadCandidate]) -> Iterator[str]:
+    """The checks that found errors which the author overruled, in words."""
+    for candidate in candidates:
+        for check, reason in candidate.overruled.items():
+            words = f"the errors of `{check}` are overruled: {reason}"
+            yield f"{candidate.name}: {printable(words)}"

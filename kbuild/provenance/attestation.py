@@ -1,0 +1,142 @@
+"""Collects what went into a built variant, and writes the statement and the SBOM beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256 as hashed
+from pathlib import Path
+from typing import Any
+
+from kbuild.errors import UsageError
+from kbuild.git import Repository
+from kbuild.metadata import Builder, Provenance, read_metadata
+from kbuild.plan import VariantPlan
+from kbuild.provenance.documents import Material, ProvenanceFacts, sbom_text, statement_text
+from kbuild.provenance.files import file_digests, sbom_path, signature_path, statement_path
+from kbuild.provenance.materials import (
+    ProgramInspector,
+    local_headers,
+    materials_of_entry,
+    store_entries_used,
+    with_licence,
+)
+from kbuild.runtime.files import replace_atomically, sha256_of_file
+from kbuild.runtime.processes import Runner
+from kbuild.store import Store, StoreEntry, open_store
+from kbuild.toolchains.base import Toolchain
+from kbuild.toolchains.facts import FactCache
+
+
+@dataclass(frozen=True)
+class Attestation:
+    """One build, as the process that made it knows it."""
+
+    plan: VariantPlan
+    """With its toolchain."""
+    toolchain: Toolchain
+    variant: Path
+    """The variant directory."""
+    project: Path
+    inputs: tuple[str, ...]
+    """The project's files that went in, relative to it."""
+    options: Mapping[str, Any]
+    """See `Facts.options`."""
+
+    def write(self, cache: Path, runner: Runner) -> tuple[Path, Path]:
+        """Write both files; returns the statement's path and the list's.
+
+        Args:
+            cache: kbuild's cache folder.
+            runner: starts git and compilers.
+
+        Raises:
+            UsageError: SOURCE_DATE_EPOCH is no number.
+        """
+        facts = self.facts(cache, runner)
+        statement, bom = statement_path(self.variant), sbom_path(self.variant)
+        listed = sbom_text(facts).encode()
+        told = statement_text(facts, (bom.name, hashed(listed).hexdigest())).encode()
+        if not statement.is_file() or statement.read_bytes() != told:
+            signature_path(statement).unlink(missing_ok=True)  # it is about other words
+        replace_atomically(bom, listed)
+        replace_atomically(statement, told)
+        return statement, bom
+
+    def facts(self, cache: Path, runner: Runner) -> ProvenanceFacts:
+        """Everything that is said, looked up now; see `write`."""
+        repository = Repository(self.project, runner)
+        made = self._made()
+        inputs = tuple(path for path in sorted(self.inputs) if (self.project / path).is_file())
+        return ProvenanceFacts(
+            plan=self.plan,
+            made=made,
+            files=file_digests(self.variant),
+            inputs={path: sha256_of_file(self.project / path) for path in inputs},
+            uncommitted=repository.uncommitted(inputs) if made.kernel else (),
+            ingredients=self._ingredients(cache, runner),
+            options=self.options,
+            time=_document_time(repository, made),
+        )
+
+    def _made(self) -> Provenance:
+        """What the variant itself says, so that the two cannot disagree."""
+        metadata = read_metadata(self.variant)
+        return metadata.provenance or Provenance(Builder(""))
+
+    def _ingredients(self, cache: Path, runner: Runner) -> tuple[Material, ...]:
+        if not self.plan.is_compiled:
+            return ()
+        store = open_store(cache)
+        found = [
+            *(
+                part
+                for e in store_entries_used(self.toolchain, store)
+                for part in materials_of_entry(e)
+            ),
+            *(part for e in self._environments(store, runner) for part in materials_of_entry(e)),
+            *local_headers(self.toolchain, store.root),
+            *ProgramInspector(runner, FactCache(cache)).of(self.toolchain, store.root),
+        ]
+        return tuple(sorted(map(with_licence, _without_duplicates(found))))
+
+    def _environments(self, store: Store, runner: Runner) -> Iterator[StoreEntry]:
+        """Where kernels in Python DSLs were compiled."""
+        if not self.plan.aot:
+            return
+        from kbuild.languages.base import LANGUAGES
+        from kbuild.languages.environment import DslEnvironments
+        from kbuild.toolchains.wheels.installer import WheelInstaller
+
+        known = DslEnvironments(WheelInstaller(runner, store))
+        for kernel in self.plan.aot:
+            pins = LANGUAGES.get(kernel.language).environment(kernel.toolchain, kernel.flavour)
+            entry = store.find(known.recipe(kernel.language, pins))
+            if entry is not None:
+                yield entry
+
+
+def _without_duplicates(found: Iterable[Material]) -> list[Material]:
+    """The same thing once, e.g. what two compilers of one release add; versions lose paths."""
+    return list(dict.fromkeys(replace(part, version=part.version.strip()) for part in found))
+
+
+def source_date_epoch(environ: Mapping[str, str]) -> int | None:
+    """SOURCE_DATE_EPOCH, seconds since the epoch; None when it is not set.
+
+    Raises:
+        UsageError: it is no number.
+    """
+    given = environ.get("SOURCE_DATE_EPOCH", "")
+    if given and not given.isdecimal():
+        raise UsageError(f"SOURCE_DATE_EPOCH is `{given}`", hint="it takes seconds since the epoch")
+    return int(given) if given else None
+
+
+def _document_time(repository: Repository, made: Provenance) -> int | None:
+    """SOURCE_DATE_EPOCH, else when the commit was made."""
+    given = source_date_epoch(os.environ)
+    if given is not None or made.kernel is None:
+        return given
+    return repository.time_of(made.kernel.commit)

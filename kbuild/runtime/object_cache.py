@@ -1,0 +1,101 @@
+"""The object cache as a whole: whether it is enabled, its size limit, and pruning.
+
+`kbuild.build.unit.cache` reads and writes its entries. Pruning deletes an entry's record first, so
+that a unit sees a whole entry or none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbuild.runtime.quantities import parse_memory
+
+CACHE_VARIABLE = "KBUILD_CACHE"
+CACHE_SIZE_VARIABLE = "KBUILD_CACHE_SIZE"
+_DEFAULT = "5G"
+_MIB = 1 << 20
+_FORGET = 90 * 86400
+"""Seconds after which hashes and peaks of units that nobody builds any more go."""
+_WRITTEN = 3600
+"""Seconds after which nobody is still writing a file."""
+_AGES = {
+    "objects/*/*/*.new": _WRITTEN,
+    **{f"{folder}/*/*.new": _WRITTEN for folder in ("hashes", "units", "described")},
+    **{f"{folder}/*/*": _FORGET for folder in ("hashes", "units", "described")},
+    **{f"{folder}/*.new": _WRITTEN for folder in ("verdicts", "installed")},
+    **{f"{folder}/*": _FORGET for folder in ("verdicts", "installed")},
+}
+"""What goes after how many seconds without being written."""
+_KEPT = 0.9
+"""Share of the limit that pruning leaves, so that it does not happen at every build."""
+
+
+@dataclass(frozen=True)
+class CachedObject:
+    """One object and its record."""
+
+    stem: Path
+    used: float
+    size: int
+
+    def remove(self) -> None:
+        """Delete the record, then what belongs to it."""
+        for suffix in (".d", ".o", ".err"):
+            with suppress(FileNotFoundError):
+                self.stem.with_name(self.stem.name + suffix).unlink()
+
+
+def cache_size_limit(environ: Mapping[str, str]) -> int:
+    """Bytes that objects may take: `KBUILD_CACHE_SIZE`, else 5 GB.
+
+    Raises:
+        UsageError: the variable holds no amount of memory.
+    """
+    return parse_memory(environ.get(CACHE_SIZE_VARIABLE) or _DEFAULT, CACHE_SIZE_VARIABLE) * _MIB
+
+
+def cached_objects(cache: Path) -> Iterator[CachedObject]:
+    """All complete entries; what writers are still at is left out."""
+    for record in (cache / "objects").glob("*/*/*.d"):
+        stem = record.with_suffix("")
+        with suppress(FileNotFoundError):
+            status = record.stat()
+            size = sum(stem.with_suffix(suffix).stat().st_size for suffix in (".o", ".err"))
+            yield CachedObject(stem, status.st_mtime, size + status.st_size)
+
+
+def prune_object_cache(cache: Path, limit: int) -> int:
+    """Delete what was not used for longest until `limit` bytes are kept; bytes that went."""
+    found = sorted(cached_objects(cache), key=lambda entry: entry.used)
+    size = sum(entry.size for entry in found)
+    gone = 0
+    if size > limit:
+        for entry in found:
+            if size - gone <= limit * _KEPT:
+                break
+            entry.remove()
+            gone += entry.size
+    _delete_leftovers(cache)
+    return gone
+
+
+def _delete_leftovers(cache: Path) -> None:
+    """Delete leftovers of killed writers and what was learned of files that are long gone."""
+    now = time.time()
+    for pattern, age in _AGES.items():
+        for path in cache.glob(pattern):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < now - age:
+                    path.unlink()
+    for path in (cache / "objects").glob("*/*"):
+        with suppress(OSError):
+            path.rmdir()  # only when it is empty
+
+
+def is_cache_enabled(environ: Mapping[str, str]) -> bool:
+    """False when the user wants no object kept: `KBUILD_CACHE=off`."""
+    return environ.get(CACHE_VARIABLE, "").lower() not in {"off", "0", "no", "false"}

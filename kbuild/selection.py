@@ -1,0 +1,187 @@
+"""From the matrix to the variants of a project, and from those to what a command line selects."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from kbuild.errors import UsageError
+from kbuild.matrix import MatrixEntry, matrix_entries
+from kbuild.project import Project
+from kbuild.variant import System, Variant
+from kbuild.version import Version
+
+
+@dataclass(frozen=True)
+class VariantChoice:
+    """A variant of a project, and where in the matrix it comes from."""
+
+    variant: Variant
+    torch: Version | None
+    """The Torch release that it is built with: the newest one for a stable ABI."""
+    default: bool
+    """Part of a plain build."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a command line asks for; empty fields ask for everything."""
+
+    globs: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    torch: tuple[Version, ...] = ()
+    systems: tuple[System, ...] = ()
+
+    @property
+    def is_explicit(self) -> bool:
+        """True when variants or releases were named."""
+        return bool(self.globs or self.torch)
+
+
+def host_system() -> System:
+    """The CPU and operating system that this process runs on."""
+    cpu = {"amd64": "x86_64", "arm64": "aarch64"}.get(
+        platform.machine().lower(), platform.machine().lower()
+    )
+    return System(cpu, platform.system().lower())
+
+
+def environments(project: Project) -> tuple[MatrixEntry, ...]:
+    """Matrix entries that fit the project's backends and version bounds, in matrix order."""
+    wanted = set(project.file.general.backends)
+    return tuple(
+        entry
+        for entry in matrix_entries()
+        if entry.backend in wanted and _in_bounds(project, entry)
+    )
+
+
+def project_variants(project: Project) -> tuple[VariantChoice, ...]:
+    """Every variant of the project, backend by backend in its order, oldest Torch first."""
+    found: dict[str, VariantChoice] = {}
+    for backend in project.file.general.backends:
+        for choice in _of_backend(project, backend):
+            before = found.get(str(choice.variant))
+            found[str(choice.variant)] = (
+                choice if before is None else _merge_choices(before, choice)
+            )
+    return tuple(found.values())
+
+
+def select_variants(project: Project, selection: Selection) -> tuple[VariantChoice, ...]:
+    """The variants that the selection asks for; those outside a plain build only when named.
+
+    Raises:
+        UsageError: a glob matches no variant of the project, or a backend is not the project's.
+    """
+    candidates = project_variants(project)
+    _validate_selection(project, candidates, selection)
+    return tuple(choice for choice in candidates if _matches(choice, selection))
+
+
+def environment_variants(project: Project, selection: Selection) -> tuple[VariantChoice, ...]:
+    """The environments as variant names: where a Python-only kernel can be tested, too."""
+    choices = (
+        VariantChoice(
+            Variant("torch", entry.backend, entry.torch, entry.backend_version, entry.system),
+            entry.torch,
+            entry.default,
+        )
+        for entry in environments(project)
+    )
+    return tuple(choice for choice in choices if _matches(choice, selection))
+
+
+def _of_backend(project: Project, backend: str) -> Iterator[VariantChoice]:
+    if not project.is_compiled(backend):
+        yield VariantChoice(Variant("torch-noarch", backend), None, default=True)
+        return
+    for entry in environments(project):
+        if entry.backend == backend:
+            variant = _variant_of(project, entry)
+            if variant is not None:
+                yield VariantChoice(variant, entry.torch, entry.default)
+
+
+def _variant_of(project: Project, entry: MatrixEntry) -> Variant | None:
+    file = project.file
+    if file.tvm_ffi is not None:
+        if entry.tvm_ffi is None:
+            return None
+        return Variant("tvm-ffi", entry.backend, entry.tvm_ffi, entry.backend_version, entry.system)
+    floor = file.torch.stable_abi_for(entry.backend) if file.torch else None
+    if floor is None:
+        return Variant("torch", entry.backend, entry.torch, entry.backend_version, entry.system)
+    if entry.torch < floor:
+        return None
+    return Variant("torch-stable-abi", entry.backend, floor, entry.backend_version, entry.system)
+
+
+def _merge_choices(one: VariantChoice, other: VariantChoice) -> VariantChoice:
+    """One name from several releases (stable ABI, TVM-FFI): built with the newest of them."""
+    if one.torch is None or other.torch is None:
+        return one
+    newest = max(one.torch, other.torch)
+    return VariantChoice(one.variant, newest, default=one.default or other.default)
+
+
+def _in_bounds(project: Project, entry: MatrixEntry) -> bool:
+    torch = project.file.torch
+    if torch is not None and not _within(entry.torch, torch.minver, torch.maxver):
+        return False
+    table = project.file.general.backend_general(entry.backend)
+    if entry.backend_version is None or table is None:
+        return True
+    return _within(
+        entry.backend_version, getattr(table, "minver", None), getattr(table, "maxver", None)
+    )
+
+
+def _within(version: Version, low: str | None, high: str | None) -> bool:
+    return (low is None or Version.parse(low) <= version) and (
+        high is None or version <= Version.parse(high)
+    )
+
+
+def _matches(choice: VariantChoice, selection: Selection) -> bool:
+    variant, named = choice.variant, selection
+    if named.globs and not any(fnmatchcase(str(variant), glob) for glob in named.globs):
+        return False
+    if named.backends and variant.backend not in named.backends:
+        return False
+    if named.torch and choice.torch is not None and not _supports_release(choice, named.torch):
+        return False
+    if named.systems and variant.system is not None and variant.system not in named.systems:
+        return False
+    return choice.default or named.is_explicit
+
+
+def _supports_release(choice: VariantChoice, releases: Iterable[Version]) -> bool:
+    """A stable-ABI variant serves every release from its floor on."""
+    floor = choice.variant.framework_version
+    if choice.variant.framework == "torch-stable-abi" and floor is not None:
+        return any(floor <= release for release in releases)
+    return choice.torch in set(releases)
+
+
+def _validate_selection(
+    project: Project, candidates: tuple[VariantChoice, ...], selection: Selection
+) -> None:
+    names = [str(choice.variant) for choice in candidates]
+    for glob in selection.globs:
+        if not any(fnmatchcase(name, glob) for name in names):
+            close = get_close_matches(glob, names, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(f'`{name}`' for name in close)}?" if close else ""
+            raise UsageError(
+                f"no variant of {project.name} matches `{glob}`",
+                hint=hint or "`kbuild list-variants` lists them",
+            )
+    for backend in selection.backends:
+        if backend not in project.file.general.backends:
+            raise UsageError(
+                f"{project.name} does not list the backend `{backend}`",
+                hint=f"general.backends has: {', '.join(project.file.general.backends)}",
+            )

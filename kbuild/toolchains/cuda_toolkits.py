@@ -1,0 +1,138 @@
+"""CUDA toolkits: the interface of their sources, and the toolkits installed on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from kbuild.errors import ToolchainError
+from kbuild.runtime.processes import Runner
+from kbuild.toolchains.device_compilers import DEFAULT_CUDA, DeviceCompiler, inspect_nvcc
+from kbuild.toolchains.facts import FactCache, compiler_facts
+from kbuild.toolchains.wheels.cuda import FIRST_CUDA_MAJOR
+from kbuild.version import Version
+
+ToolVersions = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class CudaToolkit:
+    """A toolkit that is on this machine."""
+
+    source: str
+    """Name of the `CudaToolkitSource`."""
+    root: Path
+    """`CUDA_HOME`."""
+    nvcc: Path
+    versions: ToolVersions
+    """For the record: `cuda`, `nvcc`, and whatever else a user should find there."""
+    flags: str = ""
+    """nvcc's for every unit and for CMake's own tests, as a shell reads them."""
+    notes: tuple[str, ...] = ()
+    """What the user should know before relying on what it compiles."""
+
+
+class CudaToolkitSource:
+    """Base of all ways to obtain a CUDA toolkit; a release is `12.6`."""
+
+    name: ClassVar[str]
+
+    def refuses(self, release: str) -> str | None:
+        """Why it has no toolkit for that release, in one sentence; asks no network."""
+        raise NotImplementedError
+
+    def preview(self, release: str) -> ToolVersions:
+        """The versions that `provide` would give; fetches nothing."""
+        raise NotImplementedError
+
+    def compiler(self, release: str) -> str | None:
+        """nvcc's own release where it is another one; its targets and flags then count."""
+        del release
+        return None
+
+    def provide(self, release: str) -> CudaToolkit:
+        """The toolkit, fetched when it is not there.
+
+        Raises:
+            ToolchainError: it cannot be had.
+        """
+        raise NotImplementedError
+
+
+def first_source_with(
+    sources: Sequence[CudaToolkitSource], release: str
+) -> CudaToolkitSource | None:
+    """The first source that does not refuse."""
+    return next((source for source in sources if source.refuses(release) is None), None)
+
+
+def missing_toolkit_reason(sources: Sequence[CudaToolkitSource], release: str) -> str:
+    """Every source's reason, each once."""
+    reasons = (source.refuses(release) for source in sources)
+    return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+
+
+_CUDA_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
+_NVCC_PATCH = re.compile(r"\bV(\d+(?:\.\d+)+)")
+
+
+@dataclass(frozen=True)
+class LocalCudaToolkits(CudaToolkitSource):
+    """`$CUDA_HOME`, `$CUDA_PATH`, nvcc on PATH, `/usr/local/cuda-12.6`, `/usr/local/cuda`."""
+
+    cache: FactCache
+    runner: Runner
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    usual: Path = DEFAULT_CUDA
+
+    name = "local"
+
+    def refuses(self, release: str) -> str | None:
+        """See `CudaToolkitSource.refuses`."""
+        if Version.parse(release).major >= FIRST_CUDA_MAJOR:
+            return f"CUDA {release} is taken from wheels"
+        if self._find(release):
+            return None
+        places = f"${', $'.join(_CUDA_VARIABLES)}, PATH or {self.usual}-{release}"
+        return f"none is at {places}"
+
+    def preview(self, release: str) -> ToolVersions:
+        """See `CudaToolkitSource.preview`."""
+        found = self._find(release)
+        if found is None:
+            raise ToolchainError(f"no CUDA {release} on this machine: {self.refuses(release)}")
+        text = compiler_facts(found.program, self.cache, self.runner)["text"]
+        patch = _NVCC_PATCH.search(text)
+        return (("cuda", release), ("nvcc", f"{patch[1] if patch else release} (local)"))
+
+    def provide(self, release: str) -> CudaToolkit:
+        """See `CudaToolkitSource.provide`."""
+        versions, found = self.preview(release), self._find(release)
+        assert found is not None  # noqa: S101 - `preview` raises without one
+        return CudaToolkit(self.name, found.root, found.program, versions)
+
+    def _find(self, release: str) -> DeviceCompiler | None:
+        found = map(self._nvcc, self._programs(release))
+        return next((nvcc for nvcc in found if nvcc and nvcc.fits(release)), None)
+
+    def _nvcc(self, program: Path) -> DeviceCompiler | None:
+        """One that does not start is none."""
+        with suppress(ToolchainError):
+            return inspect_nvcc(program, self.cache, self.runner)
+        return None
+
+    def _programs(self, release: str) -> Iterator[Path]:
+        for variable in _CUDA_VARIABLES:
+            if self.environ.get(variable):
+                yield Path(self.environ[variable], "bin", "nvcc")
+        on_path = shutil.which("nvcc", path=self.environ.get("PATH"))
+        if on_path:
+            yield Path(on_path).resolve()
+        for folder in (self.usual.with_name(f"{self.usual.name}-{release}"), self.usual):
+            yield folder / "bin" / "nvcc"

@@ -1,0 +1,322 @@
+"""Finds the headers that a build uses, and adds them to a toolchain.
+
+In this order: a folder named on the command line, one named in the environment, kbuild's store, a
+wheel that holds exactly the release, a clone of the release's tag.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kbuild.errors import ToolchainError
+from kbuild.plan import Requirements, ToolchainSummary
+from kbuild.runtime.processes import Runner
+from kbuild.store import Store, open_store
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.dependency_headers.fetch import (
+    PACKAGE_INDEX,
+    HeaderDownload,
+    TagCommits,
+    git_download,
+    wheel_download,
+)
+from kbuild.toolchains.dependency_headers.pins import (
+    DependencyHeaders,
+    PinnedLibrary,
+    dependency_headers,
+    digest_of_folders,
+    pin_of,
+    tree_mismatch,
+)
+from kbuild.version import Version
+
+SOURCE_OPTION = "--with-source"
+
+
+def headers_of_option(pin: PinnedLibrary, folder: Path) -> DependencyHeaders:
+    """The folder that the command line names; it must be right.
+
+    Raises:
+        ToolchainError: it is something else, or another release.
+    """
+    wrong = tree_mismatch(pin, folder)
+    if wrong is None:
+        return _headers_in_folder(pin, folder)
+    raise ToolchainError(
+        f"{SOURCE_OPTION} {pin.name}={folder}: the folder {wrong}",
+        hint=f"{pin.name} is {pin.title}: give the top folder of its source tree, which holds "
+        f"{', '.join(f'`{name}`' for name in (*pin.check.files, *pin.library.include))}",
+    )
+
+
+def headers_of_environment(
+    pin: PinnedLibrary, environ: Mapping[str, str]
+) -> DependencyHeaders | str:
+    """The folder that the dependency's variable names, or why it is not used.
+
+    One variable serves all releases of a library, so another release there is no mistake.
+    """
+    name = pin.library.source_dir
+    if name is None:
+        return f"no variable names a folder with {pin.library.title}"
+    if not environ.get(name):
+        return f"${name} is not set"
+    folder = Path(os.path.expanduser(environ[name])).absolute()  # noqa: PTH111 - never fails
+    wrong = tree_mismatch(pin, folder)
+    return _headers_in_folder(pin, folder) if wrong is None else f"${name}: `{folder}` {wrong}"
+
+
+def _headers_in_folder(pin: PinnedLibrary, folder: Path) -> DependencyHeaders:
+    plain = dependency_headers(pin, folder, "", "")
+    digest = digest_of_folders(plain.include_dirs)
+    return dependency_headers(pin, folder, f"{folder}, sha256 {digest[:12]}", f"sha256:{digest}")
+
+
+FailedAttempts = Mapping[str, str]
+"""Way -> why it did not lead anywhere."""
+
+
+def unavailable_headers_error(pin: PinnedLibrary, tried: FailedAttempts) -> ToolchainError:
+    """The error, with every way to supply the headers as commands."""
+    listed = "".join(f"\n    {way}: {reason}" for way, reason in tried.items())
+    return ToolchainError(
+        f"the headers of {pin.title} (`{pin.name}`) are not to be had; tried:{listed}",
+        hint="\n    ".join(_advice(pin)),
+    )
+
+
+def unavailable_headers_reason(pin: PinnedLibrary) -> str:
+    """One sentence for a list of variants."""
+    return (
+        f"needs the headers of {pin.title}, which cannot be fetched; "
+        f"{SOURCE_OPTION} {pin.name}=DIR takes a folder"
+    )
+
+
+def _advice(pin: PinnedLibrary) -> list[str]:
+    folder = f"{pin.name}-{pin.version}"
+    lines = [f"get {pin.title} where there is a network, then name its folder:"]
+    if pin.library.repository:
+        lines += [f"git clone --depth 1 --branch {pin.tag} {pin.library.repository} {folder}"]
+    lines += [f"kbuild build {SOURCE_OPTION} {pin.name}={folder}"]
+    if pin.library.source_dir:
+        lines += [f"or, for every command: export {pin.library.source_dir}=$PWD/{folder}"]
+    if pin.wheel:
+        wanted = f"{pin.wheel.locked.project}=={pin.wheel.locked.version}"
+        lines += [
+            f"or, from a folder of wheels: pip download --no-deps -d wheelhouse {wanted}",
+            "PIP_FIND_LINKS=$PWD/wheelhouse kbuild build",
+        ]
+    return lines
+
+
+PinLookup = Callable[[str, "Version | None"], PinnedLibrary]
+
+
+@dataclass(frozen=True)
+class HeaderResolver:
+    """Answers for one command; what was found, or failed, is not tried again. Thread-safe."""
+
+    given: Mapping[str, Path]
+    """Folders of the command line by dependency."""
+    cache: Path
+    """kbuild's cache folder."""
+    runner: Runner
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    pin_of: PinLookup = pin_of
+    """What is known of a dependency."""
+    _here: dict[str, DependencyHeaders | dict[str, str]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _fetched: dict[str, DependencyHeaders | ToolchainError] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        """Where fetched headers are kept."""
+        return open_store(self.cache)
+
+    @property
+    def commits(self) -> TagCommits:
+        """What the tags of git repositories were."""
+        return TagCommits(self.cache / "commits", self.store)
+
+    def refuses(self, names: Iterable[str], compiler: Version | None = None) -> str | None:
+        """Why the headers cannot be had, in one sentence; None when they are here or can be tried.
+
+        Asks no network.
+
+        Raises:
+            ToolchainError: a folder of the command line is wrong.
+        """
+        for name in names:
+            try:
+                pin = self.pin_of(name, compiler)
+            except ToolchainError as error:
+                return error.message
+            if not isinstance(self._at_hand(pin), DependencyHeaders) and not self._downloads(pin):
+                return unavailable_headers_reason(pin)
+        return None
+
+    def expected(
+        self, names: Iterable[str], compiler: Version | None = None
+    ) -> tuple[DependencyHeaders, ...]:
+        """What a build would use, as far as it is known without fetching anything.
+
+        Raises:
+            ToolchainError: there is no way to any of the headers.
+        """
+        return tuple(self._expected(self.pin_of(name, compiler)) for name in names)
+
+    def resolve(
+        self, names: Iterable[str], compiler: Version | None = None
+    ) -> tuple[DependencyHeaders, ...]:
+        """The headers; what is not here is fetched.
+
+        Raises:
+            ToolchainError: with everything that was tried, and how to supply them.
+        """
+        return tuple(self._resolved(self.pin_of(name, compiler)) for name in names)
+
+    def _expected(self, pin: PinnedLibrary) -> DependencyHeaders:
+        found = self._at_hand(pin)
+        if isinstance(found, DependencyHeaders):
+            return found
+        for download in self._downloads(pin):
+            return download.expected(self.store)
+        raise unavailable_headers_error(pin, found | self._no_way(pin))
+
+    def _resolved(self, pin: PinnedLibrary) -> DependencyHeaders:
+        found = self._at_hand(pin)
+        if isinstance(found, DependencyHeaders):
+            return found
+        with self._lock:
+            if pin.title not in self._fetched:
+                self._fetched[pin.title] = self._fetch(pin, found)
+        answer = self._fetched[pin.title]
+        if isinstance(answer, ToolchainError):
+            raise answer
+        return answer
+
+    def _fetch(
+        self, pin: PinnedLibrary, tried: dict[str, str]
+    ) -> DependencyHeaders | ToolchainError:
+        failures = {}
+        for download in self._downloads(pin):
+            try:
+                return download.install(self.store)
+            except ToolchainError as error:
+                failures[download.way] = error.message
+        return unavailable_headers_error(pin, tried | self._no_way(pin) | failures)
+
+    def _at_hand(self, pin: PinnedLibrary) -> DependencyHeaders | dict[str, str]:
+        """The headers, when they are on this machine; otherwise where they are not."""
+        if pin.title not in self._here:
+            self._here[pin.title] = self._look(pin)
+        return self._here[pin.title]
+
+    def _look(self, pin: PinnedLibrary) -> DependencyHeaders | dict[str, str]:
+        if pin.name in self.given:
+            return headers_of_option(pin, self.given[pin.name])
+        named = headers_of_environment(pin, self.environ)
+        if isinstance(named, DependencyHeaders):
+            return named
+        for download in self._downloads(pin):
+            installed = download.installed(self.store)
+            if installed is not None:
+                return installed
+        return {
+            SOURCE_OPTION: "not given",
+            "environment": named,
+            "kbuild's store": "does not have them",
+        }
+
+    def _ways(self, pin: PinnedLibrary) -> dict[str, HeaderDownload | str]:
+        return {
+            PACKAGE_INDEX: wheel_download(pin, self.runner, self.environ),
+            "git": git_download(pin, self.runner, self.environ, self.commits),
+        }
+
+    def _downloads(self, pin: PinnedLibrary) -> list[HeaderDownload]:
+        return [way for way in self._ways(pin).values() if isinstance(way, HeaderDownload)]
+
+    def _no_way(self, pin: PinnedLibrary) -> dict[str, str]:
+        return {name: way for name, way in self._ways(pin).items() if isinstance(way, str)}
+
+
+def resolve_headers(
+    names: Iterable[str],
+    given: Mapping[str, Path],
+    cache: Path,
+    runner: Runner,
+    *,
+    compiler_version: Version | None = None,
+) -> tuple[DependencyHeaders, ...]:
+    """The headers of some dependencies; see `HeaderResolver.resolve`."""
+    return HeaderResolver(given, cache, runner).resolve(names, compiler_version)
+
+
+@dataclass(frozen=True)
+class ToolchainsWithHeaders(ToolchainSource):
+    """The compilers of `inner`; the headers of `headers`."""
+
+    inner: ToolchainSource
+    headers: HeaderResolver
+
+    name = "headers"
+
+    def refuses(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.refuses`."""
+        names, compiler = requires.libraries, _compiler_release(requires)
+        return self.inner.refuses(_compilers_only(requires)) or (
+            self.headers.refuses(names, compiler) if names else None
+        )
+
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`; without a fingerprint where there are headers."""
+        summary = self.inner.preview(_compilers_only(requires))
+        if not requires.libraries:
+            return summary
+        found = self.headers.expected(requires.libraries, _compiler_release(requires))
+        return replace(
+            summary, versions=(*summary.versions, *header_versions(found)), fingerprint=""
+        )
+
+    def compiler(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.compiler`."""
+        return self.inner.compiler(_compilers_only(requires))
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """See `ToolchainSource.provision`."""
+        toolchain = self.inner.provision(_compilers_only(requires))
+        if not requires.libraries:
+            return toolchain
+        found = self.headers.resolve(requires.libraries, _compiler_release(requires))
+        return replace(
+            toolchain,
+            cache=(*toolchain.cache, *header_cache_entries(found)),
+            headers=header_versions(found),
+            store=toolchain.store or self.headers.store.root,
+        )
+
+
+def header_cache_entries(found: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
+    """What generated projects read."""
+    return tuple(
+        (source.fact, ";".join(str(folder) for folder in source.include_dirs)) for source in found
+    )
+
+
+def header_versions(found: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
+    """For the record and the fingerprint: release, and where it came from."""
+    return tuple((source.name, f"{source.version} ({source.origin})") for source in found)
+
+
+def _compilers_only(requires: Requirements) -> Requirements:
+    return replace(requires, libraries=())
+
+
+def _compiler_release(requires: Requirements) -> Version | None:
+    return Version.parse(requires.toolkit) if requires.toolkit else None

@@ -1,0 +1,193 @@
+"""Device compilers on this machine (nvcc, icpx), and which C++ compiler an nvcc accepts.
+
+`crt/host_config.h` of a CUDA toolkit names the newest g++ and clang++. `crt/math_functions.h`
+declares `cospi` and others with an exception specification once CUDA knows that glibc 2.41
+declares them too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kbuild.errors import ToolchainError
+from kbuild.runtime.processes import Runner
+from kbuild.toolchains.facts import FactCache, Facts, compiler_facts
+from kbuild.toolchains.manylinux.compiler import glibc_release
+from kbuild.version import Version
+
+_NVCC_RELEASE = re.compile(r"release (\d+\.\d+)")
+_DPCPP_RELEASE = re.compile(r"(\d{4}\.\d+(?:\.\d+)?)")
+DEFAULT_CUDA = Path("/usr/local/cuda")
+
+
+@dataclass(frozen=True)
+class DeviceCompiler:
+    """A device compiler that was found."""
+
+    program: Path
+    version: Version
+    entries: tuple[tuple[str, str], ...]
+    """CMake cache entries that make a generated project use it."""
+    env: tuple[tuple[str, str], ...] = ()
+    has_host_compiler: bool = False
+    """True when the host's part of its units is compiled by another compiler, see `nvcc_host`."""
+
+    @property
+    def root(self) -> Path:
+        """The installation's folder."""
+        return self.program.parents[1]
+
+    def fits(self, toolkit: str) -> bool:
+        """True when it is the release that a variant names, patch level aside."""
+        wanted = Version.parse(toolkit)
+        return (self.version.major, self.version.minor) == (wanted.major, wanted.minor)
+
+
+DeviceCompilerFinder = Callable[[FactCache, Runner], "DeviceCompiler | None"]
+
+
+def find_cuda(cache: FactCache, runner: Runner) -> DeviceCompiler | None:
+    """nvcc of `$CUDA_HOME` or `$CUDA_PATH`; without them the one on PATH, then the usual place.
+
+    A variable that is set is believed: a toolkit elsewhere is then not looked for.
+    """
+    named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if named:
+        return inspect_nvcc(Path(named, "bin", "nvcc"), cache, runner)
+    on_path = shutil.which("nvcc")
+    program = Path(on_path) if on_path else DEFAULT_CUDA / "bin" / "nvcc"
+    return inspect_nvcc(program.resolve(), cache, runner)
+
+
+def inspect_nvcc(program: Path, cache: FactCache, runner: Runner) -> DeviceCompiler | None:
+    """That nvcc, when it is one; its toolkit is the folder above its own."""
+    if not os.access(program, os.X_OK):
+        return None
+    release = _NVCC_RELEASE.search(compiler_facts(program, cache, runner)["text"])
+    if release is None:
+        return None
+    root = str(program.parents[1])
+    return DeviceCompiler(
+        program,
+        Version.parse(release[1]),
+        (("CMAKE_CUDA_COMPILER", str(program)), ("CUDAToolkit_ROOT", root)),
+        (("CUDA_HOME", root),),
+        has_host_compiler=True,
+    )
+
+
+def find_dpcpp(cache: FactCache, runner: Runner) -> DeviceCompiler | None:
+    """icpx on PATH, where oneAPI's `setvars.sh` puts it; it compiles the host's C++ as well."""
+    on_path = shutil.which("icpx")
+    if on_path is None:
+        return None
+    release = _DPCPP_RELEASE.search(compiler_facts(Path(on_path), cache, runner)["text"])
+    if release is None:
+        return None
+    return DeviceCompiler(
+        Path(on_path), Version.parse(release[1]), (("CMAKE_CXX_COMPILER", on_path),)
+    )
+
+
+DEVICE_COMPILER_FINDERS: Mapping[str, DeviceCompilerFinder] = {"cuda": find_cuda, "xpu": find_dpcpp}
+"""Backend -> finder; a backend that is absent has no compiler that the host source knows."""
+
+
+OLDEST_GCC = 11
+"""Torch's headers need it."""
+_GCC_LIMIT = re.compile(r"^#if __GNUC__ > (\d+)$", re.MULTILINE)
+_CLANG_LIMIT = re.compile(r"^#if \(__clang_major__ >= (\d+)\)", re.MULTILINE)
+_KNOWS_COSPI = "__NV_IEC_60559_FUNCS_EXCEPTION_SPECIFIER"
+_FIRST_COSPI = (2, 41)
+_VERSION_MACRO = re.compile(r"#define (__GNUC__|__clang_major__) (\d+)")
+
+
+@dataclass(frozen=True)
+class NvccLimits:
+    """What a toolkit's nvcc accepts; None where its headers do not say."""
+
+    gcc: int | None
+    """Newest major release of g++."""
+    clang: int | None
+    """Newest major release of clang++."""
+    glibc: bool
+    """False when glibc 2.41 and later cannot be compiled against."""
+
+
+@dataclass(frozen=True)
+class _HostCompiler:
+    name: str
+    major: int
+
+
+@lru_cache(maxsize=8)
+def nvcc_limits(root: Path) -> NvccLimits:
+    """The limits of the toolkit at `root`."""
+    config, functions = (_read_header(root / "include" / "crt" / name) for name in _LIMIT_HEADERS)
+    gcc, clang = _GCC_LIMIT.search(config), _CLANG_LIMIT.findall(config)
+    return NvccLimits(
+        int(gcc[1]) if gcc else None,
+        int(clang[-1]) - 1 if clang else None,
+        not functions or _KNOWS_COSPI in functions,
+    )
+
+
+_LIMIT_HEADERS = ("host_config.h", "math_functions.h")
+
+
+def nvcc_host_compiler(root: Path, cxx: Path, cache: FactCache, runner: Runner) -> Path:
+    """`cxx` if nvcc of the toolkit takes it; else the newest `g++-N` on PATH that it takes.
+
+    Raises:
+        ToolchainError: there is none, or the C library is too new for the toolkit.
+    """
+    limits = nvcc_limits(root)
+    _reject_glibc(limits, root, cxx, cache, runner)
+    found = _ask_host_compiler(cxx, cache, runner)
+    bound = limits.clang if found.name == "clang++" else limits.gcc
+    if bound is None or found.major <= bound:
+        return cxx
+    for major in range(limits.gcc or 0, OLDEST_GCC - 1, -1):
+        other = shutil.which(f"g++-{major}")
+        if other:
+            return Path(other)
+    raise ToolchainError(
+        f"nvcc of {root} takes {found.name} up to {bound}, and `{cxx}` is {found.major}",
+        hint=f"install g++-{limits.gcc} beside it: the first of g++-{limits.gcc} to "
+        f"g++-{OLDEST_GCC} on PATH is used for CUDA's units",
+    )
+
+
+def _reject_glibc(
+    limits: NvccLimits, root: Path, cxx: Path, cache: FactCache, runner: Runner
+) -> None:
+    release = None if limits.glibc else glibc_release(cxx, cache, runner)
+    if release is not None and release >= _FIRST_COSPI:
+        here = ".".join(map(str, release))
+        raise ToolchainError(
+            f"the headers of the CUDA toolkit at {root} clash with glibc {here}",
+            hint="both declare `cospi`, differently; use a machine with a C library before "
+            f"{'.'.join(map(str, _FIRST_COSPI))}, or a newer CUDA release",
+        )
+
+
+def _read_header(path: Path) -> str:
+    """A header; empty when the toolkit keeps its headers elsewhere."""
+    return path.read_text("utf-8", errors="replace") if path.is_file() else ""
+
+
+def _ask_host_compiler(cxx: Path, cache: FactCache, runner: Runner) -> _HostCompiler:
+    def ask() -> tuple[Facts, tuple[str, ...]]:
+        done = runner.run((str(cxx), "-dM", "-E", "-x", "c++", "/dev/null"))
+        return dict(_VERSION_MACRO.findall(done.output)) if done.ok else {}, (str(cxx.resolve()),)
+
+    facts = cache.get(f"release of {cxx}", ask)
+    if "__clang_major__" in facts:
+        return _HostCompiler("clang++", int(facts["__clang_major__"]))
+    return _HostCompiler("g++", int(facts.get("__GNUC__", 0)))

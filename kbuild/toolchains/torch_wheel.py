@@ -1,0 +1,319 @@
+"""Torch wheels given with `--torch-wheel`: which variants they fit, and their files.
+
+A given wheel goes before the Torch of an interpreter and before pinned wheels, for the variants of
+its own release and backend. It is never installed or imported: what compilers and the linker read
+is unpacked into kbuild's store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kbuild.errors import ToolchainError
+from kbuild.plan import Requirements, ToolchainSummary
+from kbuild.runtime.files import sha256_of_file
+from kbuild.runtime.processes import Runner
+from kbuild.runtime.temporary import temporary_folder
+from kbuild.selection import host_system
+from kbuild.store import Recipe, Store, StoreEntry
+from kbuild.toolchains import probe
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.facts import FactCache, Facts
+from kbuild.toolchains.host import find_cxx
+from kbuild.toolchains.link_stubs import LinkStubMaker
+from kbuild.toolchains.wheels.frameworks import (
+    TORCH_LIBRARIES,
+    TORCH_LINK_FOLDER,
+    torch_destination,
+    torch_include_folders,
+)
+from kbuild.toolchains.wheels.lock import LockedWheel
+from kbuild.toolchains.wheels.package_index import FetchedWheel
+from kbuild.toolchains.wheels.wheel_file import Wheel
+from kbuild.version import Version
+
+VERSION_FILE = "torch/version.py"
+_CMAKE_FILE = "torch/share/cmake/Torch/TorchConfig.cmake"
+_HEADERS_FOLDER = "torch/include/"
+_TAG = re.compile(r"^Tag: *([^-\s]+)-([^-\s]+)-(\S+)", re.MULTILINE)
+_PLATFORMS = (
+    (re.compile(r"(?:many|musl)?linux\w*_(x86_64|aarch64)"), "linux"),
+    (re.compile(r"macosx_\w+_(x86_64|arm64)"), "darwin"),
+    (re.compile(r"win_(amd64|arm64)"), "windows"),
+)
+_CPUS = {"amd64": "x86_64", "arm64": "aarch64"}
+_CPYTHON = re.compile(r"cp3(\d+)")
+_OLDEST_MINOR = 9
+# What a local version begins with, and the field of version.py that then has a value.
+_LOCAL_VERSIONS = (("rocm", "hip"), ("xpu", "xpu"), ("cu", "cuda"))
+
+
+def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
+    """The facts of a Torch wheel, as JSON.
+
+    Args:
+        path: the wheel.
+        sha256: of the whole file.
+        size: bytes.
+
+    Returns:
+        `name`, `sha256`, `size`, `system`, `version`, and as in `probe.torch_facts`: `cuda`,
+        `hip`, `xpu`, `cxx11_abi`.
+
+    Raises:
+        ToolchainError: it is damaged, no Torch, or not for CPython 3.9 or newer.
+    """
+    wheel = Wheel(LockedWheel(path.name, sha256, size), path)
+    try:
+        _require_torch(wheel)
+        tags = wheel.read(wheel.metadata_name("WHEEL")).decode("utf-8", "replace")
+        found = _read_flavour(wheel, path.name)
+    finally:
+        wheel.close()
+    system = _system_of_tags(tags, path.name)
+    return {"name": path.name, "sha256": sha256, "size": size, "system": system, **found}
+
+
+def _require_torch(wheel: Wheel) -> None:
+    names = wheel.names
+    if VERSION_FILE not in names or not any(name.startswith(_HEADERS_FOLDER) for name in names):
+        raise ToolchainError(
+            f"{wheel.locked.filename} is no wheel of Torch: it has no {VERSION_FILE}, or no headers"
+        )
+
+
+def _read_flavour(wheel: Wheel, name: str) -> dict[str, Any]:
+    with temporary_folder("wheel") as scratch:
+        for member in (VERSION_FILE, _CMAKE_FILE):
+            if member in wheel.names:
+                copy = scratch / member
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(wheel.read(member))
+        values = probe.assignments(str(scratch / VERSION_FILE))
+        cxx11 = probe.cxx11_abi(str(scratch / "torch"))
+    fields = {key: str(values[key]) if values.get(key) else None for key in ("cuda", "hip", "xpu")}
+    version = str(values.get("__version__") or "")
+    if not re.match(r"\d+\.\d+", version):
+        raise ToolchainError(f"{name}: {VERSION_FILE} names no version of Torch")
+    _reject_contradiction(name, version, fields)
+    return {"version": version, **fields, "cxx11_abi": cxx11}
+
+
+def _reject_contradiction(name: str, version: str, fields: dict[str, str | None]) -> None:
+    """`+rocm7.1` without a HIP release, or the other way round."""
+    local = version.partition("+")[2]
+    said = next((field for start, field in _LOCAL_VERSIONS if local.startswith(start)), None)
+    is_known = said is not None or local.startswith("cpu")
+    actual = next((field for _, field in _LOCAL_VERSIONS if fields[field]), None)
+    if is_known and said != actual:
+        raise ToolchainError(
+            f"{name}: {VERSION_FILE} contradicts itself: the version is {version}, "
+            f"and {actual or said} is {fields.get(actual or '')}"
+        )
+
+
+def _system_of_tags(tags: str, name: str) -> str:
+    """`x86_64-linux`, from the wheel's own tags; its file name is not asked."""
+    found = _TAG.findall(tags)
+    if not found:
+        raise ToolchainError(f"{name} has no tag that says what it is for")
+    python, _, platform = found[0]
+    cpython = _CPYTHON.fullmatch(python)
+    if cpython is None or int(cpython[1]) < _OLDEST_MINOR:
+        raise ToolchainError(
+            f"{name} is for Python `{python}`; kernels are built for CPython 3.{_OLDEST_MINOR} on",
+            hint="give a wheel for CPython; any release serves, the headers are the same",
+        )
+    for pattern, system in _PLATFORMS:
+        match = pattern.match(platform)
+        if match is not None:
+            return f"{_CPUS.get(match[1], match[1])}-{system}"
+    raise ToolchainError(f"{name} is for `{platform}`, which kbuild does not know")
+
+
+TORCH_WHEEL_RECORD = "torch-wheel"
+"""What the record of a toolchain calls the wheel."""
+_LAYOUT = 1
+"""Counts changes of what is made of the same wheel."""
+_STUB_LIBRARIES = (*TORCH_LIBRARIES, "torch_xpu", "c10_xpu")
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+_XPU_RELEASE = re.compile(
+    r"(\d{4})0?(\d)"
+)  # 20250302: oneAPI 2025.3.2, as the `kernels` client reads it
+_PRERELEASE = re.compile(r"\d(?:\.dev|a|b|rc)\d")
+
+
+@dataclass(frozen=True)
+class TorchWheel:
+    """A Torch wheel for this machine; a `TorchProvider`."""
+
+    path: Path
+    told: Facts
+    """See `read_torch_wheel`."""
+    store: Store
+    runner: Runner
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return str(self.told["name"])
+
+    @property
+    def release(self) -> Version:
+        """`2.13` of `2.13.0+rocm7.1`."""
+        return _parse_release(self.told["version"])
+
+    @cached_property
+    def backend(self) -> str:
+        """What it was built for, as variants call it."""
+        fields = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
+        return next((name for field, name in fields.items() if self.told[field]), "cpu")
+
+    @cached_property
+    def backend_release(self) -> Version | None:
+        """CUDA 12.6, ROCm 7.1, oneAPI 2025.3; None for the CPU."""
+        told = self.told
+        if told["xpu"]:
+            match = _XPU_RELEASE.match(told["xpu"])
+            return Version((int(match[1]), int(match[2]))) if match else _parse_release(told["xpu"])
+        text = told["cuda"] or told["hip"]
+        return _parse_release(text) if text else None
+
+    def __str__(self) -> str:
+        """E.g. `Torch 2.13 for rocm 7.1`."""
+        release = f" {self.backend_release}" if self.backend_release else ""
+        return f"Torch {self.release} for {self.backend}{release}"
+
+    def fits(self, requires: Requirements) -> bool:
+        """True for variants of its backend's release that are built against its Torch."""
+        if requires.torch is None or requires.system != self.told["system"]:
+            return False
+        wanted = Version.parse(requires.torch)
+        fits = self.release == wanted if requires.torch_exact else self.release >= wanted
+        toolkit = Version.parse(requires.toolkit) if requires.toolkit else None
+        return fits and self.is_for(requires.backend, toolkit)
+
+    def is_for(self, backend: str, release: Version | None) -> bool:
+        """True for its backend, in its release; builds for macOS serve Metal as well."""
+        if self.told["system"].endswith("darwin") and backend in {"cpu", "metal"}:
+            return True
+        if backend != self.backend:
+            return False
+        return self.backend_release == (
+            Version((release.major, release.minor)) if release else None
+        )
+
+    @property
+    def recipe(self) -> Recipe:
+        """What its store entry is made from."""
+        inputs = {"layout": _LAYOUT, "given": self.told["sha256"]}
+        return Recipe("torch", self.told["version"], inputs)
+
+    @property
+    def facts(self) -> Facts:
+        """As `probe.torch_facts` gives them; the folders are there after `provide`."""
+        root = StoreEntry(self.store.root / self.recipe.name).root
+        flavour = {key: self.told[key] for key in ("version", "cuda", "hip", "xpu", "cxx11_abi")}
+        return flavour | {
+            "root": str(root / "torch"),
+            "include_dirs": [str(folder) for folder in torch_include_folders(root)],
+            "library_dir": str(root / TORCH_LINK_FOLDER),
+        }
+
+    @property
+    def record(self) -> tuple[tuple[str, str], ...]:
+        """For the record of a toolchain: which file it was."""
+        return ((TORCH_WHEEL_RECORD, f"{self.name} sha256:{self.told['sha256']}"),)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should hear of."""
+        if not _PRERELEASE.search(self.told["version"]):
+            return ()
+        version = self.told["version"]
+        built = f"Torch {self.release} may not load what is built against it"
+        return (f"{self.name} is no release of Torch but {version}: {built}",)
+
+    def provide(self) -> StoreEntry:
+        """Its files in the store, unpacked the first time.
+
+        Raises:
+            ToolchainError: the wheel is damaged, or a stub cannot be made.
+        """
+        return self.store.ensure(self.recipe, self._make)
+
+    def _make(self, root: Path) -> Mapping[str, Any]:
+        sha256, size = self.told["sha256"], self.told["size"]
+        wheel = Wheel(LockedWheel(self.name, sha256, size), self.path)
+        try:
+            wheel.unpack(root, torch_destination)
+        finally:
+            wheel.close()
+        stubs = {f"lib{name}.so": () for name in _STUB_LIBRARIES}
+        LinkStubMaker(find_cxx(), self.runner).make_libraries(root / TORCH_LINK_FOLDER, stubs)
+        return {"sources": [FetchedWheel(self.name, sha256, size, 0, "local").to_json()]}
+
+
+def open_wheel(path: Path, cache: Path, runner: Runner) -> TorchWheel:
+    """Look into a wheel; its digest is remembered while it stays as it is.
+
+    Args:
+        path: the file.
+        cache: kbuild's cache folder.
+        runner: starts the compiler that makes link stubs.
+
+    Raises:
+        ToolchainError: there is no such file, or it is no Torch wheel for this machine.
+    """
+    if not path.is_file():
+        raise ToolchainError(f"--torch-wheel: `{path}` is no file")
+
+    def ask() -> tuple[Facts, tuple[str, ...]]:
+        return read_torch_wheel(path, sha256_of_file(path), path.stat().st_size), (str(path),)
+
+    told = FactCache(cache).get(f"torch wheel/1 {path}", ask)
+    if told["system"] != str(host_system()):
+        raise ToolchainError(
+            f"{path.name} is for {told['system']}; this machine is {host_system()}",
+            hint="give the wheel for this machine",
+        )
+    return TorchWheel(path, told, Store(cache / "store"), runner)
+
+
+def _parse_release(text: str) -> Version:
+    match = _RELEASE.match(text)
+    if match is None:
+        raise ToolchainError(f"`{text}` is not a release that kbuild understands")
+    return Version((int(match[1]), int(match[2])))
+
+
+@dataclass(frozen=True)
+class TorchWheelToolchains(ToolchainSource):
+    """The first wheel that fits decides for a variant; `others` serve what no wheel fits."""
+
+    given: Sequence[tuple[TorchWheel, ToolchainSource]]
+    """Each wheel with the compilers, set up for its Torch."""
+    others: ToolchainSource
+
+    name = "torch-wheel"
+
+    def _source(self, requires: Requirements) -> ToolchainSource:
+        fitting = (tools for wheel, tools in self.given if wheel.fits(requires))
+        return next(fitting, self.others)
+
+    def refuses(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.refuses`: a wheel that fits is not passed over silently."""
+        return self._source(requires).refuses(requires)
+
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`."""
+        return self._source(requires).preview(requires)
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """See `ToolchainSource.provision`."""
+        return self._source(requires).provision(requires)

@@ -1,0 +1,319 @@
+"""The configured package index, and fetching pinned wheels: local, by ranges, or whole.
+
+unearth reads index pages (PEP 503, 691), find-links folders and credentials as pip does; what is
+fetched of a file is decided here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from kbuild.errors import ToolchainError
+from kbuild.runtime.files import sha256_of_file
+from kbuild.runtime.temporary import temporary_folder
+from kbuild.toolchains.wheels.lock import LockedWheel
+from kbuild.toolchains.wheels.settings import IndexSettings
+from kbuild.toolchains.wheels.wheel_file import (
+    HttpRangeFile,
+    MemberDestination,
+    NoRangesError,
+    Wheel,
+)
+
+if TYPE_CHECKING:
+    import ssl
+
+    from typing_extensions import Self
+    from unearth import Link, Package, PackageFinder
+    from unearth.fetchers import Fetcher, PyPIClient
+
+
+INDEX_HINT = "`pip config list` shows the index, the proxy and the find-links folders that are used"
+
+
+class PackageIndex:
+    """Looks for wheels through pip's settings. Safe to use from several threads.
+
+    A context manager: leaving it closes the connections.
+    """
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self.settings = settings
+        self._known: dict[tuple[str, bool], tuple[Package, ...]] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if "client" in vars(self):
+            self.client.close()
+
+    @cached_property
+    def client(self) -> PyPIClient:
+        """HTTP with the settings' certificates, proxy, time limit and credentials."""
+        from unearth.auth import MultiDomainBasicAuth
+        from unearth.fetchers import PyPIClient
+
+        urls = [url for url in (self.settings.index_url, *self.settings.extra_index_urls) if url]
+        client = PyPIClient(
+            trusted_hosts=self.settings.trusted_hosts,
+            verify=self._verification(),
+            cert=self.settings.client_cert,
+            timeout=self.settings.timeout,
+            proxy=self.settings.proxy,
+            follow_redirects=True,
+        )
+        client.auth = MultiDomainBasicAuth(prompting=False, index_urls=urls)
+        return client
+
+    def files(self, project: str, *, only_here: bool = False) -> tuple[Package, ...]:
+        """Every wheel of a project, newest version first, whatever platform it is for.
+
+        Args:
+            project: its name.
+            only_here: leave out what is not on this machine, and ask no server.
+
+        Raises:
+            ToolchainError: the index cannot be reached.
+        """
+        key = (project, only_here)
+        with self._lock:  # pages are asked for at the same time, of one client
+            finder = self._finder_here if only_here else self._finder
+            known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _find_wheels(finder, project) if finder.sources else ()
+        return known
+
+    def has_any(self, wheels: Sequence[LockedWheel]) -> bool:
+        """True when one of the wheels is there.
+
+        Raises:
+            ToolchainError: the index cannot be reached.
+        """
+        names = {wheel.filename for wheel in wheels}
+        files = self.files(wheels[0].project) if wheels else ()
+        return any(package.link.filename in names for package in files)
+
+    def locate(self, wheels: Sequence[LockedWheel]) -> tuple[LockedWheel, Link]:
+        """The first of the wheels that there is; files on this machine go first.
+
+        Raises:
+            ToolchainError: there is none of them, or the index cannot be reached.
+        """
+        names = {wheel.filename: place for place, wheel in enumerate(wheels)}
+        packages = self.files(wheels[0].project)
+        links = [package.link for package in packages if package.link.filename in names]
+        if not links:
+            others = f" (or {len(wheels) - 1} like it)" if len(wheels) > 1 else ""
+            raise ToolchainError(
+                f"the package index has no {wheels[0].filename}{others}", hint=INDEX_HINT
+            )
+        best = min(links, key=lambda link: (not link.is_file, names[link.filename]))
+        return wheels[names[best.filename]], best
+
+    @cached_property
+    def _finder(self) -> PackageFinder:
+        from unearth import PackageFinder
+
+        # With no place named at all, a finder looks at the public index.
+        settings = self.settings
+        own = [settings.index_url] if settings.index_url else []
+        client = cast("Fetcher", self.client)  # its signatures say more than the protocol's
+        finder = PackageFinder(client, index_urls=own, ignore_compatibility=True)
+        if settings.no_index:
+            finder.sources.clear()
+        for url in () if settings.no_index else settings.extra_index_urls:
+            finder.add_index_url(url)
+        for place in _existing_places(settings.find_links):
+            finder.add_find_links(place)
+        return finder
+
+    @cached_property
+    def _finder_here(self) -> PackageFinder:
+        from unearth import PackageFinder
+
+        finder = PackageFinder(cast("Fetcher", self.client), ignore_compatibility=True)
+        finder.sources[:] = [one for one in self._finder.sources if _is_local(one["url"])]
+        return finder
+
+    def _verification(self) -> ssl.SSLContext | bool:
+        import ssl
+
+        cert = self.settings.cert
+        if cert is None:
+            return True
+        if Path(cert).is_dir():
+            return ssl.create_default_context(capath=cert)
+        return ssl.create_default_context(cafile=cert)
+
+
+def _find_wheels(finder: PackageFinder, project: str) -> tuple[Package, ...]:
+    from httpx2 import HTTPError
+    from unearth.errors import UnpackError, URLError
+
+    try:
+        found = finder.find_all_packages(project, allow_yanked=True)
+        return tuple(package for package in found if package.link.is_wheel)
+    except (HTTPError, URLError, UnpackError, OSError) as error:
+        what = f"the package index cannot be asked for {project}: {error}"
+        raise ToolchainError(what, hint=INDEX_HINT) from None
+
+
+def _is_local(place: str) -> bool:
+    return "://" not in place or place.startswith("file:")
+
+
+def _existing_places(places: Iterable[str]) -> list[str]:
+    """URLs, and folders that exist: pip passes over the others too."""
+    return [place for place in places if "://" in place or Path(place).exists()]
+
+
+_BLOCK = 1 << 20
+_TRIES = 3
+_MAX_WHEEL_BYTES = 16 << 30
+"""Bytes of the largest wheel, where nobody says how large it is."""
+
+
+@dataclass(frozen=True)
+class FetchedWheel:
+    """Where an entry's files came from."""
+
+    filename: str
+    sha256: str
+    size: int
+    """Bytes of the whole wheel."""
+    fetched: int
+    """Bytes that came over the network."""
+    how: Literal["local", "ranges", "whole"]
+
+    def to_json(self) -> dict[str, Any]:
+        """The source as a JSON object."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class WheelFetcher:
+    """Unpacks members of pinned wheels."""
+
+    index: PackageIndex
+
+    def unpack(
+        self, wheels: Sequence[LockedWheel], folder: Path, place: MemberDestination
+    ) -> FetchedWheel:
+        """Unpack what `place` wants of the first wheel that there is.
+
+        Args:
+            wheels: equivalent ones; files on this machine go first.
+            folder: where the members go; its parent holds temporary files meanwhile.
+            place: see `MemberDestination`.
+
+        Raises:
+            ToolchainError: no wheel is there, or one is not what the lock says.
+        """
+        locked, link = self.index.locate(wheels)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
+            if link.is_file:
+                return self._local(locked, link.file_path, folder, place)
+            try:
+                return self._by_ranges(locked, link, Path(scratch, "ranges"), folder, place)
+            except NoRangesError:
+                return self._whole(locked, link, Path(scratch, "whole.whl"), folder, place)
+
+    @contextmanager
+    def peek(self, locked: LockedWheel, link: Link) -> Iterator[Wheel]:
+        """A wheel to look into; nothing is checked but the members' CRC-32."""
+        with temporary_folder("wheel") as scratch:
+            if link.is_file:
+                wheel = Wheel(locked, link.file_path)
+            else:
+                copy = scratch / "ranges"
+                url = link.url_without_fragment
+                wheel = Wheel(locked, HttpRangeFile(self.index.client, url, locked.size, copy))
+            try:
+                yield wheel
+            finally:
+                wheel.close()
+
+    def _local(
+        self, locked: LockedWheel, path: Path, folder: Path, place: MemberDestination
+    ) -> FetchedWheel:
+        _reject_other_file(locked, sha256_of_file(path))
+        _unpack_and_close(Wheel(locked, path), folder, place)
+        return FetchedWheel(locked.filename, locked.sha256, locked.size, 0, "local")
+
+    def _by_ranges(
+        self, locked: LockedWheel, link: Link, copy: Path, folder: Path, place: MemberDestination
+    ) -> FetchedWheel:
+        if locked.record is None:
+            raise NoRangesError
+        url = link.url_without_fragment
+        with HttpRangeFile(self.index.client, url, locked.size, copy) as remote:
+            _unpack_and_close(Wheel(locked, remote), folder, place)
+            return FetchedWheel(
+                locked.filename, locked.sha256, locked.size, remote.fetched, "ranges"
+            )
+
+    def _whole(
+        self, locked: LockedWheel, link: Link, copy: Path, folder: Path, place: MemberDestination
+    ) -> FetchedWheel:
+        _reject_other_file(locked, self._download(link, copy, locked.size))
+        _unpack_and_close(Wheel(locked, copy), folder, place)
+        size = copy.stat().st_size
+        return FetchedWheel(locked.filename, locked.sha256, locked.size, size, "whole")
+
+    def _download(self, link: Link, target: Path, size: int) -> str:
+        """Fetch a whole file of `size` bytes, 0 when unknown; returns its SHA-256."""
+        from httpx2 import HTTPError
+
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return self._stream(link, target, size or _MAX_WHEEL_BYTES)
+            except HTTPError as error:
+                if attempt == _TRIES:
+                    what = f"{link.filename} cannot be fetched: {error}"
+                    raise ToolchainError(what, hint=INDEX_HINT) from None
+        raise AssertionError  # the last attempt returns or raises
+
+    def _stream(self, link: Link, target: Path, most: int) -> str:
+        found, size = hashlib.sha256(), 0
+        headers = {"Accept-Encoding": "identity"}
+        url = link.url_without_fragment
+        with (
+            self.index.client.stream("GET", url, headers=headers) as response,
+            target.open("wb") as file,
+        ):
+            response.raise_for_status()
+            for block in response.iter_raw():
+                size += len(block)
+                if size > most:
+                    raise ToolchainError(
+                        f"{link.filename} is larger than the {most} bytes that it should have",
+                        hint="this index serves another file under that name",
+                    )
+                found.update(block)
+                file.write(block)
+        return found.hexdigest()
+
+
+def _unpack_and_close(wheel: Wheel, folder: Path, place: MemberDestination) -> None:
+    try:
+        wheel.unpack(folder, place)
+    finally:
+        wheel.close()
+
+
+def _reject_other_file(locked: LockedWheel, digest: str) -> None:
+    if digest != locked.sha256:
+        raise ToolchainError(
+            f"{locked.filename} is not the file that the lock names: its SHA-256 is {digest}",
+            hint="take the file away, or pin it with `kbuild toolchain lock`",
+        )

@@ -1,0 +1,238 @@
+"""The results of measurements.
+
+The journal that survives an interruption, and the fastest candidate for each key as a row of a
+table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from kbuild.errors import DamagedFileError
+from kbuild.ops.table_lookup import candidate_toml
+from kbuild.ops.tuned_tables import TunedRow
+from kbuild.runtime.untrusted import read_json_lines, reading
+from kbuild.tune.jobs import RaceJob
+
+
+@dataclass(frozen=True)
+class RaceOutcome:
+    """What a race led to."""
+
+    times: Mapping[int, float] = field(default_factory=dict)
+    """Candidate -> microseconds."""
+    failed: Mapping[int, str] = field(default_factory=dict)
+    """Candidates that do not run, with the reason."""
+    wrong: Mapping[int, str] = field(default_factory=dict)
+    """Candidates with other results, with the difference."""
+    default: int | None = None
+    """The first candidate that runs and is right."""
+    error: str = ""
+    """Why nothing was measured."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RaceOutcome:
+        """What the probe says of a job.
+
+        Raises:
+            DamagedFileError: that is no outcome.
+        """
+        with reading("the answer", "an outcome"):
+            return cls._of(data)
+
+    @classmethod
+    def _of(cls, data: Mapping[str, Any]) -> RaceOutcome:
+        default = data.get("default")
+        if default is not None and not isinstance(default, int):
+            raise ValueError(f"`{default}` is no candidate")
+        return cls(
+            times={int(one): float(us) for one, us in data.get("times", {}).items()},
+            failed={int(one): str(why) for one, why in data.get("failed", {}).items()},
+            wrong={int(one): str(why) for one, why in data.get("wrong", {}).items()},
+            default=default,
+            error=str(data.get("error", "")),
+        )
+
+
+class Journal:
+    """Outcomes by job; kept in a file to which lines are only ever added."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = Lock()
+        self._done: dict[str, Mapping[str, Any]] = {}
+        self._crashes: dict[str, dict[int, str]] = {}
+        for line in read_json_lines(path, "a journal"):
+            try:
+                with reading(path, "a journal"):
+                    self._take(line)
+            except DamagedFileError:
+                continue  # it is measured again
+
+    def outcome(self, job: str) -> RaceOutcome | None:
+        """The outcome of a job; None when it was not measured yet."""
+        with self._lock:
+            said = self._done.get(job)
+            if said is None:
+                return None
+            outcome = RaceOutcome.from_json(said)
+            crashed = self._crashes.get(job, {})
+        return RaceOutcome(
+            outcome.times,
+            {**outcome.failed, **crashed},
+            outcome.wrong,
+            outcome.default,
+            outcome.error,
+        )
+
+    def crashed(self, job: str) -> frozenset[int]:
+        """The candidates that ended the process which ran them."""
+        with self._lock:
+            return frozenset(self._crashes.get(job, {}))
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Keep `{"done": job, ...}` or `{"crashed": job, "candidate": n, "reason": "..."}`."""
+        with self._lock:
+            self._take(line)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # A line that was cut off must not swallow this one.
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write("\n" + json.dumps(line) + "\n")
+                file.flush()
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        if "done" in line:
+            RaceOutcome.from_json(line)
+            self._done[str(line["done"])] = line
+        elif "crashed" in line:
+            own = self._crashes.setdefault(str(line["crashed"]), {})
+            own[int(line["candidate"])] = str(line["reason"])
+
+
+MIN_GAIN = 0.03
+"""The default stays where nothing is faster by more than this share: a winner has images of its own
+to ship, and times differ by a hundredth from run to run."""
+Measured = tuple[RaceJob, RaceOutcome]
+
+
+@dataclass(frozen=True)
+class KeyResult:
+    """What was measured for one launch, one set of dtypes and one key."""
+
+    measured: tuple[Measured, ...]
+    """Several when calls have the same key."""
+    winner: int | None
+    microseconds: float = 0.0
+    """Of the winner; the geometric mean over the calls."""
+    default: int | None = None
+    default_microseconds: float = 0.0
+
+    @property
+    def job(self) -> RaceJob:
+        """The first of the jobs."""
+        return self.measured[0][0]
+
+    @property
+    def gain(self) -> float:
+        """How much faster the winner is: 0.25 when the default takes 1.25 times as long."""
+        return self.default_microseconds / self.microseconds - 1 if self.microseconds else 0.0
+
+    def row(self) -> TunedRow | None:
+        """The row of a table; None when no candidate runs."""
+        if self.winner is None:
+            return None
+        job = self.job
+        candidate = job.candidate(self.winner)
+        return TunedRow(
+            kernel=job.work.kernel.name,
+            op=job.work.op.name,
+            launch=job.launch,
+            dtypes=job.case.dtypes,
+            key=job.case.key,
+            constants=candidate.constants,
+            options=candidate.options,
+            microseconds=round(self.microseconds, 3),
+            default_microseconds=round(self.default_microseconds, 3),
+        )
+
+    def name(self, index: int) -> str:
+        """A candidate as `build.toml` writes it."""
+        candidate = self.job.candidate(index)
+        return candidate_toml(candidate.constants, candidate.options)
+
+    def excluded(self) -> Iterator[tuple[str, str, str]]:
+        """`failed` or `wrong`, the candidate, and why; each once."""
+        seen = set()
+        for _, outcome in self.measured:
+            for kind, reasons in (("failed", outcome.failed), ("wrong", outcome.wrong)):
+                for index, why in sorted(reasons.items()):
+                    if (kind, index) not in seen:
+                        seen.add((kind, index))
+                        yield kind, self.name(index), why
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as a JSON object."""
+        job, row = self.job, self.row()
+        return {
+            "kernel": job.work.kernel.name,
+            "op": job.work.op.name,
+            "launch": job.launch,
+            "dtypes": dict(job.case.dtypes),
+            "key": list(job.case.key),
+            "cases": [one.case.label for one, _ in self.measured],
+            "winner": {"constants": dict(row.constants), "options": dict(row.options)}
+            if row
+            else None,
+            "us": row.microseconds if row else None,
+            "default_us": row.default_microseconds if row else None,
+            "excluded": [
+                {"kind": kind, "candidate": name, "reason": why}
+                for kind, name, why in self.excluded()
+            ],
+            "errors": [outcome.error for _, outcome in self.measured if outcome.error],
+        }
+
+
+def results_of(measured: Iterable[Measured]) -> tuple[KeyResult, ...]:
+    """One result for each launch, dtypes and key, in the order of the jobs."""
+    groups: dict[Any, list[Measured]] = {}
+    for job, outcome in measured:
+        place = (job.work.kernel.name, job.work.op.name, job.launch)
+        groups.setdefault((place, job.case.dtypes, job.case.key), []).append((job, outcome))
+    return tuple(map(_result, groups.values()))
+
+
+def _result(measured: Sequence[Measured]) -> KeyResult:
+    times = [outcome.times for _, outcome in measured if outcome.times]
+    everywhere = set.intersection(*map(set, times)) if times else set()
+    if not everywhere:
+        return KeyResult(tuple(measured), None)
+    means = {one: _mean([some[one] for some in times]) for one in sorted(everywhere)}
+    defaults = [outcome.default for _, outcome in measured if outcome.default in means]
+    default = defaults[0] if defaults else None
+    winner = _best(means, default)
+    return KeyResult(
+        tuple(measured),
+        winner,
+        means[winner],
+        default,
+        means[winner if default is None else default],
+    )
+
+
+def _best(means: Mapping[int, float], default: int | None) -> int:
+    best = min(means, key=lambda one: means[one])
+    if default is not None and means[default] <= means[best] * (1 + MIN_GAIN):
+        return default
+    return best
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(sum(math.log(max(value, 1e-3)) for value in values) / len(values))
