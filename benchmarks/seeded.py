@@ -40,8 +40,8 @@ from seeded_variants import make_case  # noqa: E402
 from seeded_verdict import findings_in, is_found, strangers  # noqa: E402
 
 from kbuild.checks import (
-    CheckLimits,  # noqa: E402
-    Finding,  # noqa: E402
+    CheckLimits,
+    Finding,
 )
 from kbuild.checks.base import is_library  # noqa: E402
 from kbuild.version import Version  # noqa: E402

@@ -355,4 +355,4 @@ def _diff_lines(before: str, after: str) -> tuple[str, ...]:
     return (*lines[:MAX_DIFF_LINES], *([f"... and {more} lines more"] if more > 0 else []))
 
 
-__all__ = ["FileDifference", "BinaryDifference", "compare_folders"]
+__all__ = ["BinaryDifference", "FileDifference", "compare_folders"]

@@ -21,7 +21,7 @@ from kbuild.build import ninja
 from kbuild.errors import BuildError
 from kbuild.generate.project import generate
 from kbuild.plan import VariantPlan
-from kbuild.runtime.budget import Run, launcher_entries
+from kbuild.runtime.budget import Run
 from kbuild.runtime.file_state import (
     FileState,
     copy_and_identify,
@@ -31,7 +31,7 @@ from kbuild.runtime.file_state import (
     storable_state,
 )
 from kbuild.runtime.files import FileSet, replace_atomically
-from kbuild.runtime.processes import ProcessResult, Runner
+from kbuild.runtime.processes import ProcessResult, Runner, canonical_interpreter
 from kbuild.runtime.workspace import WORKSPACE_FOLDER, Workspace
 from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.base import Toolchain
@@ -391,3 +391,20 @@ def _file_with_two_states(parts: Iterable[Mapping[str, FileState]]) -> str:
 def _inputs_keep_changing(path: str) -> BuildError:
     message = f"`{path}` changed each time that it was built"
     return BuildError(message, hint="let the file rest, then build again")
+
+
+LAUNCHER_LANGUAGES = ("CXX", "CUDA", "HIP", "OBJCXX")
+"""CMake languages whose compilers get the launcher."""
+
+
+def launcher_entries(languages: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """CMake cache entries that put the launcher before the compilers of these languages.
+
+    The launcher needs `wait4` and `flock`: on Windows there are none, and no entries.
+    """
+    if sys.platform == "win32":
+        return ()
+    script = Path(__file__).with_name("launcher.py")
+    command = f"{canonical_interpreter(Path(sys.executable))};-I;-S;{script}"
+    wanted = [language for language in LAUNCHER_LANGUAGES if language in set(languages)]
+    return tuple((f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted)

@@ -6,4 +6,4 @@ symbol tables are data under `checks/data/`.
 
 from kbuild.checks.base import CHECKS, Check, CheckLimits, Finding, Output
 
-__all__ = ["CHECKS", "Check", "Finding", "CheckLimits", "Output"]
+__all__ = ["CHECKS", "Check", "CheckLimits", "Finding", "Output"]

@@ -17,7 +17,7 @@ from kbuild.registry import Registry
 from kbuild.runtime.untrusted import reason_of
 from kbuild.variant import System, Variant
 
-__all__ = ["CHECKS", "Check", "Finding", "Group", "CheckLimits", "Output", "Severity", "run_checks"]
+__all__ = ["CHECKS", "Check", "CheckLimits", "Finding", "Group", "Output", "Severity", "run_checks"]
 
 # By name, as linkers do: `x.so`, `libx.so.1`, `x.pyd`, `x.dylib`, `x.dll`.
 _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")

@@ -1,7 +1,8 @@
-"""The verbs: which there are, in which module each lives, and what each does in one line.
+"""The commands: which there are, in which module each lives, and what each does in one line.
 
-A verb's module has `configure(parser)`, which declares its arguments, and `execute(args, ctx)`,
-which returns the exit code. This table is all that `kbuild --help` reads.
+A command's module has `configure(parser)`, which declares its arguments, and `execute(args, ctx)`,
+which returns the exit code. Commands that share a module (`MODULE:SUFFIX`) have `configure_SUFFIX`
+and `execute_SUFFIX`. This table is all that `kbuild --help` reads.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 class CommandEntry:
     """One row of the table."""
 
-    __slots__ = ("group", "module", "name", "summary")
+    __slots__ = ("configure", "execute", "group", "module", "name", "summary")
 
-    def __init__(self, group: str, name: str, summary: str) -> None:
+    def __init__(self, group: str, name: str, summary: str, where: str = "") -> None:
+        module, _, suffix = (where or name.replace("-", "_")).partition(":")
         self.group = group
         self.name = name
-        self.module = f"kbuild.cli.{name.replace('-', '_')}"
+        self.module = f"kbuild.cli.{module}"
+        self.configure = f"configure_{suffix}" if suffix else "configure"
+        self.execute = f"execute_{suffix}" if suffix else "execute"
         self.summary = summary
 
 
@@ -34,36 +38,61 @@ COMMANDS = tuple(
         (_START, "init", "Write a new kernel project"),
         (_START, "doctor", "Say what is there, what is missing, and what mends it"),
         (_BUILD, "build", "Build the kernel's variants into build/"),
-        (_BUILD, "build-and-copy", "The same as build"),
+        (_BUILD, "build-and-copy", "The same as build", "build"),
         (_BUILD, "tune", "Measure which candidate of a DSL kernel is the fastest"),
         (_BUILD, "test", "Run the project's tests against a built variant"),
-        (_BUILD, "devshell", "Open a shell of Nix with the tools of a variant"),
-        (_BUILD, "testshell", "Open a shell of Nix where a variant can be tested"),
+        (_BUILD, "devshell", "Open a shell of Nix with the tools of a variant", "shells:devshell"),
+        (
+            _BUILD,
+            "testshell",
+            "Open a shell of Nix where a variant can be tested",
+            "shells:testshell",
+        ),
         (_BUILD, "aot", "Write a Triton kernel as self-contained C"),
         (_BUILD, "clean", "Remove what builds keep for the next build"),
-        (_CHECK, "check-config", "Check build.toml and the files that it names"),
+        (
+            _CHECK,
+            "check-config",
+            "Check build.toml and the files that it names",
+            "build_toml:check",
+        ),
         (_CHECK, "check", "Check all that can be proved: sources and built variants"),
         (_CHECK, "plan", "Show what would be built, and how"),
-        (_CHECK, "list-variants", "List the variants that the project is built for"),
+        (_CHECK, "list-variants", "List the variants that the project is built for", "plan:list"),
         (_CHECK, "abi-advice", "Say what keeps the sources from Torch's stable ABI"),
-        (_CHECK, "check-builds", "Check built variants, loading included"),
-        (_CHECK, "check-abi", "Check libraries, alone or in built variants"),
-        (_CHECK, "verify", "Verify the signatures of built variants"),
+        (_CHECK, "check-builds", "Check built variants, loading included", "check:builds"),
+        (_CHECK, "check-abi", "Check libraries, alone or in built variants", "check:abi"),
+        (_CHECK, "verify", "Verify the signatures of built variants", "signatures:verify"),
         (_CHECK, "reproduce", "Build variants again elsewhere, and compare the bytes"),
-        (_FILES, "update-build", "Rewrite build.toml to the current edition"),
-        (_FILES, "create-pyproject", "Write the CMake project for work without kbuild"),
-        (_FILES, "clean-pyproject", "Remove what create-pyproject wrote"),
-        (_FILES, "hash", "Record the digest of its files in each variant"),
-        (_FILES, "sign", "Sign built variants with sigstore"),
+        (_FILES, "update-build", "Rewrite build.toml to the current edition", "build_toml:update"),
+        (
+            _FILES,
+            "create-pyproject",
+            "Write the CMake project for work without kbuild",
+            "pyproject:create",
+        ),
+        (_FILES, "clean-pyproject", "Remove what create-pyproject wrote", "pyproject:clean"),
+        (_FILES, "hash", "Record the digest of its files in each variant", "signatures:hash"),
+        (_FILES, "sign", "Sign built variants with sigstore", "signatures:sign"),
         (_FILES, "fill-card", "Fill in CARD.md from the project's facts"),
         (_HUB, "upload", "Upload built variants to the Hub"),
-        (_HUB, "build-and-upload", "Build, and upload the result to the Hub"),
-        (_HUB, "publish", "Publish built variants into a mirror, or to the Hub"),
-        (_HUB, "verify-mirror", "Read a mirror, and compare every byte with its manifests"),
+        (
+            _HUB,
+            "build-and-upload",
+            "Build, and upload the result to the Hub",
+            "upload:build_and_upload",
+        ),
+        (_HUB, "publish", "Publish built variants into a mirror, or to the Hub", "upload:publish"),
+        (
+            _HUB,
+            "verify-mirror",
+            "Read a mirror, and compare every byte with its manifests",
+            "versions:verify_mirror",
+        ),
         (_HUB, "versions", "List a kernel's versions, and which variants fit here"),
-        (_HUB, "diff", "Say what differs between two versions of a kernel"),
+        (_HUB, "diff", "Say what differs between two versions of a kernel", "versions:diff"),
         (_ITSELF, "toolchain", "Install, check and pin toolchains from wheels"),
-        (_ITSELF, "schema", "Print the JSON Schema of build.toml"),
+        (_ITSELF, "schema", "Print the JSON Schema of build.toml", "build_toml:schema"),
         (_ITSELF, "completions", "Print the completion script of a shell"),
         (_ITSELF, "generate-docs", "Write the reference of the commands"),
     )

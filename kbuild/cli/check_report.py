@@ -101,7 +101,6 @@ def print_reports(
     answers: Sequence[TargetReport], ctx: Context, *, as_json: bool, sizes: bool = False
 ) -> int:
     """Print everything; the exit code."""
-
     if as_json:
         ok = all(answer.ok for answer in answers)
         targets = [answer.to_json() for answer in answers]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.errors import StorageError, UsageError
-from kbuild.runtime.processes import Runner
+from kbuild.runtime.processes import Runner, exec_program
 from kbuild.ui import Ui
 
 SHARED_CACHE_VARIABLE = "KBUILD_SHARED_CACHE"
@@ -26,7 +26,7 @@ class Context:
     """kbuild's cache folder; it need not exist."""
     cwd: Path
     """Where relative paths of the command line start."""
-    become: Callable[[Sequence[str], Path], None] = become
+    become: Callable[[Sequence[str], Path], None] = exec_program
     """Goes on as another program, in a folder."""
 
     def folder(self, given: Path | None) -> Path:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from kbuild.cli import COMMANDS, CommandEntry, find_command
 from kbuild.errors import StorageError, UsageError
@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from kbuild.cli.context import Context
-
-
-class Executable(Protocol):
-    """What a verb's module offers, once its arguments are known."""
-
-    def execute(self, args: Namespace, ctx: Context) -> int:
-        """Do it; returns the exit code."""
-        ...
 
 
 def run(argv: Sequence[str]) -> int:
@@ -42,9 +34,9 @@ def run(argv: Sequence[str]) -> int:
     except SystemExit as done:  # argparse leaves this way after printing help
         sys.stdout.flush()
         return int(done.code or 0)
-    module = cast("Executable", importlib.import_module(verb.module))
     context = _create_context(args)
-    code = module.execute(args, context)
+    execute = getattr(importlib.import_module(verb.module), verb.execute)
+    code = int(execute(args, context))
     context.ui.flush()
     return code
 

@@ -6,22 +6,12 @@ import importlib
 import re
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import NoReturn, Protocol, cast
+from typing import NoReturn
 
 from kbuild.cli import CommandEntry
 from kbuild.errors import UsageError
 
 COLORS = ("auto", "always", "never")
-
-
-class CommandModule(Protocol):
-    """What a verb's module offers, as far as its parser is concerned."""
-
-    __doc__: str | None
-
-    def configure(self, parser: ArgumentParser) -> None:
-        """Declare the verb's arguments."""
-        ...
 
 
 _CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
@@ -51,11 +41,10 @@ class CommandParser(ArgumentParser):
 
 def build_parser(verb: CommandEntry) -> CommandParser:
     """The verb's parser, with the options that every verb has."""
-    module = cast("CommandModule", importlib.import_module(verb.module))
     parser = CommandParser(
         prog=f"kbuild {verb.name}", description=f"{verb.summary}.", allow_abbrev=False
     )
-    module.configure(parser)
+    getattr(importlib.import_module(verb.module), verb.configure)(parser)
     common = parser.add_argument_group("options of every verb")
     common.add_argument(
         "-q", "--quiet", action="count", default=0, help="say less; twice: errors only"

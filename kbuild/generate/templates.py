@@ -43,7 +43,6 @@ def names(folder: str, pattern: str) -> tuple[str, ...]:
 
 def render(name: str, /, **values: Any) -> str:
     """A jinja2 template with its values; a value that it needs and lacks is an error."""
-
     # CMake, Python and TOML, no HTML.
     environment = template_environment(autoescape=False)
     environment.filters |= FILTERS

@@ -160,7 +160,7 @@ def _blob_header(size: int) -> bytes:
     return f"blob {size}\0".encode()
 
 
-class BusyError(HubError):  # noqa: N818 - what it is, not that it is an error
+class BusyError(HubError):
     """Too many requests, a server's own fault, or a lost connection: later it may work.
 
     Whether the request was carried out is not known.
@@ -172,15 +172,15 @@ class BusyError(HubError):  # noqa: N818 - what it is, not that it is an error
         """Seconds that the Hub asked to wait."""
 
 
-class ConflictError(HubError):  # noqa: N818
+class ConflictError(HubError):
     """The branch is not where it was when the request was made up, or it exists already."""
 
 
-class NotFoundError(HubError):  # noqa: N818
+class NotFoundError(HubError):
     """There is no such repository, revision or file, or it is not shown to this token."""
 
 
-class AccessDeniedError(HubError):  # noqa: N818
+class AccessDeniedError(HubError):
     """There is no token, it is not valid, or it has no right to do this."""
 
 

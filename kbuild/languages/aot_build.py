@@ -184,7 +184,7 @@ def _candidate_text(candidate: Candidate) -> str:
 _MAX_SHOWN = 8
 """Images left out that are named one by one."""
 
-Images: TypeAlias = "tuple[tuple[AotKernel, tuple[Compiled, ...]], ...]"
+Images: TypeAlias = "tuple[tuple[AotKernel, tuple[UnitImage, ...]], ...]"
 """Every kernel with its images."""
 
 

@@ -25,7 +25,7 @@ from kbuild.runtime.processes import canonical_interpreter
 from kbuild.sourcetree import SourceTree
 
 _FOLDER = Path(__file__).parent
-_ANSWER_READERS = ("bench.py", "image.py", "kernels.py")
+_ANSWER_READERS = ("worker_client.py", "image.py", "image_cache.py")
 """What reads a worker's answer before it is kept."""
 
 

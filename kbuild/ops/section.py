@@ -19,23 +19,12 @@ from kbuild.ops.expression import Expression
 from kbuild.ops.expression.nodes import FUNCTIONS, QUERIES
 from kbuild.ops.launches import read_launches
 from kbuild.ops.model import IssueCollector, OpSpec
-from kbuild.ops.schema.model import Schema, SchemaArgument
+from kbuild.ops.schema.model import Schema
 from kbuild.ops.schema.parser import SchemaError, parse_schema
-from kbuild.ops.scope import NameKind, OpScope, ShapeTableReader
-from kbuild.ops.tensor_lists import relocated, sized, spread
+from kbuild.ops.scope import OpScope, ShapeTableReader
+from kbuild.ops.tensor_lists import kind_of, relocated, sized, spread
 from kbuild.ops.tuning import read_tuning
 
-_BASES: dict[str, NameKind] = {
-    "Tensor": "tensor",
-    "int": "int",
-    "SymInt": "int",
-    "float": "float",
-    "bool": "bool",
-    "str": "str",
-    "ScalarType": "dtype",
-    "Device": "device",
-}
-_ITEMS: dict[str, NameKind] = {"int": "list", "SymInt": "list", "bool": "list", "float": "floats"}
 """Of what lists are passed, and what they are then."""
 _ALTERNATIVES = {
     "Tensor": "write `Tensor?[]`: each of its tensors may be None",
@@ -96,17 +85,6 @@ def add_schema_names(schema: Schema, scope: OpScope, place: IssueCollector) -> N
             place.error(f"the result is called `{name}`, as an argument is", hint)
         else:
             scope.add(name, "result", place)
-
-
-def kind_of(argument: SchemaArgument) -> NameKind | None:
-    """What an argument is in expressions; None where no op takes such a thing."""
-    suffixes = argument.type.suffixes[: -1 if argument.type.is_optional else None]
-    if not suffixes:
-        return _BASES.get(argument.type.name)
-    if argument.type.name == "Tensor":
-        is_list = suffixes[-1] != "?" and not argument.type.is_optional
-        return "tensors" if is_list else None
-    return _ITEMS.get(argument.type.name) if len(suffixes) == 1 and suffixes != ("?",) else None
 
 
 def _validate_names(schema: Schema, place: IssueCollector) -> None:

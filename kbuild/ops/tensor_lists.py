@@ -16,12 +16,23 @@ from kbuild.config.file_model import OpSection
 from kbuild.config.issue import Issue
 from kbuild.ops.model import IssueCollector
 from kbuild.ops.schema.model import Schema, SchemaArgument
-from kbuild.ops.section import kind_of
+from kbuild.ops.scope import NameKind
 
 _MOST = 64
 """Tensors of a list."""
 _MOST_OPTIONAL = 8
 """Of a list in which each may be None: images double with each."""
+_BASES: dict[str, NameKind] = {
+    "Tensor": "tensor",
+    "int": "int",
+    "SymInt": "int",
+    "float": "float",
+    "bool": "bool",
+    "str": "str",
+    "ScalarType": "dtype",
+    "Device": "device",
+}
+_ITEMS: dict[str, NameKind] = {"int": "list", "SymInt": "list", "bool": "list", "float": "floats"}
 _TABLES = ("shapes", "dtypes", "fill")
 
 
@@ -122,3 +133,14 @@ def _relocated(issue: Issue, section: OpSection) -> Issue:
     if not isinstance(table, Mapping) or key in table or whole not in table:
         return issue
     return replace(issue, path=(*path[:at], whole, *path[at + 1 :]))
+
+
+def kind_of(argument: SchemaArgument) -> NameKind | None:
+    """What an argument is in expressions; None where no op takes such a thing."""
+    suffixes = argument.type.suffixes[: -1 if argument.type.is_optional else None]
+    if not suffixes:
+        return _BASES.get(argument.type.name)
+    if argument.type.name == "Tensor":
+        is_list = suffixes[-1] != "?" and not argument.type.is_optional
+        return "tensors" if is_list else None
+    return _ITEMS.get(argument.type.name) if len(suffixes) == 1 and suffixes != ("?",) else None

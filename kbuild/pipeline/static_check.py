@@ -61,7 +61,6 @@ def check_sources(
     Raises:
         ToolchainError: there is no C++ compiler.
     """
-
     tree = SourceTree(project.root)
     chosen = [
         choice

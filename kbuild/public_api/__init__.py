@@ -13,12 +13,12 @@ from kbuild.public_api.read import find_package, read_public_api
 
 __all__ = [
     "ApiChange",
-    "PublicClass",
-    "PublicFunction",
-    "ParameterKind",
     "FunctionParameter",
+    "ParameterKind",
     "PublicApi",
     "PublicApiError",
+    "PublicClass",
+    "PublicFunction",
     "compare_apis",
     "find_package",
     "read_public_api",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,7 +18,6 @@ from threading import Event, Lock
 
 from kbuild.errors import UsageError
 from kbuild.runtime import object_cache
-from kbuild.runtime.processes import canonical_interpreter
 from kbuild.runtime.temporary import locked_temporary_folder
 from kbuild.runtime.unit_settings import LauncherSettings
 
@@ -172,8 +170,6 @@ def _lines_of(path: Path) -> list[str]:
         return []
 
 
-LAUNCHER_LANGUAGES = ("CXX", "CUDA", "HIP", "OBJCXX")
-"""CMake languages whose compilers get the launcher."""
 OTHER_LAUNCHER_VARIABLE = "KBUILD_COMPILER_LAUNCHER"
 _TEMPORARY = "tmp"
 
@@ -315,16 +311,3 @@ def other_launcher(environ: Mapping[str, str]) -> str:
             hint="install it, or unset the variable to use kbuild's own object cache",
         )
     return asked
-
-
-def launcher_entries(languages: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """CMake cache entries that put the launcher before the compilers of these languages.
-
-    The launcher needs `wait4` and `flock`: on Windows there are none, and no entries.
-    """
-    if sys.platform == "win32":
-        return ()
-    script = Path(__file__).with_name("launcher.py")
-    command = f"{canonical_interpreter(Path(sys.executable))};-I;-S;{script}"
-    wanted = [language for language in LAUNCHER_LANGUAGES if language in set(languages)]
-    return tuple((f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted)

@@ -112,7 +112,7 @@ _BUNDLE = "a bundle of sigstore"
 ProvenanceState = Literal["none", "unsigned", "signed"]
 
 
-class _VerificationError(Exception):  # noqa: N818 - never leaves this module
+class _VerificationError(Exception):
     """Why something does not count, as a sentence."""
 
 

@@ -78,7 +78,7 @@ def read_import(path: Path, columns: Sequence[str], constants: Sequence[str]) ->
 
 def arch_of(device: str) -> str | None:
     """The arch of a GPU by its marketing name; None when it is unknown."""
-    table = tomli.loads(files(__package__).joinpath("devices.toml").read_text("utf-8"))
+    table = tomli.loads(files(__package__).joinpath("gpu_archs.toml").read_text("utf-8"))
     found = (arch for name, arch in table.items() if _is_part(name, device))
     return next(found, None)
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 
-from kbuild.build.unit import inputs
 from kbuild.build.unit.command import CLOCK_MACROS, OBJECT_FORMAT, object_key
+from kbuild.build.unit.inputs import read_file, render_depfile, replace_file
 from kbuild.runtime.file_state import hash_bytes
 
 TYPE_CHECKING = False
@@ -108,7 +108,7 @@ class UnitCache:
     ) -> None:
         self._command = command
         self._inputs = inputs
-        source = inputs.read_file(command.absolute(command.source))
+        source = read_file(command.absolute(command.source))
         self.refusal = command.refusal or _clock_macro_in(source)
         key = object_key(command, environ, inputs.files, settings.compilers)
         self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
@@ -143,7 +143,7 @@ class UnitCache:
         data = self._object(entry) if paths is not None else None
         if paths is None or data is None:
             return None
-        said = inputs.read_file(f"{entry}.err")
+        said = read_file(f"{entry}.err")
         self._deliver(data, paths)
         os.utime(f"{entry}.d")
         self.record = f"{entry}.d"
@@ -189,8 +189,8 @@ class UnitCache:
         return paths
 
     def _object(self, entry: str) -> bytes | None:
-        recorded = inputs.read_file(f"{entry}.d").split(b"\n", 2)[1].decode()
-        data = inputs.read_file(f"{entry}.o")
+        recorded = read_file(f"{entry}.d").split(b"\n", 2)[1].decode()
+        data = read_file(f"{entry}.o")
         if hash_bytes(data) == recorded:
             return data
         os.unlink(f"{entry}.d")
@@ -198,17 +198,17 @@ class UnitCache:
 
     def _deliver(self, data: bytes, paths: list[str]) -> None:
         command = self._command
-        text = inputs.render_depfile(command.target or command.object, paths)
+        text = render_depfile(command.target or command.object, paths)
         target = command.absolute(command.depfile)
-        inputs.replace_file(target, text.encode("utf-8", "surrogateescape"))
-        inputs.replace_file(command.absolute(command.object), data)
+        replace_file(target, text.encode("utf-8", "surrogateescape"))
+        replace_file(command.absolute(command.object), data)
 
     def _unkeepable(self, paths: list[str]) -> str:
         own = tuple(f"{folder}/" for folder in self._command.own_folders)
         for path in paths:
             if any(character in path for character in "\\\t\n"):
                 return f"{path!r} has a character that depfiles cannot hold"
-            clock = _clock_macro_in(inputs.read_file(path)) if path.startswith(own) else ""
+            clock = _clock_macro_in(read_file(path)) if path.startswith(own) else ""
             if clock:
                 return clock
         return ""
@@ -223,7 +223,7 @@ class UnitCache:
                 raise FileNotFoundError(path)
             rows.append(f"{found}\t{relative}\t{known[4]}\t{command.name(path)}")
             self.sizes[command.name(path)] = known[0]
-        data = inputs.read_file(command.absolute(command.object))
+        data = read_file(command.absolute(command.object))
         text = "\n".join((OBJECT_FORMAT, hash_bytes(data), *rows)).encode(
             "utf-8", "surrogateescape"
         )
@@ -231,9 +231,9 @@ class UnitCache:
         os.makedirs(self._folder, exist_ok=True)
         for old in self._entries()[_MAX_ENTRIES - 1 :]:
             os.unlink(f"{old}.d")
-        inputs.replace_file(f"{entry}.o", data)
-        inputs.replace_file(f"{entry}.err", self._named(said))
-        inputs.replace_file(f"{entry}.d", text)
+        replace_file(f"{entry}.o", data)
+        replace_file(f"{entry}.err", self._named(said))
+        replace_file(f"{entry}.d", text)
         self.record = f"{entry}.d"
 
     def _named(self, said: bytes) -> bytes:
@@ -259,7 +259,7 @@ def recorded_files(record: str) -> list[str]:
 
 def _record_rows(record: str) -> list[list[str]]:
     """Of each file: where it is found, relative to what, its hash and its name."""
-    lines = inputs.read_file(record).decode("utf-8", "surrogateescape").split("\n")
+    lines = read_file(record).decode("utf-8", "surrogateescape").split("\n")
     rows = [line.split("\t") for line in lines[2:]]
     if lines[0] != OBJECT_FORMAT or any(len(row) != _RECORD_COLUMNS for row in rows):
         raise ValueError(f"{record} is no record")
@@ -287,7 +287,7 @@ class PeakHistory:
         """(peak in MiB, seconds) of the last compilation under the first key that is known."""
         for key in keys:
             try:
-                peak, seconds = inputs.read_file(self._file(key)).split()
+                peak, seconds = read_file(self._file(key)).split()
                 return int(peak), float(seconds)
             except (OSError, ValueError):
                 continue
@@ -298,7 +298,7 @@ class PeakHistory:
         for key in keys:
             target = self._file(key)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            inputs.replace_file(target, f"{peak} {seconds:.2f}".encode())
+            replace_file(target, f"{peak} {seconds:.2f}".encode())
 
     def _file(self, key: str) -> str:
         return f"{self._folder}/{key[:2]}/{key[2:]}"

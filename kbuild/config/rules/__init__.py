@@ -10,32 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kbuild.config.document import Document, RuleContext
 from kbuild.config.issue import Issue
-from kbuild.config.rules import (
-    archs,
-    depends,
-    frameworks,
-    general,
-    kernels,
-    languages,
-    package,
-    paths,
-    sources,
-    tables,
-)
+from kbuild.config.rules import dsl, files, kernels, project
 
 Rule = Callable[[Document, RuleContext], Iterable[Issue]]
 
 RULES: tuple[Rule, ...] = (
-    *general.RULES,
-    *frameworks.RULES,
-    *kernels.RULES,
-    *languages.RULES,
-    *archs.RULES,
-    *depends.RULES,
-    *paths.RULES,
-    *sources.RULES,
-    *package.RULES,
-    *tables.RULES,
+    *project.GENERAL_RULES,
+    *project.FRAMEWORK_RULES,
+    *kernels.KERNEL_RULES,
+    *dsl.DSL_RULES,
+    *kernels.ARCH_RULES,
+    *kernels.DEPENDENCY_RULES,
+    *files.PATH_RULES,
+    *files.SOURCE_RULES,
+    *files.PACKAGE_RULES,
+    *dsl.TUNED_TABLE_RULES,
 )
 
 

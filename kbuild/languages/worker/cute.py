@@ -23,11 +23,11 @@ from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-no
 
 from kbuild.languages.worker import torch_stub  # noqa: E402
 from kbuild.languages.worker.cute_compilation import (
-    CuteArguments,  # noqa: E402
-    CuteFunction,  # noqa: E402
-    dynamic_shared,  # noqa: E402
-    functions,  # noqa: E402
-    make_portable,  # noqa: E402
+    CuteArguments,
+    CuteFunction,
+    dynamic_shared,
+    functions,
+    make_portable,
 )
 from kbuild.languages.worker.object_compiler import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402

@@ -38,15 +38,15 @@ from kbuild.languages.worker.object_compiler import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import SourceModules  # noqa: E402
 from kbuild.languages.worker.tilelang_codegen import (
-    CPU,  # noqa: E402
-    EmittedSource,  # noqa: E402
-    compile_object,  # noqa: E402
-    emit_source,  # noqa: E402
-    target_of,  # noqa: E402
+    CPU,
+    EmittedSource,
+    compile_object,
+    emit_source,
+    target_of,
 )
 from kbuild.languages.worker.tilelang_functions import (
-    TileLangFunction,  # noqa: E402
-    functions,  # noqa: E402
+    TileLangFunction,
+    functions,
 )
 from kbuild.languages.worker.tilelang_parameters import EntryParameters  # noqa: E402
 from kbuild.languages.worker.tilelang_source import complete_source  # noqa: E402

@@ -432,7 +432,7 @@ def _forget_key() -> None:
     def key() -> str:
         return str(triton.__version__)
 
-    from triton.compiler import compiler  # type: ignore[import-not-found]
+    from triton.compiler import compiler
     from triton.runtime import autotuner, cache  # type: ignore[import-not-found]
 
     for module in (compiler, cache, autotuner):

@@ -16,10 +16,10 @@ from kbuild.ops.schema.parser import SchemaError, parse_schema
 
 __all__ = [
     "Alias",
-    "SchemaArgument",
     "Default",
     "Return",
     "Schema",
+    "SchemaArgument",
     "SchemaError",
     "SymbolicDefault",
     "Type",
