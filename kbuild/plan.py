@@ -86,7 +86,7 @@ class AotKernel:
     flavour: str
     """Whose machine code: `cuda12`, `cuda13` or `rocm`."""
     section: Mapping[str, Any]
-    """The table as `build.toml` has it; `kbuild.ops.spec.read_section` reads it."""
+    """The table as `build.toml` has it; `kbuild.ops.section.read_section` reads it."""
     tables: tuple[str, ...] = ()
     """Tuned tables of the project, `tuned/*.json`."""
     keep_all: bool = False

@@ -98,7 +98,8 @@ def _shape_remarks(name: str, about: Facts) -> Iterator[LoadRemark]:
     shapes = (real.get("shapes"), fake.get("shapes"))
     is_known = given[0] == given[1] is not None and "?" not in str(shapes[1])
     if is_known and shapes[0] != shapes[1]:
-        what = f"`{name}` answers {_describe_tensors(shapes[0])}, its fake kernel {_describe_tensors(shapes[1])}"
+        answers = [_describe_tensors(shape) for shape in shapes]
+        what = f"`{name}` answers {answers[0]}, its fake kernel {answers[1]}"
         yield LoadRemark("warning", what, "`torch.compile` relies on the fake kernel")
 
 

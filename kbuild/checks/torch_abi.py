@@ -62,7 +62,8 @@ class TorchAbiCheck(Check):
         for since, names in sorted(newer.items(), key=lambda item: str(item[0])):
             users = objects.users(names)
             if since is None:
-                what = f"{first_names(names)}: not in the shim of any Torch up to {load_data(_DATA)['newest']}"
+                newest = load_data(_DATA)["newest"]
+                what = f"{first_names(names)}: not in the shim of any Torch up to {newest}"
                 hint = "take a function that the headers of a release declare"
                 yield Finding(self.name, "warning", library.where, what, hint, tuple(names), users)
                 continue

@@ -84,7 +84,8 @@ class UndefinedCheck(Check):
             if _is_torchs(name, variant) and is_exported_by_torch(name, variant) is False
         ]
         if absent:
-            what = f"takes {first_names(absent)} from Torch, and {torch_releases_text(variant)} exports no such name"
+            releases = torch_releases_text(variant)
+            what = f"takes {first_names(absent)} from Torch, and {releases} exports no such name"
             users = object_symbols(output).users(absent)
             yield Finding(self.name, "error", where, what, _ABSENT_HINT, tuple(absent), users)
 

@@ -2,7 +2,7 @@
 
 The fixed sections, the backends' own, and `[kernel.*]` sections in Python DSLs.
 
-Only the shape of the DSL tables is described here; `kbuild.ops.spec` reads their
+Only the shape of the DSL tables is described here; `kbuild.ops.section` reads their
 expressions, shapes and names.
 """
 

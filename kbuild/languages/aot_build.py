@@ -146,8 +146,8 @@ def _spill_warning(
             label = _candidate_text(candidate)
             which = f" ({label})" if label else ""
             yield (
-                f"{head}: the default candidate{which} for {worst.unit.target} {_spill_text(worst)}; "
-                "put a smaller one first, or `kbuild tune` finds a better one"
+                f"{head}: the default candidate{which} for {worst.unit.target} "
+                f"{_spill_text(worst)}; put a smaller one first, or `kbuild tune` finds a better one"
             )
 
 
@@ -286,8 +286,9 @@ def _compile_kernel(  # noqa: PLR0917
 
 def _shorten_notes(kernel: str, notes: Sequence[str]) -> Iterator[str]:
     yield from notes[:_MAX_SHOWN]
-    if notes[_MAX_SHOWN:]:
-        yield f"kernel.{kernel}: {len(notes) - _MAX_SHOWN} more images are left out for the same reason"
+    more = len(notes) - _MAX_SHOWN
+    if more > 0:
+        yield f"kernel.{kernel}: {more} more images are left out for the same reason"
 
 
 def _description(

@@ -1,0 +1,1 @@
+"""Descriptions of ops: schema, expressions, launches, tuned tables."""

@@ -180,11 +180,8 @@ class CuteExport:
 
     def _request(self, asked: Mapping[str, Any], target: ImageTarget) -> dict[str, Any]:
         asked = {**asked, "arch": target.arch}
-        symbol = (
-            self.prefix
-            or f"{self.out_name}_{target.arch}_{json_digest([self.flavour, asked])[:_DIGEST_DIGITS]}"
-        )
-        return {**asked, "symbol": symbol}
+        digest = json_digest([self.flavour, asked])[:_DIGEST_DIGITS]
+        return {**asked, "symbol": self.prefix or f"{self.out_name}_{target.arch}_{digest}"}
 
     def _judge_prefix(self) -> None:
         if self.prefix is None:

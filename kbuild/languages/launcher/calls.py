@@ -224,7 +224,8 @@ def allocations(op: OpSpec) -> Iterator[str]:
         yield from (f"  {line}" for line in _allocated(op, rule))
         dtype = dtype_of(op, name)
         allocate = "allocate" if name in op.results else "allocate_temporary"
-        yield f"  ::{allocate}(op, {cxx_string(name)}, t_{name}, shape, {dtype}, t_{device}.device);"
+        where = f"{dtype}, t_{device}.device"
+        yield f"  ::{allocate}(op, {cxx_string(name)}, t_{name}, shape, {where});"
         yield "}"
 
 
@@ -289,9 +290,10 @@ def _size_members(op: OpSpec) -> Iterator[str]:
         index = index_of(f"t_{size.tensor}", size.axis)
         yield f"Int n_{size.name}() const {{ return t_{size.tensor}.sizes[{index}]; }}"
     for name, expression in op.let:
+        place = cxx_string(f"`{op.name}`: `{name} = {expression}`")
         yield f"Int l_{name}() {{"
         yield f"  if (!has_{name}_) {{"
-        yield f"    const Arithmetic checked{{{cxx_string(f'`{op.name}`: `{name} = {expression}`')}}};"
+        yield f"    const Arithmetic checked{{{place}}};"
         yield "    (void)checked;"
         yield f"    {name}_ = {CxxNames(op).cxx(expression)};"
         yield f"    has_{name}_ = true;"

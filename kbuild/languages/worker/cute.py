@@ -22,7 +22,7 @@ from cutlass import cute  # noqa: E402
 from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-not-found]  # noqa: E402
 
 from kbuild.languages.worker import torch_stub  # noqa: E402
-from kbuild.languages.worker.cute_compilation import (
+from kbuild.languages.worker.cute_compilation import (  # noqa: E402
     CuteArguments,
     CuteFunction,
     dynamic_shared,

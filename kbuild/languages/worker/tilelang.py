@@ -37,17 +37,14 @@ from kbuild.languages.worker.compiler_output import memory_access_of_cxx  # noqa
 from kbuild.languages.worker.object_compiler import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
 from kbuild.languages.worker.sources import SourceModules  # noqa: E402
-from kbuild.languages.worker.tilelang_codegen import (
+from kbuild.languages.worker.tilelang_codegen import (  # noqa: E402
     CPU,
     EmittedSource,
     compile_object,
     emit_source,
     target_of,
 )
-from kbuild.languages.worker.tilelang_functions import (
-    TileLangFunction,
-    functions,
-)
+from kbuild.languages.worker.tilelang_functions import TileLangFunction, functions  # noqa: E402
 from kbuild.languages.worker.tilelang_parameters import EntryParameters  # noqa: E402
 from kbuild.languages.worker.tilelang_source import complete_source  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""Writes an expression as C++ (checked 64-bit arithmetic) and as Python (Torch's symbolic integers)."""
+"""Writes an expression as C++ (checked 64-bit arithmetic) and as Python (symbolic integers)."""
 
 from __future__ import annotations
 

@@ -184,7 +184,9 @@ class Call:
     column: int = field(default=1, compare=False)
 
 
-Node: TypeAlias = "Number | Name | Query | Match | Negative | Not | BinaryOp | Compare | Logic | Conditional | Call"
+Node: TypeAlias = (
+    "Number | Name | Query | Match | Negative | Not | BinaryOp | Compare | Logic | Conditional | Call"
+)
 
 
 Leaf: TypeAlias = "Name | Query | Match"

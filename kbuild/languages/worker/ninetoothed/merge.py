@@ -365,7 +365,8 @@ def _asked(config: Mapping[str, Any], constants: Mapping[str, str]) -> list[str]
 
 def _dtypes(config: Mapping[str, Any]) -> list[str]:
     return [
-        f"{parameter_name(name, 'pointer', 0)}.dtype.element_ty == tl.{TORCH_DTYPES[facts['dtype']]}"
+        f"{parameter_name(name, 'pointer', 0)}.dtype.element_ty == "
+        f"tl.{TORCH_DTYPES[facts['dtype']]}"
         for name, facts in config["tensors"].items()
         if facts["shape"] and facts["dtype"]
     ]

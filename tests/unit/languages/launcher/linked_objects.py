@@ -63,7 +63,8 @@ def cute_image(unit: KernelUnit, bound: BoundLaunch) -> tuple[KernelImage, dict[
     tensors = {one.name for one in parameters if one.kind in ("tensor", "flat")}
     assumed = (tensors | set(unit.divisible)) if unit.aligned else set()
     image = KernelImage(
-        "cute", unit.target.arch, "object", f"kbuild_aot_{json_digest(request)[:16]}", parameters, 0, 1,
+        "cute", unit.target.arch, "object", f"kbuild_aot_{json_digest(request)[:16]}", parameters,
+        0, 1,
         divisible=frozenset(assumed), ones=frozenset(unit.ones), convention="tvm-ffi",
         compiler={"nvidia-cutlass-dsl": "4.8.1"}, loading="library",
     )  # fmt: skip
