@@ -43,17 +43,17 @@ class Kernel:
 
     @property
     def language(self) -> str:
-        """See `kbuild.languages.compile_environment.Kernel`."""
+        """See `kbuild.languages.compile_environment.CompilableKernel`."""
         return str(self.section["language"])
 
     @property
     def toolchain(self) -> tuple[str, ...]:
-        """See `kbuild.languages.compile_environment.Kernel`."""
+        """See `kbuild.languages.compile_environment.CompilableKernel`."""
         return (str(self.section["toolchain"]),)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """See `kbuild.languages.compile_environment.Kernel`."""
+        """See `kbuild.languages.compile_environment.CompilableKernel`."""
         return tuple(self.section["src"])
 
 

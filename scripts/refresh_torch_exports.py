@@ -143,7 +143,7 @@ class _Read:
 
 
 def packed(names: dict[int, int]) -> dict[str, Any]:
-    """Digests with their masks, see `kbuild.checks.policies.unpacked`."""
+    """Digests with their masks, see `kbuild.checks.policies.unpack_exports`."""
     masks = [mask for mask, _ in Counter(names.values()).most_common()]
     differences, before = bytearray(), 0
     for name in sorted(names):

@@ -1,4 +1,4 @@
-"""`kbuild build`: from `build.toml` to `build/<variant>/`."""
+"""`kbuild build` (or `build-and-copy`): from `build.toml` to `build/<variant>/`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _MAX_SKIPPED_LINES = 4
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from kbuild.cli.build_options import (
+        add_allow,
         add_archs,
         add_dev,
         add_driver,
@@ -33,7 +34,6 @@ def configure(parser: ArgumentParser) -> None:
         add_sources,
         add_tools,
     )
-    from kbuild.cli.check_options import add_allow
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
@@ -179,13 +179,13 @@ def _build_locally(
 ) -> tuple[BuildResult, ...]:
     """Build on this machine."""
     from kbuild.cli.build_options import (
+        allow_of,
         archs_of,
         identity_of,
         sources_of,
         toolchain_of,
         torch_wheels_of,
     )
-    from kbuild.cli.check_options import allow_of
     from kbuild.pipeline.build import build
     from kbuild.pipeline.options import BuildOptions, Services
 

@@ -1,6 +1,4 @@
-"""The options of commands that plan or build.
-
-Variants, source revision, toolchain, headers, driver.
+"""The options of commands that plan or build: variants, revision, toolchain, headers, driver.
 
 Each `add_x` declares options, and the `x_of` beside it reads them from the parsed arguments.
 """
@@ -9,16 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace, _ArgumentGroup
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.context import Context
 from kbuild.errors import UsageError
-from kbuild.selection import Selection, host_system
-from kbuild.variant import System
-from kbuild.version import Version
 
 if TYPE_CHECKING:
     from kbuild.identity import Identity
@@ -26,6 +21,8 @@ if TYPE_CHECKING:
     from kbuild.pipeline.driver import DriverRequest
     from kbuild.project import Project
     from kbuild.runtime.processes import Runner
+    from kbuild.selection import Selection
+    from kbuild.variant import System
 
 
 def add_selection(parser: ArgumentParser) -> None:
@@ -59,6 +56,9 @@ def selection_of(args: Namespace) -> Selection:
     Raises:
         UsageError: a release or a system is not written as one.
     """
+    from kbuild.selection import Selection
+    from kbuild.version import Version
+
     try:
         return Selection(
             globs=tuple(args.variant),
@@ -71,6 +71,9 @@ def selection_of(args: Namespace) -> Selection:
 
 
 def _parse_system(text: str) -> System:
+    from kbuild.selection import host_system
+    from kbuild.variant import System
+
     return host_system() if text == "host" else System.parse(text)
 
 
@@ -122,8 +125,7 @@ def add_tools(parser: ArgumentParser) -> None:
         default=os.environ.get("KBUILD_TOOLCHAIN") or "auto",
         metavar="NAME",
         help="where compilers and Torch come from: host, wheels, debian-hip, "
-        "debian-nvcc or auto "
-        "(default: KBUILD_TOOLCHAIN, else auto)",
+        "debian-nvcc or auto (default: KBUILD_TOOLCHAIN, else auto)",
     )
     parser.add_argument(
         "--python",
@@ -276,6 +278,39 @@ def _parse_sources(given: Sequence[str], ctx: Context) -> dict[str, Path]:
             raise UsageError(f"--with-source: `{name}` is given twice")
         found[name] = ctx.path(Path(folder))
     return found
+
+
+def add_allow(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Declare `--allow`."""
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="CHECK",
+        help="take this check's errors for warnings (repeatable); kbuild.toml does it for a "
+        "project, with a reason",
+    )
+
+
+def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
+    """The checks that are overruled, with reasons: of the options, and of the project's file.
+
+    Raises:
+        ConfigError: the project's `kbuild.toml` is wrong.
+        UsageError: a name is no check's, or that of one that is not overruled.
+    """
+    from kbuild.project import KBUILD_FILE
+
+    if not args.allow and (project is None or not os.path.lexists(project / KBUILD_FILE)):
+        return {}
+    from kbuild.checks.allow import allowed_checks, checks_allowed_by_option
+    from kbuild.sourcetree import SourceTree
+
+    return (
+        allowed_checks(SourceTree(project), args.allow)
+        if project
+        else checks_allowed_by_option(args.allow)
+    )
 
 
 _DRIVER_CHOICES = "auto, local or nix"

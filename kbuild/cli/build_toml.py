@@ -6,7 +6,6 @@ While no input has changed, `check-config` answers from the cache, without pydan
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,6 +110,8 @@ def execute_update(args: Namespace, ctx: Context) -> int:
 
 
 def _unified_diff(before: str, after: str, name: str) -> str:
+    from difflib import unified_diff
+
     old, new = (text.splitlines(keepends=True) for text in (before, after))
     return "".join(unified_diff(old, new, name, name))
 

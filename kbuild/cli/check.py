@@ -1,6 +1,4 @@
-"""`kbuild check`, `check-builds` and `check-abi`.
-
-Run the checks on sources, variants and libraries.
+"""`kbuild check`, `check-builds` and `check-abi`: check sources, variants and libraries.
 
 `check` of a project also checks its sources: C++ for XPU is type-checked by the host's compiler
 with the SYCL and Torch headers, which are downloaded when missing (1.3 and 13 MB), and the
@@ -14,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kbuild.cli.build_options import allow_of
 from kbuild.cli.check_options import (
     add_checks,
     add_limits,
     add_load_mode,
-    allow_of,
     check_progress,
     check_selection_of,
     limits_of,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from argparse import ArgumentParser, Namespace, _ArgumentGroup
-from collections.abc import Iterator, Mapping, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from kbuild.cli.build_options import add_allow
 from kbuild.cli.context import Context
 from kbuild.errors import UsageError
 from kbuild.progress import report_work_to
@@ -25,39 +24,6 @@ if TYPE_CHECKING:
 
 _PROGRESS_DELAY_S = 1.0
 """Seconds."""
-
-
-def add_allow(parser: ArgumentParser | _ArgumentGroup) -> None:
-    """Declare `--allow`."""
-    parser.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="CHECK",
-        help="take this check's errors for warnings (repeatable); kbuild.toml does it for a "
-        "project, with a reason",
-    )
-
-
-def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
-    """The checks that are overruled, with reasons: of the options, and of the project's file.
-
-    Raises:
-        ConfigError: the project's `kbuild.toml` is wrong.
-        UsageError: a name is no check's, or that of one that is not overruled.
-    """
-    from kbuild.project import KBUILD_FILE
-
-    if not args.allow and (project is None or not os.path.lexists(project / KBUILD_FILE)):
-        return {}
-    from kbuild.checks.allow import allowed_checks, checks_allowed_by_option
-    from kbuild.sourcetree import SourceTree
-
-    return (
-        allowed_checks(SourceTree(project), args.allow)
-        if project
-        else checks_allowed_by_option(args.allow)
-    )
 
 
 def add_checks(parser: ArgumentParser) -> None:

@@ -11,13 +11,15 @@ from argparse import SUPPRESS, Action, ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kbuild.checks.base import CHECKS, Check
 from kbuild.cli import COMMANDS, CommandEntry
 from kbuild.cli.context import Context
 from kbuild.cli.parser import build_parser
 from kbuild.errors import CheckError
-from kbuild.static import SOURCE_CHECKS
+
+if TYPE_CHECKING:
+    from kbuild.checks.base import Check
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,9 @@ _SOURCE_CHECKS_TITLE = "Sources of a project"
 
 def checks_markdown() -> str:
     """The whole page."""
+    from kbuild.checks.base import CHECKS
+    from kbuild.static import SOURCE_CHECKS
+
     names = [f"`{check.name}`" for check in CHECKS if check.protects]
     protecting = f"{', '.join(names[:-1])} and {names[-1]}"
     parts = [_CHECKS_INTRODUCTION.replace("{protecting}", protecting)]

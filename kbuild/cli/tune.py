@@ -1,7 +1,4 @@
-"""`kbuild tune`: measures which candidate is fastest on this machine.
-
-And writes the tuned tables.
-"""
+"""`kbuild tune`: measures which candidate is fastest here, and writes the tuned tables."""
 
 from __future__ import annotations
 
@@ -16,14 +13,13 @@ from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_python, chosen_python
 from kbuild.errors import UsageError
-from kbuild.tune.results import KeyResult
-from kbuild.tune.tuning import TuneResult
-from kbuild.ui import Ui
 
 if TYPE_CHECKING:
     from kbuild.ops.manifest import OpManifest
     from kbuild.tune.devices import AvailableDevices, Device
-    from kbuild.tune.tuning import TuneRequest
+    from kbuild.tune.results import KeyResult
+    from kbuild.tune.tuning import TuneRequest, TuneResult
+    from kbuild.ui import Ui
 
 
 def configure(parser: ArgumentParser) -> None:

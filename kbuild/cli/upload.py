@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.cli import build
 from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
@@ -191,12 +190,15 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 def configure_build_and_upload(parser: ArgumentParser) -> None:
     """The arguments of `build`, and those of `upload`."""
+    from kbuild.cli import build
+
     build.configure(parser)
     add_upload_options(parser)
 
 
 def execute_build_and_upload(args: Namespace, ctx: Context) -> int:
     """Ask, build, upload; nothing is uploaded when a variant fails."""
+    from kbuild.cli import build
     from kbuild.cli.build_options import identity_of, selection_of
     from kbuild.hub.upload import UploadResult
     from kbuild.pipeline.options import Services

@@ -16,7 +16,6 @@ from typing import Literal
 
 from kbuild.cli.context import Context
 from kbuild.errors import UsageError
-from kbuild.runtime.temporary import temporary_folder
 from kbuild.variant import Variant
 
 METADATA = "metadata.json"
@@ -227,6 +226,8 @@ def _fetch_target(text: str, globs: Sequence[str], ctx: Context, stack: ExitStac
     from kbuild.hub.fetch import fetch_revision
 
     ctx.ui.detail(f"fetching {text}")
+    from kbuild.runtime.temporary import temporary_folder
+
     into = stack.enter_context(temporary_folder("hub"))
     return CheckTarget(text, "hub", into, find_variants(fetch_revision(text, into, globs), globs))
 

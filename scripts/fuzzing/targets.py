@@ -44,7 +44,7 @@ TARGETS: tuple[Target, ...] = (
         texts_of(*seeds.EXPRESSIONS),
         TEXT,
         60,
-        _errors("languages.expression.ExpressionError"),
+        _errors("ops.expression.ExpressionError"),
     ),
     Target(
         "schema",
@@ -52,7 +52,7 @@ TARGETS: tuple[Target, ...] = (
         texts_of(*seeds.SCHEMAS),
         TEXT,
         60,
-        _errors("languages.schema.SchemaError"),
+        _errors("ops.schema.SchemaError"),
     ),
     Target(
         "variant-name",
@@ -326,7 +326,7 @@ TARGETS: tuple[Target, ...] = (
         binaries.elf_seeds,
         ELF,
         6,
-        _errors("comparison.elf.NotElfError"),
+        _errors("comparison.NotElfError"),
     ),
     Target("object-archive", binaries.object_archive, binaries.archive_seeds, (*BYTES, *TEXT), 15),
     Target("wheel", archives.wheel, archives.wheel_seeds, BYTES, 8),

@@ -209,7 +209,7 @@ def test_each_file_is_read_once(tmp_path, kbuild, monkeypatch):
         read.append(text)
         return cxx_tokens(text)
 
-    monkeypatch.setattr("kbuild.advice.survey.tokens", counted)
+    monkeypatch.setattr("kbuild.advice.survey.cxx_tokens", counted)
     assert kbuild("abi-advice", project_of(tmp_path, 5)).code == 0
     assert len(read) == 7
 

@@ -75,7 +75,7 @@ def test_a_bug_leaves_a_report(kbuild, monkeypatch):
     def fail(args, ctx):
         raise RuntimeError("surprise")
 
-    monkeypatch.setattr(build_toml, "execute", fail)
+    monkeypatch.setattr(build_toml, "execute_schema", fail)
     answer = kbuild("schema")
     assert answer.code == 70
     assert "this is a bug in kbuild: RuntimeError: surprise" in answer.err
@@ -89,7 +89,7 @@ def test_a_bug_shows_its_traceback_on_request(kbuild, monkeypatch):
     def fail(args, ctx):
         raise RuntimeError("surprise")
 
-    monkeypatch.setattr(build_toml, "execute", fail)
+    monkeypatch.setattr(build_toml, "execute_schema", fail)
     monkeypatch.setenv("KBUILD_TRACEBACK", "1")
     assert "in fail" in kbuild("schema").err
 
@@ -119,7 +119,7 @@ def test_quiet_twice_still_says_errors(kbuild, monkeypatch):
         ctx.ui.warn("doubt")
         raise KbuildError("no")
 
-    monkeypatch.setattr(build_toml, "execute", fail)
+    monkeypatch.setattr(build_toml, "execute_schema", fail)
     assert kbuild("schema").err == "talk\nwarning: doubt\nerror: no\n"
     assert kbuild("schema", "-q").err == "warning: doubt\nerror: no\n"
     assert kbuild("schema", "-qq").err == "error: no\n"

@@ -24,9 +24,9 @@ def test_names_are_unique():
 
 def test_every_module_has_both_functions(description):
     module = importlib.import_module(description.verb.module)
-    assert module.__doc__.startswith(f"`kbuild {description.verb.name}")
-    assert callable(module.configure)
-    assert callable(module.execute)
+    assert description.verb.name in module.__doc__
+    assert callable(getattr(module, description.verb.configure))
+    assert callable(getattr(module, description.verb.execute))
 
 
 def test_every_argument_has_help(description):

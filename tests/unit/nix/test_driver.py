@@ -11,9 +11,9 @@ from played_nix import PlayedNix, program
 from projects import BINDING, kernel, write_project
 
 from kbuild.cli import build as verb
-from kbuild.cli import shells
 from kbuild.cli.build_options import driver_request_of, nix_options_of
 from kbuild.cli.context import Context
+from kbuild.cli.shells import execute_devshell, execute_testshell
 from kbuild.diagnosis import nix_items
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.pipeline.driver import DriverRequest
@@ -206,28 +206,28 @@ class TestShells:
         became = []
         args = Namespace(variant=variant, project=None, rest=rest, override_input=[], option=[])
         ctx = Context(doors.ui, doors.runner, doors.cache, root, lambda *it: became.append(it))
-        assert shell.execute(args, ctx) == 0
+        assert shell(args, ctx) == 0
         ((command, folder),) = became
         assert folder == root
         return command[3:]
 
     def test_defaults(self, root, doors, monkeypatch):
-        assert self.open(shells, root, doors) == ("develop", ".#default")
+        assert self.open(execute_devshell, root, doors) == ("develop", ".#default")
         monkeypatch.setenv("KBUILD_NIX_ARGS", "--override-input kbuild/nixpkgs path:/x")
-        assert self.open(shells, root, doors, rest=("pytest", "-x")) == (
+        assert self.open(execute_testshell, root, doors, rest=("pytest", "-x")) == (
             "develop", ".#test", "--override-input", "kbuild/nixpkgs", "path:/x",
             "--command", "pytest", "-x",
         )  # fmt: skip
 
     def test_a_variant(self, root, doors):
         name = "torch213-cxx11-cpu-x86_64-linux"
-        assert self.open(shells, root, doors, "torch213-*")[1] == f".#devShells.{name}"
-        assert self.open(shells, root, doors, name)[1] == f".#testShells.{name}"
+        assert self.open(execute_devshell, root, doors, "torch213-*")[1] == f".#devShells.{name}"
+        assert self.open(execute_testshell, root, doors, name)[1] == f".#testShells.{name}"
 
     def test_what_it_is_made_of_is_fetched_as_pip_is_set_up(self, root, doors):
         """Before the shell begins, since settings that are lent are taken away again."""
         doors.runner.pip = "global.index-url='https://me:secret@a.invalid/simple'\n"
-        assert self.open(shells, root, doors, rest=("true",)) == (
+        assert self.open(execute_devshell, root, doors, rest=("true",)) == (
             "develop", ".#default", "--command", "true",
         )  # fmt: skip
         (first,) = (command for command in doors.runner.asked if "develop" in command)
@@ -239,16 +239,16 @@ class TestShells:
 
     def test_a_daemon_is_lent_nothing(self, root, doors):
         doors.runner.store = "daemon"
-        self.open(shells, root, doors)
+        self.open(execute_devshell, root, doors)
         assert not doors.runner.environments
 
     @pytest.mark.parametrize("pattern", ["torch21?-*", "*-aarch64-linux"])
     def test_a_pattern_for_several_or_none(self, root, doors, pattern):
         with pytest.raises(UsageError, match="does not name one variant"):
-            self.open(shells, root, doors, pattern)
+            self.open(execute_devshell, root, doors, pattern)
 
     @pytest.mark.parametrize(
-        ("shell", "instead"), [(shells, "create-pyproject"), (shells, "kbuild test")]
+        ("shell", "instead"), [(execute_devshell, "create-pyproject"), (execute_testshell, "kbuild test")]
     )
     def test_without_nix_or_flake(self, root, doors, monkeypatch, shell, instead):
         monkeypatch.setenv("PATH", "/nowhere")

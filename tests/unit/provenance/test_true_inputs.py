@@ -32,8 +32,8 @@ def test_nothing_is_told_about_what_has_changed(
             source.write_text("int b;\n")
         return (written,)
 
-    monkeypatch.setattr("kbuild.provenance.attestation.Evidence.write", write)
-    monkeypatch.setattr("kbuild.pipeline.variant._options", lambda _: {})
+    monkeypatch.setattr("kbuild.provenance.attestation.Attestation.write", write)
+    monkeypatch.setattr("kbuild.pipeline.variant._recorded_options", lambda _: {})
     site: Any = SimpleNamespace(
         options=SimpleNamespace(provenance=True),
         project=SimpleNamespace(root=tmp_path),
