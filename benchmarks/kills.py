@@ -57,12 +57,12 @@ import sys
 from pathlib import Path
 from kbuild.plan import Requirements
 from kbuild.runtime.processes import LocalRunner
-from kbuild.toolchains.wheels import Wheels
+from kbuild.toolchains.wheels.source import WheelToolchains
 from kbuild.toolchains.wheels.lock import read_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
 cache, lock, url = sys.argv[1:]
 settings = IndexSettings(index_url=url)
-wheels = Wheels(LocalRunner(), Path(cache), lock=read_lock(Path(lock)), settings=settings)
+wheels = WheelToolchains(LocalRunner(), Path(cache), lock=read_lock(Path(lock)), settings=settings)
 wheels.installer.cuda("13.0")
 wheels.provision(Requirements("cpu", torch="2.14", system="x86_64-linux"))
 wheels.provision(Requirements("cpu", tvm_ffi="0.1", system="x86_64-linux"))
@@ -70,8 +70,8 @@ wheels.provision(Requirements("cpu", tvm_ffi="0.1", system="x86_64-linux"))
 ENTRIES = """
 import sys
 from pathlib import Path
-from kbuild.store import store_of
-wrong = [line for entry in store_of(Path(sys.argv[1])).entries() for line in entry.differences()]
+from kbuild.store import open_store
+wrong = [line for entry in open_store(Path(sys.argv[1])).entries() for line in entry.differences()]
 sys.exit("\\n".join(wrong) or 0)
 """
 

@@ -46,15 +46,15 @@ PROVISION = """
 import sys
 from pathlib import Path
 from kbuild.selection import Selection
-from kbuild.pipeline.plans import plan
+from kbuild.pipeline.plans import plan_variants
 from kbuild.project import open_project
 from kbuild.runtime.processes import LocalRunner
-from kbuild.toolchains.wheels import Wheels
+from kbuild.toolchains.wheels.source import WheelToolchains
 runner = LocalRunner()
-wheels = Wheels(runner, Path(sys.argv[1]))
+wheels = WheelToolchains(runner, Path(sys.argv[1]))
 project = open_project(Path(sys.argv[2]))
-for made in plan(project, Selection(globs=tuple(sys.argv[3:])), runner):
-    wheels.provision(made.requires)
+for plan in plan_variants(project, Selection(globs=tuple(sys.argv[3:])), runner):
+    wheels.provision(plan.requires)
 """
 RELU = Path(__file__).resolve().parents[1] / "examples" / "relu"
 MEGABYTE = 1e6

@@ -39,10 +39,7 @@ from seeded_table import CASES  # noqa: E402
 from seeded_variants import make_case  # noqa: E402
 from seeded_verdict import findings_in, is_found, strangers  # noqa: E402
 
-from kbuild.checks import (
-    CheckLimits,
-    Finding,
-)
+from kbuild.checks import CheckLimits, Finding  # noqa: E402
 from kbuild.checks.base import is_library  # noqa: E402
 from kbuild.version import Version  # noqa: E402
 

@@ -1,8 +1,11 @@
-"""The variant loads in a fresh process, and its ops work.
+"""The variant loads in a fresh process, with the `kernels` client where there is one, and works.
 
-It is loaded with the `kernels` client where there is one. Ops are called on small tensors (CPU
-variants) and their fake kernels traced. The result is judged for the variant's own machine: a
-missing package is a note, a missing device a warning.
+Its ops are called on small tensors (CPU variants), their fake kernels traced. Other interpreters
+can be asked as well, and another version of the kernel can be there first.
+
+It is judged for the variant's own machine: a package of `python-depends` that is not installed
+here, or a variant for a GPU that imports what only Torch for GPUs brings, is a note; what asks for
+a device that is not here is a warning.
 """
 
 from __future__ import annotations

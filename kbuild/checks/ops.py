@@ -1,7 +1,15 @@
 """Every op of the Python files is registered under the kernel's own namespace.
 
-Runs on the source tree before a build as well as on a built variant. A name in another namespace is
-an error; a name that the source does not determine is a warning.
+Works on the source tree before a build as well as on a built variant. Deeper than a look at
+decorators: plain calls, keywords, aliases, nested and conditional definitions, `Library` objects,
+re-exports between the package's files, helpers of the package with their callers.
+
+A name that is shown to be in another namespace is an error, and so is a decorator that Hugging
+Face's builder refuses: one of the top level without `add_op_namespace_prefix`. A name that nobody
+can tell from the source is a warning. That includes one that is foreign on one of two branches, as
+in `"relu::f" if DEBUG else ops.name + "::f"`: nobody knows which is taken, unless it is the `else`
+of `if TYPE_CHECKING:`. What is never carried out counts for nothing: the body of
+`if TYPE_CHECKING:`, and an `except` around `from ._ops import ops`, which cannot fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""No library that the process already has is linked in statically.
-
-Traces of static libraries are found in stripped files, too.
-"""
+"""No library that the process already has is linked in statically; stripped files show it, too."""
 
 from __future__ import annotations
 
