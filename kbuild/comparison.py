@@ -139,7 +139,9 @@ def _string_at(data: bytes, offset: int) -> str:
     if len(words) < _MIN_TEXT or not words.isprintable():
         return _hex_at(data, offset)
     cut = max(0, offset - start - _MAX_TEXT // 2)
-    return f"`{'…' if cut else ''}{words[cut : cut + _MAX_TEXT]}{'…' if len(words) > cut + _MAX_TEXT else ''}`"
+    start_mark = "…" if cut else ""
+    end_mark = "…" if len(words) > cut + _MAX_TEXT else ""
+    return f"`{start_mark}{words[cut : cut + _MAX_TEXT]}{end_mark}`"
 
 
 MAX_SYMBOLS = 3

@@ -22,8 +22,10 @@ from kbuild.runtime.files import sha256_of_file
 from kbuild.runtime.processes import ProcessResult, Runner
 
 # A git that calls kbuild (a hook, `git rebase --exec`) leaves its own repository in these.
-_REPOSITORY_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX",
-            "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")  # fmt: skip
+_REPOSITORY_VARIABLES = (
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX",
+    "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE",
+)  # fmt: skip
 _OPTIONS = (
     "--no-pager",
     *("-c", "core.fsmonitor="),

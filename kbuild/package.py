@@ -58,11 +58,11 @@ def install_variant(
     That holds at every moment, after a kill and after a power cut, where folders can be exchanged:
     on Linux with most file systems (ext4, XFS, Btrfs, tmpfs), and on macOS with APFS. Elsewhere an
     old directory is renamed before the new one is, and `target` is missing for that moment; when it
-    is the last one, `recover` brings the old directory back. A new directory has all its content on
-    the disk before it gets its name, and its name before the old one is deleted.
+    is the last one, `restore_old_variant` brings the old directory back. A new directory has all
+    its content on the disk before it gets its name, and its name before the old one is deleted.
 
-    A copy that fails is removed. What a kill leaves beside `target` goes with the next `place`, or
-    `tidy`.
+    A copy that fails is removed. What a kill leaves beside `target` goes with the next
+    `install_variant`, or `remove_leftovers`.
 
     Args:
         stage: a variant's files.

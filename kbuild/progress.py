@@ -31,7 +31,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 @contextmanager
 def report_work_to(listener: Callable[[str], None]) -> Iterator[None]:
-    """What `working_on` says in this context goes to `listener`."""
+    """What `report_current_work` says in this context goes to `listener`."""
     token = _listener.set(listener)
     try:
         yield

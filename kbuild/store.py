@@ -183,7 +183,7 @@ class Store:
             The names of the removed entries.
 
         Raises:
-            InUseError: a command uses entries now; nothing was removed.
+            FolderInUseError: a command uses entries now; nothing was removed.
         """
         before = time.time() - days * _DAY
         kept = [entry for entry in self.entries() if entry.used > before]

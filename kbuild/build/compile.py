@@ -37,7 +37,7 @@ from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what only projects with kernels in DSLs need
     from kbuild.languages.aot_build import AotOutput, Images
     from kbuild.languages.aot_compiler import AotCompiler
 

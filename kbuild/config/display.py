@@ -20,7 +20,7 @@ def display_path(root: str | os.PathLike[str], relative: str) -> str:
 
 
 def project_path(root: str | os.PathLike[str], displayed: str) -> str:
-    """The inverse of `display`, from the same current folder."""
+    """The inverse of `display_path`, from the same current folder."""
     return os.path.relpath(_absolute_path(displayed), _absolute_path(root)).replace(os.sep, "/")
 
 

@@ -308,7 +308,7 @@ def _locate(issues: Iterable[Issue], text: str, tree: SourceTree, file: str) -> 
     issues = list(issues)
     if not issues:
         return ()
-    from kbuild.config.locate import LineIndex
+    from kbuild.config.locate import LineIndex  # a file without problems is not scanned
 
     lines = LineIndex(text)
     problems: Mapping[tuple[Any, ...], Problem] = {

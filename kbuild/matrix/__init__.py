@@ -93,7 +93,7 @@ def arch_entry(backend: str, toolkit: Version | None) -> Mapping[str, Any]:
 
 
 def arch_table(backend: str, toolkit: Version | None) -> ArchTable:
-    """Targets and defaults of a backend that has archs; raises like `entry_for`."""
+    """Targets and defaults of a backend that has archs; raises like `arch_entry`."""
     entry = arch_entry(backend, toolkit)
     return ArchTable(tuple(entry["targets"]), tuple(entry["default"]))
 

@@ -138,7 +138,7 @@ _DEPENDENCY_FAILURE = re.compile(r"dependenc(?:y|ies) (?:of|failed)|^(?:error: *
 """Messages about what failed because something else did."""
 _PROGRESS_FIELDS = 4
 _PROGRESS_LINE = re.compile(r"\S+: (?P<count>\d+(?:/\d+)?) after \d+ s, (?P<what>.*)")
-"""How a kbuild in the sandbox tells of its progress; see `kbuild.progress.Lines`."""
+"""How a kbuild in the sandbox tells of its progress; see `kbuild.progress.LogProgress`."""
 
 
 @dataclass

@@ -8,7 +8,7 @@ Runs once per translation unit without `site`: imports next to nothing.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # signal itself loads enum
 import fcntl
 import os
 import time

@@ -85,7 +85,7 @@ def lock_exclusive(folder: Path) -> Iterator[None]:
     """Have the folder to oneself.
 
     Raises:
-        InUseError: somebody uses it.
+        FolderInUseError: somebody uses it.
     """
     with _locked(folder, exclusive=True):
         yield

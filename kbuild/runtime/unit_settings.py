@@ -73,7 +73,7 @@ class LauncherSettings:
         return bool(self.deadline) and time.time() >= self.deadline
 
     def to_environment(self) -> dict[str, str]:
-        """The variables that `settings_of` reads."""
+        """The variables that `read_launcher_settings` reads."""
         return {
             _RUN: self.run,
             _CACHE: self.cache,

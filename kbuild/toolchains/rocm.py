@@ -228,7 +228,8 @@ class RocmToolchains(ToolchainSource):
         """A build is named after its ROCm, and loads under that release only."""
         rocm = self.folder
         if rocm is None:
-            return f"needs ROCm {toolkit}; there is none at ${ROCM_PATH_VARIABLE}, {self.usual} or on PATH"
+            places = f"${ROCM_PATH_VARIABLE}, {self.usual} or on PATH"
+            return f"needs ROCm {toolkit}; there is none at {places}"
         if rocm.version is None:
             return f"needs ROCm {toolkit}; {rocm.path} does not say which release it is"
         if not _matches_release(rocm.version, toolkit):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild import code_digest
+from kbuild import code_digest as module
 from kbuild.code_digest import PACKAGE, code_digest, package_digest
 
 AN_HOUR = 3600 * 10**9
@@ -20,7 +20,7 @@ AN_HOUR = 3600 * 10**9
 
 @pytest.fixture(autouse=True)
 def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_digest, "_known", {})
+    monkeypatch.setattr(module, "_known", {})
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{file.name}\n")
-    now = code_digest.time.time_ns()
-    monkeypatch.setattr(code_digest.time, "time_ns", lambda: now + AN_HOUR)
+    now = module.time.time_ns()
+    monkeypatch.setattr(module.time, "time_ns", lambda: now + AN_HOUR)
     return root
 
 
@@ -40,19 +40,19 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The files that were read."""
     read: list[str] = []
-    hashed = code_digest._sha256
+    hashed = module._sha256
 
     def seen(path: str) -> str:
         read.append(Path(path).name)
         return hashed(path)
 
-    monkeypatch.setattr(code_digest, "_sha256", seen)
+    monkeypatch.setattr(module, "_sha256", seen)
     return read
 
 
 def again(cache: Path | None, package: Path) -> str:
     """What another process would find."""
-    code_digest._known.clear()
+    module._known.clear()
     return package_digest(cache, package)
 
 
@@ -117,7 +117,7 @@ def test_a_file_that_changed_a_moment_ago_is_read_every_time(
 ) -> None:
     """Its next change could leave its times as they are."""
     moment = (package / "__init__.py").stat().st_ctime_ns + 1
-    monkeypatch.setattr(code_digest.time, "time_ns", lambda: moment)
+    monkeypatch.setattr(module.time, "time_ns", lambda: moment)
     for count in (4, 8):
         again(tmp_path / "cache", package)
         assert len(reads) == count
@@ -230,11 +230,11 @@ class TestAnotherKbuild:
         return done.stdout.splitlines()[-1]
 
     @pytest.mark.parametrize(
-        "module", ["languages/schema", "languages/spec", "languages/expression"]
+        "module", ["ops/schema/__init__.py", "ops/section.py", "ops/expression/__init__.py"]
     )
     def test_is_asked_again(self, copy: Path, root: Path, module: str) -> None:
         assert [self.judged(copy, root) for _ in range(2)] == ["0 True", "0 False"]
-        changed = copy / "kbuild" / module / "__init__.py"
+        changed = copy / "kbuild" / module
         changed.write_text(changed.read_text() + "\n# another rule\n")
         assert [self.judged(copy, root) for _ in range(2)] == ["0 True", "0 False"]
         [verdict] = (copy.parent / "cache" / "verdicts").iterdir()

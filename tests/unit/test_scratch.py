@@ -24,8 +24,8 @@ from kbuild.runtime.temporary import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 HOLDER = """
 import subprocess, sys
-from kbuild.runtime.temporary import scratch
-with scratch("run") as held:
+from kbuild.runtime.temporary import locked_temporary_folder
+with locked_temporary_folder("run") as held:
     (held.folder / "frozen").mkdir()
     (held.folder / "frozen" / "ccXYZ.s").touch()
     (held.folder / "frozen").chmod(0o555)
@@ -143,7 +143,7 @@ def test_a_lock_that_is_removed_before_it_is_locked_is_not_used(
         seen.append(handle)
         return take(handle)
 
-    monkeypatch.setattr(module, "_take", beaten)
+    monkeypatch.setattr(module, "_try_lock", beaten)
     with temporary_folder("run") as folder:
         assert len(seen) == 2
         assert (folder.parent / f"{folder.name}.lock").exists()

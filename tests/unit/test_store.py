@@ -136,8 +136,8 @@ def test_use_makes_young(store: Store) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from kbuild.runtime.readonly_tree import alone, shared
-with {"shared": shared, "alone": alone}[sys.argv[1]](Path(sys.argv[2])):
+from kbuild.runtime.readonly_tree import lock_exclusive, lock_shared
+with {"shared": lock_shared, "alone": lock_exclusive}[sys.argv[1]](Path(sys.argv[2])):
     print("held", flush=True)
     sys.stdin.readline()
 """

@@ -32,7 +32,7 @@ from kbuild.mirror.layout import ManifestError, parse_manifest
 from kbuild.nix.flake import _parse_answer, evaluation_error, read_event
 from kbuild.nix.program import _settings
 from kbuild.nix.store_copy import read_copy_record
-from kbuild.ops.manifest import read_manifest
+from kbuild.ops.manifest import read_manifest as read_op_manifest
 from kbuild.ops.tuned_tables import read_table_files
 from kbuild.package import is_variant
 from kbuild.provenance.builder import _installed_from
@@ -259,7 +259,7 @@ class TestDocuments:
                 ConfigError,
             ),
             ("results/x.json", lambda p: read_results(p.parent), CardError),
-            ("v/aot.json", lambda p: read_manifest(p.parent), UsageError),
+            ("v/aot.json", lambda p: read_op_manifest(p.parent), UsageError),
             ("kbuild-manifest.json", lambda p: parse_manifest(p.read_bytes(), "x"), ManifestError),
         ],
     )

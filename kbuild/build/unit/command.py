@@ -173,7 +173,7 @@ def object_key(
     """Key of all objects that this command can give; their headers tell them apart.
 
     `files` say what source and compilers hold. `versions` are the compilers', as in
-    `Settings.compilers`.
+    `LauncherSettings.compilers`.
     """
     return _digest(
         OBJECT_FORMAT,

@@ -250,7 +250,7 @@ class CompileAttempts:
         """The attempt that the system killed, when there was one."""
 
     def perform(self, last: tuple[int, float] | None) -> CompilerResult | None:
-        """Compile; `last` is what `History` has of the unit. None when time was over before."""
+        """Compile; `last` is what `PeakHistory` has of the unit. None when time was over before."""
         needed = memory_estimate(self._command.language, last)
         most = most_threads(self._command, self._settings, os.environ)
         ended = self._with_room(needed, most)

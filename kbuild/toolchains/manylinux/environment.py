@@ -144,7 +144,7 @@ class _LinkEnvironmentMaker:
     runner: Runner
 
     def make(self, root: Path) -> Mapping[str, Any]:
-        """Fill the folder; see `kbuild.store.Make`."""
+        """Fill the folder; see `kbuild.store.MakeEntry`."""
         with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
             self._fill(root, Path(scratch))
         return {"compiler": str(self.compiler.program), "sources": []}

@@ -39,7 +39,7 @@ LIBRARIES = (
 """Projects of which the headers are taken."""
 
 HEADER_RELEASES = ("12.4",)
-"""Releases before that of which everything but the compiler is pinned, see `experimental.debian_nvcc`."""
+"""Earlier releases of which all but the compiler is pinned, see `experimental.debian_nvcc`."""
 HEADER_PROGRAMS = (
     "nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12", "nvidia-cuda-profiler-api-cu12",
     "nvidia-nvtx-cu12",
@@ -94,7 +94,7 @@ class CudaMaker:
     stubs: LinkStubMaker
 
     def make(self, root: Path) -> dict[str, Any]:
-        """Fill the prefix; see `kbuild.store.Make`."""
+        """Fill the prefix; see `kbuild.store.MakeEntry`."""
         with ThreadPoolExecutor(_THREADS) as pool:
             programs = pool.map(lambda wheel: self._program(wheel, root), self.locked.programs)
             libraries = pool.map(lambda wheel: self._library(wheel, root), self.locked.libraries)

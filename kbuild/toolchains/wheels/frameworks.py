@@ -65,7 +65,7 @@ class WheelTreeMaker:
         return self.tree.recipe(self.locked.version, wheel)
 
     def make(self, root: Path) -> dict[str, Any]:
-        """Fill the tree; see `kbuild.store.Make`.
+        """Fill the tree; see `kbuild.store.MakeEntry`.
 
         Raises:
             ToolchainError: the headers are not those that the lock names.
@@ -177,7 +177,7 @@ class HeaderTreeMaker:
     fetcher: WheelFetcher
 
     def make(self, root: Path) -> dict[str, Any]:
-        """Fill the tree; see `kbuild.store.Make`."""
+        """Fill the tree; see `kbuild.store.MakeEntry`."""
         return {
             "sources": [self.fetcher.unpack((self.wheel,), root, _headers_destination).to_json()]
         }

@@ -74,7 +74,7 @@ class LockedRelease:
     wheels: tuple[LockedWheel, ...]
     """All but those for the CPU are alike; the first is the one to fetch from."""
     headers: str | None = None
-    """What `header_set` gives of each of these, where it is pinned."""
+    """What `headers_digest` gives of each of these, where it is pinned."""
 
     def split(self) -> tuple[LockedRelease, LockedRelease]:
         """The wheels that are alike, and those that are for the CPU alone."""

@@ -130,7 +130,8 @@ class WheelToolchains(ToolchainSource):
     def _refuses_toolkit(self, requires: Requirements) -> str | None:
         if requires.toolkit is None or self._toolkit_source(requires):
             return None
-        return f"needs CUDA {requires.toolkit}: {missing_toolkit_reason(self._toolkits, requires.toolkit)}"
+        reason = missing_toolkit_reason(self._toolkits, requires.toolkit)
+        return f"needs CUDA {requires.toolkit}: {reason}"
 
     def _refuses_torch(self, requires: Requirements) -> str | None:
         exact = requires.torch_exact

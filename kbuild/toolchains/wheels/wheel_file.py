@@ -1,8 +1,8 @@
 """Wheels as archives, local or read by HTTP ranges; every unpacked member is checked.
 
 Every member is checked by its CRC-32 and by its SHA-256 in RECORD (PEP 376, 427), and RECORD by
-the lock where the wheel is not there as a whole. `kbuild.runtime.untrusted.Allowance` bounds how much
-comes out.
+the lock where the wheel is not there as a whole. `kbuild.runtime.untrusted.UnpackLimit` bounds how
+much comes out.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def compile_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
                 (tmp_path / SOURCE).write_text(str(len(made)))
             return made[-1]
 
-        monkeypatch.setattr("kbuild.languages.aot_build.produce", produce)
+        monkeypatch.setattr("kbuild.languages.aot_build.build_aot_kernels", produce)
         kernels = [SimpleNamespace(sources=[SOURCE], tables=[TABLE])]
         compilation = SimpleNamespace(
             plan=SimpleNamespace(aot=kernels),

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.build.compile import launcher_entries
 from kbuild.errors import BuildError, UsageError
 from kbuild.runtime.budget import (
     Budget,
     Run,
-    launcher_entries,
     make_budget,
     open_run,
     other_launcher,
@@ -167,17 +167,18 @@ def test_what_compilers_put_into_tmpdir_goes_with_the_run(tmp_path: Path) -> Non
 CTRL_C = """
 import sys, time
 from pathlib import Path
-from kbuild.runtime.budget import Budget, opened
-from kbuild.runtime.executor import Task, run_all
+from kbuild.runtime.budget import Budget, open_run
+from kbuild.runtime.executor import VariantTask, run_tasks
 from kbuild.runtime.processes import LocalRunner
 runner = LocalRunner()
 folder = Path(sys.argv[1])
 def work(n):
     return runner.run((sys.argv[2],), cwd=folder / f"tree{n}").returncode
-with opened(Budget(2, 1000), folder / "cache", {}) as run:
+with open_run(Budget(2, 1000), folder / "cache", {}) as run:
     print(run.folder, flush=True)
     try:
-        run_all([Task(str(n), lambda n=n: work(n)) for n in range(3)], run, runner.stop)
+        tasks = [VariantTask(str(n), lambda n=n: work(n)) for n in range(3)]
+        run_tasks(tasks, run, runner.stop)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
 """

@@ -23,7 +23,7 @@ PROJECT = templates.template_root() / "project"
 COMPILED = [name for name, sections in SECTIONS.items() if sections]
 _DIGEST = """
 from plans import SECTIONS, plan_of
-from kbuild.generate import generate, generate_project
+from kbuild.generate.project import generate, generate_project
 plans = [plan_of(name) for name in SECTIONS]
 print(*(generate(plan).digest for plan in plans))
 print(generate_project([plan for plan in plans if plan.is_compiled]).digest)

@@ -174,7 +174,7 @@ class TestBuild:
 
     def run(self, root, doors, monkeypatch, *words):
         monkeypatch.delenv("KBUILD_DRIVER")
-        monkeypatch.setattr(verb, "_built_here", lambda *_: ())
+        monkeypatch.setattr(verb, "_build_locally", lambda *_: ())
         return verb.execute(parsed(str(root), *words), context(doors, root))
 
     def test_an_input_out_of_reach(self, root, doors, monkeypatch):

@@ -82,7 +82,7 @@ class TestAsking:
         assert find_nix(tmp_path, PlayedNix("2.26", tmp_path, store=store)).is_own_store is is_own
 
     def test_the_group_that_builds(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("kbuild.nix.program._members", lambda _: 4)
+        monkeypatch.setattr("kbuild.nix.program._group_members", lambda _: 4)
         grouped = SETTINGS | {"build-users-group": "nixbld"}
         nix = find_nix(tmp_path, PlayedNix("2.8", tmp_path, settings=grouped))
         assert (nix.sandbox.group, nix.sandbox.has_users) == ("nixbld", True)

@@ -51,7 +51,7 @@ class Machine:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Machine:
-    for module in ("toolchains.host", "toolchains.torch_wheel", "pipeline.torch_wheels"):
+    for module in ("toolchains.host", "toolchains.torch_wheel", "pipeline.toolchains"):
         monkeypatch.setattr(f"kbuild.{module}.host_system", lambda: System.parse(SYSTEM))
     return Machine(tmp_path, monkeypatch)
 

@@ -103,7 +103,8 @@ def is_licence_accepted(environ: Mapping[str, str]) -> bool:
 
 def licence_instruction() -> str:
     """What to do, for the sentence of a refusal."""
-    return f"read {LICENCE_TITLE} ({LICENCE_URL}), and set {LICENCE_VARIABLE}={LICENCE_NAME} to accept it"
+    setting = f"{LICENCE_VARIABLE}={LICENCE_NAME}"
+    return f"read {LICENCE_TITLE} ({LICENCE_URL}), and set {setting} to accept it"
 
 
 _LAYOUT = 1
@@ -127,7 +128,7 @@ class DebianNvccMaker:
     """Fetches the packages."""
 
     def make(self, root: Path) -> dict[str, Any]:
-        """Fill the prefix; see `kbuild.store.Make`."""
+        """Fill the prefix; see `kbuild.store.MakeEntry`."""
         facts = self.wheels.make(root)
         for deb in self.debs():
             unpack_deb(deb, root, unpack_rules().destination)
