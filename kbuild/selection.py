@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -39,14 +38,6 @@ class Selection:
     def is_explicit(self) -> bool:
         """True when variants or releases were named."""
         return bool(self.globs or self.torch)
-
-
-def host_system() -> System:
-    """The CPU and operating system that this process runs on."""
-    cpu = {"amd64": "x86_64", "arm64": "aarch64"}.get(
-        platform.machine().lower(), platform.machine().lower()
-    )
-    return System(cpu, platform.system().lower())
 
 
 def environments(project: Project) -> tuple[MatrixEntry, ...]:

@@ -11,6 +11,7 @@ Names follow the `kernels` client (its `variants.py` parses them at load time):
 
 from __future__ import annotations
 
+import platform
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -69,6 +70,14 @@ class System:
 
     def __str__(self) -> str:
         return f"{self.cpu}-{self.os}"
+
+
+def host_system() -> System:
+    """The CPU and operating system that this process runs on."""
+    cpu = {"amd64": "x86_64", "arm64": "aarch64"}.get(
+        platform.machine().lower(), platform.machine().lower()
+    )
+    return System(cpu, platform.system().lower())
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,7 @@ def selection_of(args: Namespace) -> Selection:
 
 
 def _parse_system(text: str) -> System:
-    from kbuild.selection import host_system
-    from kbuild.variant import System
+    from kbuild.variant import System, host_system
 
     return host_system() if text == "host" else System.parse(text)
 

@@ -84,7 +84,8 @@ def open_shell(args: Namespace, ctx: Context, shell: FlakeShell) -> int:
 
 def _single_variant(given: str, project: Project) -> str:
     """The one variant that is meant."""
-    from kbuild.selection import Selection, host_system, select_variants
+    from kbuild.selection import Selection, select_variants
+    from kbuild.variant import host_system
 
     here = host_system()
     found = [

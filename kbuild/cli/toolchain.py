@@ -216,7 +216,7 @@ def _pins(args: Namespace, ctx: Context) -> ToolchainLock:
 def _default_names(lock: ToolchainLock) -> list[str]:
     """What the default variants of this system need and the lock has."""
     from kbuild.matrix import matrix_entries
-    from kbuild.selection import host_system
+    from kbuild.variant import host_system
 
     wanted = [
         entry for entry in matrix_entries() if entry.default and entry.system == host_system()

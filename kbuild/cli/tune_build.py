@@ -13,8 +13,9 @@ from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, Services
 from kbuild.project import Project, open_project
 from kbuild.runtime.workspace import WORKSPACE_FOLDER
-from kbuild.selection import Selection, host_system, project_variants
+from kbuild.selection import Selection, project_variants
 from kbuild.sourcetree import SourceTree
+from kbuild.variant import host_system
 
 if TYPE_CHECKING:
     from kbuild.tune.devices import Device

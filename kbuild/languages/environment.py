@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from kbuild.errors import ToolchainError
 from kbuild.runtime.files import sha256_of_file
-from kbuild.selection import host_system
 from kbuild.store import Recipe, Store, StoreEntry
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedWheel
 from kbuild.toolchains.wheels.package_index import WheelFetcher
+from kbuild.variant import host_system
 
 if TYPE_CHECKING:
     from unearth import Link, Package
@@ -191,7 +191,7 @@ class _StoredWheel:
         return cls(installer.ensure(recipe, make), fetched=True)
 
     def source(self) -> dict[str, Any]:
-        """See `kbuild.toolchains.wheels.package_index.Fetched`."""
+        """See `kbuild.toolchains.wheels.package_index.FetchedWheel`."""
         source = dict(self.entry.facts["sources"][0])
         return source if self.fetched else {**source, "fetched": 0, "how": "store"}
 
@@ -212,7 +212,7 @@ class _EnvironmentBuilder:
     wheels: tuple[_StoredWheel, ...]
 
     def make(self, root: Path) -> dict[str, Any]:
-        """See `kbuild.store.Make`."""
+        """See `kbuild.store.MakeEntry`."""
         for wheel in self.wheels:
             wheel.refuse_damaged()
         members = self._members()

@@ -17,8 +17,8 @@ from kbuild.pipeline.options import BuildResult, BuildStatus, Services
 from kbuild.project import Project
 from kbuild.provenance.files import discard_outdated_attestation
 from kbuild.runtime.workspace import Workspace
-from kbuild.selection import Selection, VariantChoice, host_system, select_variants
-from kbuild.variant import System
+from kbuild.selection import Selection, VariantChoice, select_variants
+from kbuild.variant import System, host_system
 
 
 class NoDerivationError(ToolchainError):

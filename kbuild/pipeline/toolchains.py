@@ -15,12 +15,12 @@ from kbuild.errors import ToolchainError, UsageError
 from kbuild.matrix import matrix_entries
 from kbuild.plan import VariantPlan
 from kbuild.runtime.processes import Runner
-from kbuild.selection import host_system
 from kbuild.toolchains.base import FallbackToolchains, ToolchainSource
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
 from kbuild.toolchains.rocm import rocm_sources
+from kbuild.variant import host_system
 
 if TYPE_CHECKING:
     from kbuild.toolchains.torch_wheel import TorchWheel

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Protocol
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements, ToolchainSummary
-from kbuild.selection import host_system
 from kbuild.store import Store
+from kbuild.variant import host_system
 
 _FRAMEWORK_NAMES = {"torch", "torch-wheel", "apache-tvm-ffi"}
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.runtime.processes import Runner, canonical_interpreter
-from kbuild.selection import host_system
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
 from kbuild.toolchains.device_compilers import (
@@ -25,6 +24,7 @@ from kbuild.toolchains.device_compilers import (
 )
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts, interpreter_facts
 from kbuild.toolchains.manylinux.environment import manylinux_linking
+from kbuild.variant import host_system
 from kbuild.version import Version
 
 # Where Torch's version file says which device it was built for, by backend.

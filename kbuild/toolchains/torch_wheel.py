@@ -19,7 +19,6 @@ from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.runtime.files import sha256_of_file
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.temporary import temporary_folder
-from kbuild.selection import host_system
 from kbuild.store import Recipe, Store, StoreEntry
 from kbuild.toolchains import probe
 from kbuild.toolchains.base import Toolchain, ToolchainSource
@@ -35,6 +34,7 @@ from kbuild.toolchains.wheels.frameworks import (
 from kbuild.toolchains.wheels.lock import LockedWheel
 from kbuild.toolchains.wheels.package_index import FetchedWheel
 from kbuild.toolchains.wheels.wheel_file import Wheel
+from kbuild.variant import host_system
 from kbuild.version import Version
 
 VERSION_FILE = "torch/version.py"

@@ -7,11 +7,11 @@ import pytest
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.runtime.processes import ProcessResult
-from kbuild.selection import host_system
 from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
 from kbuild.toolchains.device_compilers import find_cuda, find_dpcpp
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
+from kbuild.variant import host_system
 
 NEEDS = Requirements("cuda", toolkit="13.0")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.runtime.processes import Runner
-from kbuild.selection import host_system
 from kbuild.store import Store, open_store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
@@ -31,6 +30,7 @@ from kbuild.toolchains.wheels.frameworks import TORCH_LINK_FOLDER, torch_include
 from kbuild.toolchains.wheels.installer import StatusCallback, WheelInstaller
 from kbuild.toolchains.wheels.lock import ToolchainLock, packaged_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
+from kbuild.variant import host_system
 
 
 @dataclass(frozen=True)

@@ -293,7 +293,8 @@ class TestBuilding:
     def test_one_is_built_for_the_torch_that_measures(self):
         from kbuild.cli.tune_build import selection_for_torch
         from kbuild.project import open_project
-        from kbuild.selection import host_system, select_variants
+        from kbuild.selection import select_variants
+        from kbuild.variant import host_system
 
         project = open_project(EXAMPLES / "gemm-cute")
         found = select_variants(project, selection_for_torch(project, "cuda", "2.11.0+cu130"))

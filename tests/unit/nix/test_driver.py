@@ -26,7 +26,8 @@ FLAKE = '{ inputs.kbuild.url = "github:kbuild/kbuild"; outputs = _: { }; }\n'
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    monkeypatch.setattr("kbuild.selection.host_system", lambda: System.parse("x86_64-linux"))
+    for module in ("selection", "variant"):
+        monkeypatch.setattr(f"kbuild.{module}.host_system", lambda: System.parse("x86_64-linux"))
     folder = write_project(tmp_path / "project", BINDING, kernel("cpu"))
     (folder / "flake.nix").write_text(FLAKE)
     program(tmp_path, monkeypatch)
@@ -248,7 +249,8 @@ class TestShells:
             self.open(execute_devshell, root, doors, pattern)
 
     @pytest.mark.parametrize(
-        ("shell", "instead"), [(execute_devshell, "create-pyproject"), (execute_testshell, "kbuild test")]
+        ("shell", "instead"),
+        [(execute_devshell, "create-pyproject"), (execute_testshell, "kbuild test")],
     )
     def test_without_nix_or_flake(self, root, doors, monkeypatch, shell, instead):
         monkeypatch.setenv("PATH", "/nowhere")

@@ -8,7 +8,6 @@ from fake_machine import FakeRunner, fake_torch, machine
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
-from kbuild.selection import host_system
 from kbuild.toolchains.device_compilers import (
     DeviceCompiler,
     NvccLimits,
@@ -16,6 +15,7 @@ from kbuild.toolchains.device_compilers import (
     nvcc_limits,
 )
 from kbuild.toolchains.facts import FactCache
+from kbuild.variant import host_system
 from kbuild.version import Version
 
 CONFIG = """\
