@@ -1,7 +1,4 @@
-"""Compares two variant directories file by file.
-
-Text as a diff, ELF files by section and symbol.
-"""
+"""Compares two variant directories: text as a diff, ELF files by section and symbol."""
 
 from __future__ import annotations
 
@@ -355,6 +352,3 @@ def _diff_lines(before: str, after: str) -> tuple[str, ...]:
     lines = [line for line in made if not line.startswith(("---", "+++"))]
     more = len(lines) - MAX_DIFF_LINES
     return (*lines[:MAX_DIFF_LINES], *([f"... and {more} lines more"] if more > 0 else []))
-
-
-__all__ = ["BinaryDifference", "FileDifference", "compare_folders"]

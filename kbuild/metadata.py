@@ -1,6 +1,4 @@
-"""`metadata.json`: what a variant says about itself to the `kernels` client.
-
-And reading it with every problem at once.
+"""`metadata.json`, what a variant tells the `kernels` client; it is read with all its problems.
 
 The client (0.17.2) requires `name, id, version, license, python-depends, backend.type`, ignores
 unknown keys except inside `kernel-depends`, and refuses a `provenance` without `kernel-builder`.

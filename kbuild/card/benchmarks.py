@@ -1,6 +1,4 @@
-"""Benchmark results: reads what `kernels benchmark --output FILE` writes.
-
-And draws it as an SVG chart.
+"""Benchmark results: reads what `kernels benchmark --output FILE` writes, draws an SVG chart.
 
 The chart is for an `<img>`: it has its own background, follows the reader's colour scheme, and says
 in words what it shows. One key may be added to what the client writes: `ref_mean_ms` in

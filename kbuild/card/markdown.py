@@ -1,6 +1,4 @@
-"""The Markdown of a card.
-
-The parts between marks that kbuild fills, and the YAML front matter.
+"""The Markdown of a card: the parts between marks that kbuild fills, and the front matter.
 
     <!-- kbuild:functions -->
     <!-- /kbuild:functions -->

@@ -1,6 +1,4 @@
-"""`kbuild create-pyproject` and `clean-pyproject`.
-
-Write the CMake project, and remove it again.
+"""`kbuild create-pyproject` and `clean-pyproject`: write the CMake project, and remove it again.
 
 The manifest in the target folder lists what kbuild wrote; files that were edited since are kept.
 """

@@ -1,7 +1,4 @@
-"""`kbuild devshell` and `testshell`.
-
-Replace this process by `nix develop` on the kernel's flake.
-"""
+"""`kbuild devshell` and `testshell`: replace this process by `nix develop` on the flake."""
 
 from __future__ import annotations
 

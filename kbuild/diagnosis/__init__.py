@@ -1,6 +1,4 @@
-"""`kbuild doctor`: reports what this machine has for building kernels.
-
-And how to install the rest.
+"""`kbuild doctor`: what this machine has for building kernels, and how to install the rest.
 
 No package is imported for it: programs are asked for their version, packages are located.
 """
@@ -374,7 +372,8 @@ def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
         return DiagnosisItem("CUDA 12", "ok", ", ".join(found), purpose)
     if toolchain.is_licence_accepted(os.environ):
         return DiagnosisItem("CUDA 12", "ok", f"nvcc {pins().title}, its licence accepted", purpose)
-    mend = f"install it and set CUDA_HOME, or accept {toolchain.LICENCE_NAME} with {toolchain.LICENCE_VARIABLE}"
+    licence = f"{toolchain.LICENCE_NAME} with {toolchain.LICENCE_VARIABLE}"
+    mend = f"install it and set CUDA_HOME, or accept {licence}"
     return DiagnosisItem("CUDA 12", "optional", "", purpose, mend)
 
 
@@ -397,6 +396,3 @@ def _size_text(folder: Path) -> str:
         for name in files
     )
     return f"{total / _GIGABYTE:.1f} GB" if total > _GIGABYTE else f"{total / _MEGABYTE:.1f} MB"
-
-
-__all__ = ["OPTIONAL_TOOLS", "DiagnosisItem", "diagnose"]

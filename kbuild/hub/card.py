@@ -38,7 +38,8 @@ def with_notice(
         *_sentence(dirty, "built from sources that are in no commit: nobody can build {} again"),
         *_sentence(noncompliant, "published although kbuild's checks found faults in {}"),
         *(
-            f"The author overruled what the check `{check}` found in {_listed(names)}: {_escape_reason(why)}"
+            f"The author overruled what the check `{check}` found in {_listed(names)}: "
+            f"{_escape_reason(why)}"
             for (check, why), names in by_check.items()
         ),
     ]

@@ -1,6 +1,4 @@
-"""Turns what a branch holds and what it should hold into commits.
-
-Pure.
+"""Turns what a branch holds and what it should hold into commits; pure functions.
 
 A variant's files are never spread over two commits, so a branch shows each variant as it was or as
 it is going to be. Commits that add come before those that only remove.

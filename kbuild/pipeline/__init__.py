@@ -1,1 +1,1 @@
-"""The commands' work in stages: plans, toolchains, build, checks, cards, uploads. Import the modules directly."""
+"""The commands' work in stages: plans, toolchains, build, checks, cards, uploads."""

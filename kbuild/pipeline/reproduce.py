@@ -1,7 +1,4 @@
-"""Builds variants again from a fresh copy of the source in a changed environment.
-
-And compares the results.
-"""
+"""Builds variants again, from a copy of the source in other surroundings, and compares them."""
 
 from __future__ import annotations
 

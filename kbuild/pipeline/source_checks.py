@@ -1,7 +1,4 @@
-"""Checks a kernel's sources before anything is compiled.
-
-Python ops and imports, C++ bindings, sections that a variant leaves out.
-"""
+"""Checks of a kernel's sources before anything is compiled: ops, imports, C++ bindings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`kbuild check` of sources that no compiler of this machine compiles.
-
-Include resolution, and type checks by the host's C++ compiler.
-"""
+"""`kbuild check` of sources that no compiler here compiles: includes, and types of C++ for XPU."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which toolchain sources a command may use and in which order.
-
-With the Torch wheels that the user gives.
-"""
+"""Which toolchain sources a command may use, in which order; the user's Torch wheels go first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Uploads built variants to the Hub.
-
-Options, the preflight before a build, the card, the comparison with what is published.
-"""
+"""Uploads built variants to the Hub: preflight, card, comparison with what is published."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Builds one variant: up to date.
-
-Or generated, compiled, checked, described and moved into place.
-"""
+"""Builds one variant, unless it is up to date: generates, compiles, checks and installs it."""
 
 from __future__ import annotations
 

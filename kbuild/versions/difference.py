@@ -1,6 +1,4 @@
-"""Compares two versions of a kernel.
-
-Interface, variants, metadata and files, as JSON or as text.
+"""Compares two versions of a kernel: interface, variants, metadata and files.
 
 A version is a promise to those who load it: `get_kernel(..., version=1)` keeps working whatever
 is published as version 1 later. So its number must be raised when a call breaks, and when
@@ -342,7 +340,8 @@ def _variant_lines(told: VersionDifference, *, everything: bool) -> Iterator[str
     yield "  variants"
     shared = _shared_changes(told.variants)
     for change in told.variants:
-        yield f"    {CHANGE_MARKS[change.kind]} {change.name}{_size_change(change.before, change.after)}"
+        size = _size_change(change.before, change.after)
+        yield f"    {CHANGE_MARKS[change.kind]} {change.name}{size}"
         own = [fact for fact in change.facts if fact not in shared]
         yield from (f"        {_metadata_line(fact)}" for fact in own)
         if everything or 0 < len(change.files) <= _MAX_FILES_LISTED:

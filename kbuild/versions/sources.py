@@ -1,7 +1,4 @@
-"""A published version of a kernel, and where versions are kept.
-
-The Hub, a mirror, a build folder.
-"""
+"""A published version of a kernel, and where versions are kept: the Hub, a mirror, a folder."""
 
 from __future__ import annotations
 
@@ -315,8 +312,6 @@ def sort_versions(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _with_dates(version: KernelVersion, dates: Mapping[str, datetime]) -> KernelVersion:
-    from dataclasses import replace
-
     return replace(version, dates=lambda: dates)
 
 

@@ -42,7 +42,7 @@ def test_something_else_in_its_place_is_never_replaced(tmp_path: Path) -> None:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a directory is replaced: as this system can, and as those that cannot exchange."""
     if request.param == "renaming":
-        monkeypatch.setattr(package, "exchange", lambda *_: False)
+        monkeypatch.setattr(package, "exchange_paths", lambda *_: False)
     return str(request.param)
 
 
@@ -83,7 +83,7 @@ def test_a_directory_is_exchanged_where_the_kernel_can(
         return True
 
     target = variant(tmp_path / "build" / "torch-cuda", "old")
-    monkeypatch.setattr(package, "exchange", exchange)
+    monkeypatch.setattr(package, "exchange_paths", exchange)
     package.install_variant(variant(tmp_path / "stage", "new"), target)
     assert (target / "__init__.py").read_text() == "new"
     assert names(target.parent) == ["torch-cuda"]
@@ -137,7 +137,7 @@ def test_a_failure_between_the_renames_is_undone(
             raise OSError(errno.EIO, "a bad disk")
         return rename(path, other)
 
-    monkeypatch.setattr(package, "exchange", lambda *_: False)
+    monkeypatch.setattr(package, "exchange_paths", lambda *_: False)
     monkeypatch.setattr(Path, "rename", fail_once)
     with pytest.raises(OSError, match="a bad disk"):
         package.install_variant(variant(tmp_path / "stage", "new"), target)

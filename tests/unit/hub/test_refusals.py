@@ -35,9 +35,12 @@ class AnswerError(Exception):
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(429, BusyError), (500, BusyError), (503, BusyError), (401, AccessDeniedError), (403, AccessDeniedError), (404, NotFoundError),
-     (409, ConflictError), (412, ConflictError)],
-)  # fmt: skip
+    [
+        *((429, BusyError), (500, BusyError), (503, BusyError)),
+        *((401, AccessDeniedError), (403, AccessDeniedError), (404, NotFoundError)),
+        *((409, ConflictError), (412, ConflictError)),
+    ],
+)
 def test_statuses(status: int, kind: type[Exception]) -> None:
     found = translate_hub_error(AnswerError(status), "for a test")
     assert type(found) is kind
