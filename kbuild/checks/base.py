@@ -104,6 +104,13 @@ class Output:
         """What the variant is compiled for; None when that is unknown or nothing is compiled."""
         return self.variant.system if self.variant else None
 
+    @property
+    def object_tree(self) -> Path:
+        """Folder of the object files, which may not exist: a variant knows where it was built."""
+        from kbuild.runtime.workspace import Workspace
+
+        return self.tree or Workspace(self.root.parent.parent, self.root.name).tree
+
     def libraries(self) -> Iterator[Path]:
         """Shared libraries of the folder in path order, or the one that is looked at alone."""
         if self.alone is not None:

@@ -49,7 +49,7 @@ class ClashCheck(Check):
                 f"exports {first_names(names)}: another kernel's symbols of that name clash with it"
             )
             hint = "compile with `-fvisibility=hidden`, or make them `static`"
-            makers = object_symbols(output).makers(names)
+            makers = object_symbols(output.object_tree).makers(names)
             yield Finding(self.name, "warning", where, what, hint, tuple(names), makers)
 
     def _shared(self, where: str, spaces: Mapping[str, list[str]]) -> Iterator[Finding]:

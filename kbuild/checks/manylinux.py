@@ -51,7 +51,7 @@ class ManylinuxCheck(Check):
             yield Finding(self.name, severity, where, what, "choose a policy that is")
             return
         faults = _too_new(elf, policy)
-        objects = object_symbols(output) if faults else None
+        objects = object_symbols(output.object_tree) if faults else None
         for version, symbols in sorted(faults.items()):
             what = f"{_subject(symbols)} {version}, {_ceiling(version, policy, elf.cpu)}"
             users = objects.users(symbols) if objects else ()

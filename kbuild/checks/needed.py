@@ -82,7 +82,7 @@ class NeededCheck(Check):
                 )
                 hint = provider.get("hint", _LINK)
                 severity = provider.get("severity", "error")
-                users = object_symbols(output).users(names)
+                users = object_symbols(output.object_tree).users(names)
                 yield Finding(self.name, severity, where, what, hint, tuple(names), users)
 
     def _newer_openmp(self, where: str, elf: ElfFile, output: Output) -> Iterator[Finding]:
@@ -98,7 +98,7 @@ class NeededCheck(Check):
                 f"which the one in the wheel of {torch_releases_text(output.variant)} has not"
             )
             hint = "do without these functions, or compile them with an older compiler"
-            users = object_symbols(output).users(names)
+            users = object_symbols(output.object_tree).users(names)
             yield Finding(self.name, "error", where, what, hint, tuple(names), users)
 
     def _unused(self, where: str, elf: ElfFile) -> Iterator[Finding]:

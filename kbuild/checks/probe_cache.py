@@ -230,7 +230,7 @@ def _store_answer(
 
 
 def write_bounded(folder: Path, name: str, data: bytes) -> None:
-    """Write one file of a folder in `KEPT`; it makes the oldest go when there are too many."""
+    """Write one file of a folder in `MAX_FILES`; it makes the oldest go when there are too many."""
     replace_atomically(folder / name, data)
     dated = sorted((path.stat().st_mtime_ns, path) for path in folder.iterdir())
     for _, path in dated[: -MAX_FILES[folder.name]]:

@@ -51,7 +51,7 @@ class PythonAbiCheck(Check):
         hint = f"compile with `-DPy_LIMITED_API={hexadecimal}` and use what it declares"
         for name in names.undefined:
             if name.startswith(PREFIXES) and (fault := fault_of(name, floor)):
-                users = object_symbols(output).users((name,))
+                users = object_symbols(output.object_tree).users((name,))
                 what = f"`{name}` {fault}"
                 yield Finding(self.name, "error", names.where, what, hint, (name,), users)
 

@@ -40,7 +40,7 @@ class RpathCheck(Check):
         what = "has text relocations (DT_TEXTREL)"
         if names:
             what += f" in {first_names(names)}"
-        makers = object_symbols(output).makers(names)
+        makers = object_symbols(output.object_tree).makers(names)
         hint = "compile every unit with `-fPIC`"
         return Finding(self.name, "error", where, what, hint, tuple(names), makers)
 

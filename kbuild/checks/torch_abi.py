@@ -47,7 +47,7 @@ class TorchAbiCheck(Check):
         if floor is None:
             return
         for names in library_symbols(output):
-            objects = object_symbols(output)
+            objects = object_symbols(output.object_tree)
             yield from self._too_new(names, floor, objects)
             yield from self._unstable(names, objects)
 

@@ -61,7 +61,7 @@ class TvmFfiAbiCheck(Check):
             newer[runtime_functions().get(name, "")].append(name)
         for since, found in sorted(newer.items()):
             if since != load_data(_DATA)["oldest"]:
-                users = object_symbols(output).users(found)
+                users = object_symbols(output.object_tree).users(found)
                 what, hint = _words(since, found)
                 yield Finding(self.name, "warning", names.where, what, hint, tuple(found), users)
 

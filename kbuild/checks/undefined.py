@@ -66,11 +66,12 @@ class UndefinedCheck(Check):
             lost = sorted(unknown - own - set(borrowed))
             if lost:
                 what = f"nobody is known to define {first_names(lost)}"
-                severity, users = _severity(elf, output.variant), object_symbols(output).users(lost)
+                severity = _severity(elf, output.variant)
+                users = object_symbols(output.object_tree).users(lost)
                 yield Finding(self.name, severity, where, what, _HINT, tuple(lost), users)
             if borrowed:
                 what = f"takes the C++ library's {first_names(borrowed)} from whoever exports it"
-                users = object_symbols(output).users(borrowed)
+                users = object_symbols(output.object_tree).users(borrowed)
                 names = tuple(borrowed)
                 yield Finding(self.name, "warning", where, what, _BORROWED_HINT, names, users)
 
@@ -86,7 +87,7 @@ class UndefinedCheck(Check):
         if absent:
             releases = torch_releases_text(variant)
             what = f"takes {first_names(absent)} from Torch, and {releases} exports no such name"
-            users = object_symbols(output).users(absent)
+            users = object_symbols(output.object_tree).users(absent)
             yield Finding(self.name, "error", where, what, _ABSENT_HINT, tuple(absent), users)
 
 

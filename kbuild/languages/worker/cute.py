@@ -41,7 +41,7 @@ _MOST = 20
 
 
 class Compiler(ObjectCompiler):
-    """See `protocol.Answering`."""
+    """See `protocol.WorkerCompiler`."""
 
     distribution = "nvidia-cutlass-dsl"
     version = cutlass.__version__

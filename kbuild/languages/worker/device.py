@@ -260,7 +260,7 @@ def torch_device_properties(
         "major": major,
         "minor": minor,
         "warp_size": facts["warp"],
-        **facts["torch_device_properties"],
+        **facts["properties"],
     }
     if "shared" in facts:
         known["shared_memory_per_block_optin"] = facts["shared"]
@@ -278,7 +278,7 @@ def triton_device_properties(
     device = current.gpu(question)
     facts = device.facts
     known = {"max_shared_mem": facts["shared"], "warpSize": facts["warp"]}
-    registers = facts["torch_device_properties"].get("regs_per_multiprocessor")
+    registers = facts["properties"].get("regs_per_multiprocessor")
     if registers is not None:
         known["max_num_regs"] = registers
     if device.backend == "hip":

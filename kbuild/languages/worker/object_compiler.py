@@ -42,7 +42,7 @@ class DescribedFunction(Protocol):
 
 
 class ObjectCompiler(ABC):
-    """See `protocol.Answering`."""
+    """See `protocol.WorkerCompiler`."""
 
     distribution: ClassVar[str]
     version: ClassVar[str]
@@ -61,13 +61,13 @@ class ObjectCompiler(ABC):
         self._ask = ask
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
+        """See `protocol.WorkerCompiler`."""
         sources = self._shelf.get(request)
         functions = [function.describe() for function in self._functions(sources).values()]
         return {"functions": functions, "asked": sources.asked}
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
+        """See `protocol.WorkerCompiler`."""
         self._judge_version(request["version"])
         sources = self.sources(request)
         function = self._functions(sources).get(request["function"])

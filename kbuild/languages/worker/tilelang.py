@@ -155,7 +155,7 @@ _without_compiling()
 
 
 class Compiler(ObjectCompiler):
-    """See `protocol.Answering`."""
+    """See `protocol.WorkerCompiler`."""
 
     distribution = "tilelang"
     version = tilelang.__version__

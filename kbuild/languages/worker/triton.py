@@ -320,7 +320,7 @@ _CACHE = "TRITON_CACHE_DIR"
 
 
 class Compiler:
-    """See `protocol.Answering`."""
+    """See `protocol.WorkerCompiler`."""
 
     def __init__(self) -> None:
         torch_stub.install_stubs()
@@ -330,14 +330,14 @@ class Compiler:
         self._shelf = SourceCache()
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
+        """See `protocol.WorkerCompiler`."""
         sources = self._shelf.get(request)
         found = self._kernels(sources)
         functions = [kernel.describe() for kernel in found.values()]
         return {"functions": functions, "asked": sources.asked}
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
+        """See `protocol.WorkerCompiler`."""
         sources = self._shelf.get(request)
         kernel = self._kernels(sources).get(request["function"])
         if kernel is None:

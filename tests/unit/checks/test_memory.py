@@ -259,7 +259,7 @@ def test_another_kbuild_asks(desk: Desk, noarch: Make, monkeypatch: pytest.Monke
 
 
 def test_the_oldest_answers_go(desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "KEPT", {store.ANSWERS: 2, store.SURROUNDINGS: 1})
+    monkeypatch.setattr(store, "MAX_FILES", {store.ANSWERS: 2, store.SURROUNDINGS: 1})
     outputs = [{"__init__.py": f"# {number}\n"} for number in range(3)]
     assert [desk.asked(noarch(files))[1] for files in outputs] == [1, 1, 1]
     assert len(list((desk.cache / store.ANSWERS).iterdir())) == 2

@@ -66,7 +66,7 @@ def _low_limits() -> Iterator[None]:
     """What is not told apart any further is so from a few lines on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolution, "_MOST_MEANINGS", 6)
-        patch.setattr(containers, "_MOST_TEXTS", 6)
+        patch.setattr(containers, "_MAX_TEXTS", 6)
         yield
 
 

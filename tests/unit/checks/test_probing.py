@@ -62,7 +62,7 @@ class Home:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     folder = tmp_path / "home"
-    monkeypatch.setattr(probe_process, "_BROKEN", set())
+    monkeypatch.setattr(probe_process, "_BROKEN_SANDBOXES", set())
     made = Home(folder, make_interpreter(folder / "venv"))
     monkeypatch.setenv("HOME", str(folder))
     return made
@@ -77,7 +77,7 @@ def sandboxed(home: Home) -> Home:
 
 @pytest.fixture
 def plain(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setattr(probe_process, "PROGRAM", "no-such-program")
+    monkeypatch.setattr(probe_process, "BUBBLEWRAP", "no-such-program")
     return home
 
 

@@ -30,14 +30,14 @@ class _GeneratedKernel(NamedTuple):
 
 
 class Compiler(triton.Compiler):
-    """See `protocol.Answering`."""
+    """See `protocol.WorkerCompiler`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._made: dict[int, Mapping[str, _GeneratedKernel]] = {}
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `protocol.Answering`."""
+        """See `protocol.WorkerCompiler`."""
         sources = self._shelf.get(request)
         made = self._all(sources).values()
         functions = [{**one.kernel.describe(), "facts": one.facts} for one in made]

@@ -14,7 +14,7 @@ PARAMETER = {"kind": "pointer", "type": "*fp16", "name": "x"}
 
 
 class Compiler:
-    """See `kbuild.languages.worker.protocol.Answering`, and `Asking`."""
+    """See `kbuild.languages.worker.protocol.WorkerCompiler`, and `DeduplicatingCompiler`."""
 
     def ask_with(self, ask):
         self._ask = ask
