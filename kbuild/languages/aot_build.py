@@ -147,7 +147,8 @@ def _spill_warning(
             which = f" ({label})" if label else ""
             yield (
                 f"{head}: the default candidate{which} for {worst.unit.target} "
-                f"{_spill_text(worst)}; put a smaller one first, or `kbuild tune` finds a better one"
+                f"{_spill_text(worst)}; "
+                "put a smaller one first, or `kbuild tune` finds a better one"
             )
 
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-import cutlass
-from cuda.bindings.driver import CUstream
+import cutlass  # type: ignore[import-not-found]
+from cuda.bindings.driver import CUstream  # type: ignore[import-not-found]
 from cutlass import cute
-from cutlass._mlir import ir
-from cutlass.cute import runtime
+from cutlass._mlir import ir  # type: ignore[import-not-found]
+from cutlass.cute import runtime  # type: ignore[import-not-found]
 
 from kbuild.languages.worker.protocol import RefusalError
 

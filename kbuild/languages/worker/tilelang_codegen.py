@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tilelang
-import tilelang.language as tl
-from tilelang.backend.target import determine_target
-from tilelang.jit.adapter.wrapper import TLWrapper
+import tilelang  # type: ignore[import-not-found]
+import tilelang.language as tl  # type: ignore[import-not-found]
+from tilelang.backend.target import determine_target  # type: ignore[import-not-found]
+from tilelang.jit.adapter.wrapper import TLWrapper  # type: ignore[import-not-found]
 
 from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.tilelang_functions import TileLangFunction

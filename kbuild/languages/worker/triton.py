@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import triton
-import triton.language as tl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+import triton  # type: ignore[import-not-found]
+import triton.language as tl  # type: ignore[import-not-found]
+from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
+from triton.compiler import ASTSource  # type: ignore[import-not-found]
 
 from kbuild.languages.worker import compiler_output, torch_stub
 from kbuild.languages.worker import device as devices

@@ -185,7 +185,8 @@ class Call:
 
 
 Node: TypeAlias = (
-    "Number | Name | Query | Match | Negative | Not | BinaryOp | Compare | Logic | Conditional | Call"
+    "Number | Name | Query | Match | Negative | Not | BinaryOp | Compare | Logic"
+    " | Conditional | Call"
 )
 
 
