@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from kbuild.checks.base import Output
-from kbuild.runtime.workspace import WORKSPACE_FOLDER, Workspace
+from kbuild.runtime.workspace import WORKSPACE_FOLDER
 
 # CMake's own trial compilations are no part of the variant.
 _TARGET_FOLDER = ".dir"
@@ -33,9 +32,8 @@ class ObjectSymbols:
         return tuple(sorted({source for name in symbols for source in self.gives.get(name, ())}))
 
 
-def object_symbols(output: Output) -> ObjectSymbols:
-    """The variant's objects; none when it was not built here."""
-    tree = output.tree or Workspace(output.root.parent.parent, output.root.name).tree
+def object_symbols(tree: Path) -> ObjectSymbols:
+    """The objects below a variant's build tree; none when it was not built here."""
     if not tree.is_dir():
         return ObjectSymbols()
     files = tuple(

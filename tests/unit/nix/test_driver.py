@@ -26,8 +26,7 @@ FLAKE = '{ inputs.kbuild.url = "github:kbuild/kbuild"; outputs = _: { }; }\n'
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    for module in ("selection", "variant"):
-        monkeypatch.setattr(f"kbuild.{module}.host_system", lambda: System.parse("x86_64-linux"))
+    monkeypatch.setattr("kbuild.variant.host_system", lambda: System.parse("x86_64-linux"))
     folder = write_project(tmp_path / "project", BINDING, kernel("cpu"))
     (folder / "flake.nix").write_text(FLAKE)
     program(tmp_path, monkeypatch)

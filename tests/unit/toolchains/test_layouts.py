@@ -23,40 +23,40 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "17f4456a4f89af47",
+        "46a87771bf3b0401",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
     "headers": (
         1,
-        "149aa05c73584d9d",
+        "760097305ca73136",
         "toolchains/wheels/frameworks.py",
     ),
     "torch": (
         1,
-        "d18c2ebf7f9bbb5f",
+        "de88a87edd5c98e1",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "499556457c47cec4",
+        "de88a87edd5c98e1",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (
         1,
-        "23a280718ea4cee4",
+        "a9742d51ef1dfa7a",
         "toolchains/experimental/debian_nvcc/toolchain.py",
     ),
     "given": (
         1,
-        "e9aea8f6c0a8a462",
+        "a105efcc8900231b",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
-        "d6b60aee63253dbf",
+        "14f031251f9716bf",
         "languages/environment.py",
     ),
 }
