@@ -66,7 +66,7 @@ class CheckSettings:
     loads_foreign: bool = False
     """True for `--load`."""
 
-    def on(self, target: CheckTarget, args: Namespace) -> CheckSettings:
+    def for_target(self, target: CheckTarget, args: Namespace) -> CheckSettings:
         """The terms for one target: a project says itself which checks it overrules.
 
         Raises:
@@ -182,7 +182,9 @@ def execute(args: Namespace, ctx: Context) -> int:
         return list_checks(wanted, ctx, as_json=args.json, sources=True)
     terms = check_settings_of(args, wanted, ctx)
     with open_targets(args, ctx, unbuilt=True) as targets, check_progress(ctx):
-        answers = [_check_target(target, terms.on(target, args), args, ctx) for target in targets]
+        answers = [
+            _check_target(target, terms.for_target(target, args), args, ctx) for target in targets
+        ]
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
 
@@ -263,7 +265,7 @@ def execute_builds(args: Namespace, ctx: Context) -> int:
         return list_checks(wanted, ctx, as_json=args.json)
     terms = check_settings_of(args, wanted, ctx)
     with open_targets(args, ctx) as targets, check_progress(ctx):
-        answers = [TargetReport(t, run_checks(t, terms.on(t, args))) for t in targets]
+        answers = [TargetReport(t, run_checks(t, terms.for_target(t, args))) for t in targets]
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
 
@@ -286,5 +288,5 @@ def execute_abi(args: Namespace, ctx: Context) -> int:
         return list_checks(wanted, ctx, as_json=args.json)
     terms = check_settings_of(args, wanted, ctx, portable=True)
     with open_targets(args, ctx) as targets:
-        answers = [TargetReport(t, run_checks(t, terms.on(t, args))) for t in targets]
+        answers = [TargetReport(t, run_checks(t, terms.for_target(t, args))) for t in targets]
         return print_reports(answers, ctx, as_json=args.json)

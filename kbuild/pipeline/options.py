@@ -38,7 +38,7 @@ class BuildOptions:
     python: Path | None = None
     """Interpreter whose Torch is built against first; found when None."""
     toolchain: str = "auto"
-    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.toolchains.NAMES`."""
+    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
     sources: Mapping[str, Path] = field(default_factory=dict)
     """Folders with the headers of dependencies, by dependency."""
     torch_wheels: tuple[Path, ...] = ()

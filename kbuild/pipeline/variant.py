@@ -221,13 +221,13 @@ class BuildContext:
     """Warnings before the compilation, with the variants that they are about."""
 
     def note(self, variant: str, words: str) -> None:
-        """Warn about a variant; words that were said of another wait for `tell_noted`."""
+        """Warn about a variant; for words that were said of another, at the end only."""
         variants = self.noted.setdefault(words, [])
         variants.append(variant)
         if len(variants) == 1 or self.doors.ui.verbosity > 0:
             self.doors.ui.warn(f"{variant}: {words}")
 
-    def tell_noted(self) -> None:
+    def report_repeated_warnings(self) -> None:
         """Say of which other variants each warning is true."""
         for words, (_, *others) in self.noted.items():
             if others and self.doors.ui.verbosity <= 0:

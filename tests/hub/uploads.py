@@ -50,8 +50,8 @@ card = {"README.md": project / "build" / "CARD.md"}
 try:
     layout = lay_out(folders, project, card)
     target = Target(Repo(sys.argv[2]), "v1", pull="pull" in sys.argv[3:])
-    patience = Patience(tries=4, first=0.01)
-    outcome = upload(Job(open_hub(), target, layout, patience, lambda text: None))
+    retry = Patience(tries=4, first=0.01)
+    outcome = upload(Job(open_hub(), target, layout, retry, lambda text: None))
 except KbuildError as error:
     sys.exit(f"{type(error).__name__}: {error.message}")
 print(outcome.status)

@@ -59,9 +59,8 @@ def test_what_was_built_elsewhere_has_a_note(kbuild, variant, interpreter, verb)
 def test_a_second_build_of_the_same_bytes_loads_nothing_but_reproduce_does(
     kbuild, demo, interpreter, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        probe_process, "PROGRAM", "no-such-program"
-    )  # nothing written in one remains
+    # nothing written in one remains
+    monkeypatch.setattr(probe_process, "BUBBLEWRAP", "no-such-program")
     log = tmp_path / "log"
     log.touch()
     with (demo / "torch-ext" / "demo" / "__init__.py").open("a") as file:
