@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from kbuild.advice.costs import UnitCost, unit_cost
 from kbuild.advice.scan import Demand, Source, Use, demands, uses
 from kbuild.advice.table import Table, table
-from kbuild.advice.tokens import Token, tokens
-from kbuild.advice.vocabulary import qualified, vocabulary
+from kbuild.advice.tokens import tokens
+from kbuild.advice.vocabulary import FileNames, file_names, qualified, vocabulary
 from kbuild.backends import BACKENDS
 from kbuild.config.model import KernelSection, TorchSection
 from kbuild.frameworks import FRAMEWORKS
@@ -50,10 +50,11 @@ class BackendAdvice:
     @property
     def raised_by(self) -> tuple[str, ...]:
         """What the floor is due to, as written, when it is above the oldest one."""
-        if self.floor == table().base:
+        floor = self.floor
+        if floor == table().base:
             return ()
-        replaced = (use.text for use in self.uses if use.entry.since == self.floor)
-        needed = (demand.text for demand in self.demands if demand.since == self.floor)
+        replaced = (use.text for use in self.uses if use.entry.since == floor)
+        needed = (demand.text for demand in self.demands if demand.since == floor)
         return tuple(dict.fromkeys([*replaced, *needed]))
 
     def to_json(self) -> dict[str, object]:
@@ -92,7 +93,8 @@ class _Desk:
         self._project = project
         self._tree = tree
         self._table: Table = table()
-        self._words: dict[str, tuple[Token, ...]] = {}
+        self._names: dict[str, FileNames] = {}
+        self._resolved: dict[tuple[str, tuple[str, ...]], bool] = {}
         self._sources: dict[tuple[str, tuple[str, ...]], Source] = {}
         self._includes = Includes(self._tree)
         self._own = {name for framework in FRAMEWORKS for name in framework.support_files}
@@ -131,10 +133,11 @@ class _Desk:
         found = self._includes.reachable((path,), folders)
         return tuple(file for file in found if posixpath.basename(file) not in self._own)
 
-    def _read(self, path: str) -> tuple[Token, ...]:
-        if path not in self._words:
-            self._words[path] = qualified(tokens(self._tree.read_text(path)))
-        return self._words[path]
+    def _read(self, path: str) -> FileNames:
+        if path not in self._names:
+            words = qualified(tokens(self._tree.read_text(path)))
+            self._names[path] = file_names(words, self._table)
+        return self._names[path]
 
     def _source(self, path: str, folders: tuple[str, ...]) -> Source:
         key = (path, folders)
@@ -142,14 +145,17 @@ class _Desk:
             reached = [self._read(file) for file in self._reach(path, folders)]
             self._sources[key] = Source(
                 path,
-                self._read(path),
+                self._read(path).words,
                 vocabulary(reached, self._table),
                 lambda name: self._resolves(name, path, folders),
             )
         return self._sources[key]
 
     def _resolves(self, name: str, path: str, folders: Sequence[str]) -> bool:
-        return bool(resolve(self._tree, name, (posixpath.dirname(path), *folders)))
+        key = (name, (posixpath.dirname(path), *folders))
+        if key not in self._resolved:
+            self._resolved[key] = bool(resolve(self._tree, *key))
+        return self._resolved[key]
 
     def _units(self, backend: str, folders: Mapping[str, tuple[str, ...]]) -> Iterator[UnitCost]:
         for path, where in folders.items():
@@ -160,8 +166,8 @@ class _Desk:
     def _outside(self, path: str, folders: tuple[str, ...]) -> dict[str, str]:
         """The headers that a unit reads from outside the project -> the file that includes it."""
         return {
-            word.text: file
+            header: file
             for file in reversed(self._reach(path, folders))
-            for word in self._read(file)
-            if word.kind == "include" and not self._resolves(word.text, file, folders)
+            for header in self._read(file).includes
+            if not self._resolves(header, file, folders)
         }

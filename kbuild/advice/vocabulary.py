@@ -6,7 +6,7 @@ a tensor leads to a use that is not reported, never to one that is made up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -67,21 +67,55 @@ class Vocabulary:
         return next((full for full in spelled if table.listed(full)), name)
 
 
-def vocabulary(sources: Sequence[Sequence[Token]], table: Table) -> Vocabulary:
-    """The vocabulary of a source and its headers, given their qualified tokens, source first."""
-    imported = dict(chain.from_iterable(_imports(words) for words in reversed(sources)))
-    spaces = frozenset(chain.from_iterable(_namespaces(words) for words in sources))
-    macros = frozenset(chain.from_iterable(_macros(words) for words in sources))
+@dataclass(frozen=True)
+class FileNames:
+    """What one file says of names, whatever file includes it."""
+
+    words: Sequence[Token]
+    """Qualified tokens."""
+    includes: tuple[str, ...]
+    imported: tuple[tuple[str, str], ...]
+    namespaces: frozenset[str]
+    macros: frozenset[str]
+    typed: tuple[tuple[str, str], ...]
+    """`Tensor x`: each type as it is written that may be a tensor's, and what has it."""
+    deduced: tuple[tuple[str, int], ...]
+    """`auto y = ...;`: the name, and the index of the last token of its value."""
+
+
+def file_names(words: Sequence[Token], table: Table) -> FileNames:
+    """The names of one file, given its qualified tokens."""
+    return FileNames(
+        words,
+        tuple(dict.fromkeys(word.text for word in words if word.kind == "include")),
+        tuple(_imports(words)),
+        frozenset(_namespaces(words)),
+        frozenset(_macros(words)),
+        tuple(dict.fromkeys(_declared(words, table))),
+        tuple(_deduced(words)),
+    )
+
+
+def vocabulary(files: Sequence[FileNames], table: Table) -> Vocabulary:
+    """The vocabulary of a source and its headers, source first."""
+    imported = dict(chain.from_iterable(file.imported for file in reversed(files)))
+    spaces = frozenset(chain.from_iterable(file.namespaces for file in files))
+    macros = frozenset(chain.from_iterable(file.macros for file in files))
     names = Vocabulary(imported, spaces, macros, frozenset())
-    found: set[str] = set()
-    for words in sources:
-        found.update(_declared(words, names, table))
-    for words in sources:
-        _add_deduced(words, found, table)
-    return Vocabulary(imported, spaces, macros, frozenset(found))
+    tensors = {
+        name
+        for file in files
+        for written, name in file.typed
+        if names.meaning(written, table) in table.tensor_types
+    }
+    for file in files:
+        for name, end in file.deduced:
+            if is_tensor(file.words, end, tensors, table):
+                tensors.add(name)
+    return Vocabulary(imported, spaces, macros, frozenset(tensors))
 
 
-def is_tensor(words: Sequence[Token], end: int, tensors: frozenset[str], table: Table) -> bool:
+def is_tensor(words: Sequence[Token], end: int, tensors: Collection[str], table: Table) -> bool:
     """Whether the expression that ends at `end` is a tensor: its name, or a call that gives one.
 
     Args:
@@ -135,19 +169,19 @@ def _macros(words: Sequence[Token]) -> Iterator[str]:
             yield at(words, index + 1).text
 
 
-def _declared(words: Sequence[Token], names: Vocabulary, table: Table) -> Iterator[str]:
+def _declared(words: Sequence[Token], table: Table) -> Iterator[tuple[str, str]]:
     """`at::Tensor x`, `const Tensor &x`, `Tensor f(...)`."""
+    types = {name.rpartition("::")[2] for name in table.tensor_types}
     for index, word in enumerate(words):
-        if word.kind == "name" and names.meaning(word.text, table) in table.tensor_types:
+        if word.kind == "name" and word.text.rpartition("::")[2] in types:
             after = index + 1
             while at(words, after).text in _DECORATION:
                 after += 1
             if at(words, after).kind == "name":
-                yield words[after].text
+                yield word.text, words[after].text
 
 
-def _add_deduced(words: Sequence[Token], found: set[str], table: Table) -> None:
-    """`auto y = x.contiguous();`: adds `y` when the right side is a tensor as far as known."""
+def _deduced(words: Sequence[Token]) -> Iterator[tuple[str, int]]:
     for index, word in enumerate(words):
         name = at(words, index - 1)
         if word.text != "=" or name.kind != "name" or not _is_auto(words, index - 2):
@@ -155,8 +189,7 @@ def _add_deduced(words: Sequence[Token], found: set[str], table: Table) -> None:
         end = index
         while end + 1 < len(words) and words[end + 1].text != ";":
             end += 1
-        if is_tensor(words, end, frozenset(found), table):
-            found.add(name.text)
+        yield name.text, end
 
 
 def _is_auto(words: Sequence[Token], index: int) -> bool:

@@ -58,7 +58,12 @@ def check_left_out(
     kept = {name: macros.functions(text) for name, text in {**headers, **units}.items()}
     defined = {one.name for file in kept.values() for one in file.defined}
     declared = {one.name for file in kept.values() for one in file.declared}
-    lost = dict(_lost(left, macros, defined, declared))
+    in_macros = {name for file in kept.values() for name in file.in_macros}
+    lost = {
+        name: place
+        for name, place in _lost(left, macros, defined, declared)
+        if name.rpartition("::")[2] not in in_macros
+    }
     return [
         _finding(name, used, *lost[target])
         for name in units

@@ -6,7 +6,10 @@ re-exports between the package's files, helpers of the package with their caller
 
 A name that is shown to be in another namespace is an error, and so is a decorator that Hugging
 Face's builder refuses: one of the top level without `add_op_namespace_prefix`. A name that nobody
-can tell from the source is a warning.
+can tell from the source is a warning. That includes one that is foreign on one of two branches, as
+in `"relu::f" if DEBUG else ops.name + "::f"`: nobody knows which is taken, unless it is the `else`
+of `if TYPE_CHECKING:`. What is never carried out counts for nothing: the body of
+`if TYPE_CHECKING:`, and an `except` around `from ._ops import ops`, which cannot fail.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.readers.libraries import metadata_of
 from kbuild.checks.readers.meaning import (
     LIBRARY,
-    OPS_MODULE,
     UNKNOWN,
     Package,
 )
@@ -38,7 +40,7 @@ from kbuild.checks.readers.registrars import (
     only_looks,
     registers,
 )
-from kbuild.checks.readers.scopes import Element, Scope
+from kbuild.checks.readers.scopes import OPS_MODULE, Element, Scope
 from kbuild.checks.readers.source import by_content, growing
 from kbuild.progress import working_on
 

@@ -111,11 +111,18 @@ def _paid(bill: Bill[Unit]) -> dict[str, object]:
 
 
 def _say(found: Sequence[BackendAdvice], paid: Sequence[Bill[Unit]], ctx: Context) -> None:
-    everywhere = {use: None for advice in found for use in advice.uses}
-    for file in dict.fromkeys(use.file for use in everywhere):
-        own = [use for use in everywhere if use.file == file]
+    uses: dict[str, dict[Use, None]] = {}
+    for use in (use for advice in found for use in advice.uses):
+        uses.setdefault(use.file, {})[use] = None
+    backends: dict[str, list[str]] = {}
+    for advice in found:
+        for file in advice.files:
+            backends.setdefault(file, []).append(advice.backend)
+    for file, own in uses.items():
+        readers = backends[file]
+        only = [f"  only for {', '.join(readers)}"] if len(readers) < len(found) else []
         ctx.ui.table((file, "instead", "since", "line:column"), _rows(own))
-        ctx.ui.data("\n".join([*_readers(file, found), *_notes(own)]))
+        ctx.ui.data("\n".join([*only, *_notes(own)]))
         ctx.ui.data("\n")
     _say_costs(found, ctx)
     _say_paid(paid, ctx)
@@ -130,13 +137,6 @@ def _rows(uses: Iterable[Use]) -> list[tuple[str, str, str, str]]:
         row = (use.text, use.entry.stable or "no replacement known", since)
         places.setdefault(row, []).append(f"{use.line}:{use.column}")
     return [(*row, " ".join(where)) for row, where in places.items()]
-
-
-def _readers(file: str, found: Sequence[BackendAdvice]) -> Iterator[str]:
-    """Which backends read a file, where not all do."""
-    readers = [advice.backend for advice in found if file in advice.files]
-    if len(readers) < len(found):
-        yield f"  only for {', '.join(readers)}"
 
 
 def _notes(uses: Iterable[Use]) -> Iterator[str]:
@@ -174,13 +174,12 @@ def _say_costs(found: Sequence[BackendAdvice], ctx: Context) -> None:
 
 def _cheaper(units: Iterable[UnitCost]) -> dict[str, list[str]]:
     """What would make units cheaper -> those units."""
-    files: dict[str, list[str]] = {}
+    files: dict[str, dict[str, None]] = {}
     for unit in units:
         for change in unit.cheaper:
             text = f"{change.advice} ({change.seconds:.1f} s)"
-            if unit.file not in files.setdefault(text, []):
-                files[text].append(unit.file)
-    return files
+            files.setdefault(text, {})[unit.file] = None
+    return {text: [*named] for text, named in files.items()}
 
 
 def _seconds(unit: UnitCost) -> str:

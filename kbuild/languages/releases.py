@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kbuild.languages.target import CPU, Target
-from kbuild.matrix.data import entries
+from kbuild.matrix.data import Entry, entries
 from kbuild.version import Version
 
 _FILE = Path(__file__).with_name("releases.toml")
@@ -78,7 +78,7 @@ def device_facts(target: Target, flavour: str) -> dict[str, Any]:
         flavour: see `kbuild.languages.base.flavour`; which releases Torch may be built with.
     """
     if target.arch == CPU.arch:
-        return {"backend": "cpu", "arch": "cpu"}
+        return {"backend": "cpu", "arch": "cpu", "torch": list(_torch_releases("cpu", flavour))}
     capability = target.capability
     if capability is None:
         digits = target.arch.removeprefix("gfx")
@@ -97,16 +97,31 @@ def device_facts(target: Target, flavour: str) -> dict[str, Any]:
         "names": properties.pop("names", []),
         "properties": properties,
         "releases": list(_releases(backend, flavour)),
+        "torch": list(_torch_releases(backend, flavour)),
     }
 
 
 @cache
 def _releases(backend: str, flavour: str) -> tuple[str, ...]:
     """The toolkits that Torch is built with, where code of that flavour runs."""
+    found = (entry.backend_version for entry in _builds(backend, flavour))
+    return tuple(dict.fromkeys(str(version) for version in found if version is not None))
+
+
+@cache
+def _torch_releases(backend: str, flavour: str) -> tuple[str, ...]:
+    """Torch's releases that are built so."""
+    return tuple(dict.fromkeys(f"{entry.torch}.0" for entry in _builds(backend, flavour)))
+
+
+def _builds(backend: str, flavour: str) -> Iterator[Entry]:
+    """Torch's builds with which code of a flavour runs."""
     wanted = "rocm" if backend == "hip" else backend
-    known = (entry.backend_version for entry in entries() if entry.backend == wanted)
-    found = dict.fromkeys(version for version in known if version is not None)
-    return tuple(str(one) for one in found if flavour in {"rocm", f"cuda{one.major}"})
+    for entry in entries():
+        version = entry.backend_version
+        fits = version is None or flavour in {"rocm", f"cuda{version.major}"}
+        if entry.backend == wanted and fits:
+            yield entry
 
 
 @cache

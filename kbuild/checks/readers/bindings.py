@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kbuild.checks.readers.scopes import (
+    OPS_MODULE,
     Comprehension,
     Defined,
     Element,
@@ -19,7 +20,10 @@ from kbuild.checks.readers.scopes import (
     Scope,
     Value,
 )
+from kbuild.checks.readers.statements import is_type_checking
 
+_OF_OPS = ("ops", "add_op_namespace_prefix")
+"""What every `_ops.py` of Torch has."""
 _GROWS = {"append": "one", "add": "one", "insert": "one", "extend": "all", "update": "all"}
 
 
@@ -138,6 +142,38 @@ class _Binder(ast.NodeVisitor):
         self.generic_visit(node)
 
     visit_AsyncFor = visit_For  # noqa: N815
+
+    def visit_If(self, node: ast.If) -> None:
+        """A branch that is never taken does nothing; type checkers bind what nothing else does."""
+        self.visit(node.test)
+        if isinstance(node.test, ast.Constant):
+            self._visit_all(node.body if node.test.value else node.orelse)
+            return
+        self._visit_all(node.orelse)
+        if not is_type_checking(node):
+            self._visit_all(node.body)
+            return
+        names, calls, attributes = self.scope.names, len(self.calls), len(self.attributes)
+        self.scope.names = {}
+        self._visit_all(node.body)
+        typing, self.scope.names = self.scope.names, names
+        for name, bindings in typing.items():
+            names.setdefault(name, bindings)
+        del self.calls[calls:], self.attributes[attributes:]
+
+    def visit_Try(self, node: ast.Try) -> None:
+        """Importing from the kernel's `_ops` cannot fail: kbuild writes it."""
+        handlers = [] if all(map(self._takes_from_ops, node.body)) else node.handlers
+        self._visit_all([*node.body, *handlers, *node.orelse, *node.finalbody])
+
+    visit_TryStar = visit_Try  # noqa: N815
+
+    def _takes_from_ops(self, node: ast.stmt) -> bool:
+        return isinstance(node, ast.ImportFrom) and all(
+            self._origin(node, alias.name) == Internal(OPS_MODULE, alias.name)
+            and alias.name in _OF_OPS
+            for alias in node.names
+        )
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         if node.name:

@@ -1,18 +1,20 @@
 """Which functions C++ files define, declare and use, as far as their text shows without a compiler.
 
-Names are qualified by the namespaces around them. Other files cannot link against templates,
-`static` and `inline` functions, and what is in an unnamed namespace.
+Names are qualified by the namespaces around them; template arguments are no part of them. Other
+files can link against what is instantiated or specialised explicitly of a template, and cannot
+against templates, `static` and `inline` functions, and what is in an unnamed namespace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kbuild.checks.readers.cxx import Code, Word
 
 _TYPES = ("class", "struct", "union", "enum")
-_OWN = ("static", "inline", "constexpr", "consteval", "template", "friend", "typedef", "using")
+_OWN = ("static", "inline", "constexpr", "consteval", "friend", "typedef", "using")
 _WEAK = ("weak", "weak_import")
 _NO_NAMES = frozenset(
     (
@@ -55,6 +57,8 @@ class Functions:
     declared: list[FunctionMention] = field(default_factory=list)
     used: list[FunctionMention] = field(default_factory=list)
     """Every identifier in bodies, and in macros, that may be a function's."""
+    in_macros: set[str] = field(default_factory=set)
+    """Identifiers that a macro may make definitions of: `DEFINE(f)`, `template void f<T>();`."""
 
 
 @dataclass
@@ -73,6 +77,8 @@ def functions_of(code: Code) -> Functions:
     for at, word in enumerate(code.words):
         reader.take(code.words, at, word)
     for macro in code.macros:
+        if any(word.text == "template" for word in macro.body):
+            reader.found.in_macros.update(_identifiers(macro.body))
         for at in range(len(macro.body)):
             reader.use(macro.body, at, maybe=True)
     return reader.found
@@ -138,43 +144,103 @@ def _opened(statement: Sequence[Word], scopes: Sequence[_Scope], found: Function
         return _Scope("namespace", "::".join(names), hidden)
     if texts[:1] == ["extern"] and "(" not in texts:
         return _Scope("namespace", is_hidden=around.is_hidden)
-    declarator = _declarator(statement)
-    is_template = "template" in texts[:1]
-    if declarator is None or "=" in texts[:declarator]:
+    form, rest = _template(statement, found)
+    declarator = _declarator(rest, found)
+    is_template = form == "template"
+    if declarator is None or any(word.text == "=" for word in rest[:declarator]):
         # After a type or a value the statement goes on; after a macro's block it does not.
         goes_on = bool({*_TYPES, "="} & {*texts}) or "(" not in texts
         kind = "other" if goes_on else "body"
         return _Scope(kind, is_hidden=around.is_hidden, is_template=is_template)
-    is_own = around.is_hidden or bool({*texts} & {*_OWN})
-    found.defined.append(_named(declarator, statement, scopes, is_own=is_own))
+    is_own = around.is_hidden or is_template or bool({*texts} & {*_OWN})
+    found.defined.append(_named(declarator, rest, scopes, is_own=is_own))
     return _Scope("body", is_hidden=around.is_hidden, is_template=is_template)
 
 
 def _declare(statement: Sequence[Word], scopes: Sequence[_Scope], found: Functions) -> None:
-    texts = {word.text for word in statement}
-    declarator = _declarator(statement)
-    if declarator is None or scopes[-1].is_hidden or texts & {*_OWN, *_WEAK, *_TYPES, "="}:
-        # `struct X f(...)` is rare, and not knowing it says less, nothing wrong.
+    form, rest = _template(statement, found)
+    texts = {word.text for word in rest}
+    declarator = _declarator(rest, found)
+    if declarator is None or scopes[-1].is_hidden:
         return
-    found.declared.append(_named(declarator, statement, scopes))
+    if form == "instantiation":
+        if rest[0].text not in _TYPES:
+            found.defined.append(_named(declarator, rest, scopes))
+    elif not texts & {*_OWN, *_WEAK, *_TYPES, "="}:
+        # `struct X f(...)` is rare, and not knowing it says less, nothing wrong.
+        found.declared.append(_named(declarator, rest, scopes))
 
 
-def _declarator(statement: Sequence[Word]) -> int | None:
+_Form = Literal["", "template", "specialisation", "instantiation"]
+
+
+def _template(statement: Sequence[Word], found: Functions) -> tuple[_Form, Sequence[Word]]:
+    """What kind of template a statement is about, and the statement after `template <...>`."""
+    form: _Form = ""
+    texts, closing = [word.text for word in statement], _angles(statement)
+    places = (at for at, text in enumerate(texts) if text == "template")
+    start = next((at for at in places if texts[at - 1 : at] in ([], [")"])), None)
+    if start is None:
+        return form, statement
+    found.in_macros.update(_identifiers(statement[:start]))  # `MACRO(x) template ...`
+    while texts[start : start + 1] == ["template"]:
+        end = closing.get(start + 1)
+        if end is None:
+            return form or "instantiation", statement[start + 1 :]
+        form = "template" if end > start + 2 or form == "template" else "specialisation"
+        start = end + 1
+    return form, statement[start:]
+
+
+def _angles(words: Sequence[Word]) -> dict[int, int]:
+    """Where each `<` of template arguments is closed; others compare."""
+    closing: dict[int, int] = {}
+    opened: list[int] = []
+    for at, word in enumerate(words):
+        if word.text in ("(", "<"):
+            opened.append(at)
+        elif word.text == ">" and opened and words[opened[-1]].text == "<":
+            closing[opened.pop()] = at
+        elif word.text == ")":
+            while opened and words[opened.pop()].text != "(":
+                pass
+    return closing
+
+
+def _declarator(statement: Sequence[Word], found: Functions) -> int | None:
     """The index of the function's name: before the first parentheses after something like a type.
 
-    Other names before parentheses are attributes and macros.
+    Between both there may be template arguments. Other names before parentheses are attributes and
+    macros; `found` gets what the macros are given.
     """
-    at = 0
+    at, closing = 0, _angles(statement)
     while at + 1 < len(statement):
-        name, after = statement[at].text, statement[at + 1].text
-        if after != "(" or not name.isidentifier():
+        name, before = statement[at].text, statement[at - 1].text if at else ""
+        is_name = name not in _NO_NAMES and (before.isidentifier() or before in _ENDS_TYPE)
+        after = closing.get(at + 1, at) + 1 if is_name else at + 1
+        if not name.isidentifier() or not _has(statement, after, "("):
             at += 1
             continue
-        before = statement[at - 1].text if at else ""
-        if name not in _NO_NAMES and (before.isidentifier() or before in _ENDS_TYPE):
-            return at
-        at = _closing(statement, at + 1) + 1
+        if is_name:
+            return None if _is_of_template(statement, at) else at
+        end = _closing(statement, after)
+        if name not in _NO_NAMES:
+            found.in_macros.update(_identifiers(statement[after:end]))
+        at = end + 1
     return None
+
+
+def _has(words: Sequence[Word], at: int, text: str) -> bool:
+    return at < len(words) and words[at].text == text
+
+
+def _is_of_template(words: Sequence[Word], at: int) -> bool:
+    """True for `run` of `S<float>::run`: a member of a class, as a rule."""
+    return [word.text for word in words[max(at - 2, 0) : at]] == [">", "::"]
+
+
+def _identifiers(words: Sequence[Word]) -> Iterator[str]:
+    return (word.text for word in words if word.text.isidentifier())
 
 
 def _closing(words: Sequence[Word], opening: int) -> int:
@@ -213,6 +279,8 @@ def _is_use(words: Sequence[Word], at: int) -> bool:
     before = words[at - 1].text if at else ""
     after = words[at + 1].text if at + 1 < len(words) else ""
     if before in _MEMBER or after == "::" or words[at].text in _NO_NAMES:
+        return False
+    if _is_of_template(words, at):
         return False
     # `int f(...)` in a body declares, and so does a variable.
     is_declared = before.isidentifier() and before not in _BEFORE_USES

@@ -13,6 +13,7 @@ from pathlib import Path as FilePath
 from kbuild.checks.readers.bindings import names_of
 from kbuild.checks.readers.contents import Contents, Found
 from kbuild.checks.readers.scopes import (
+    OPS_MODULE,
     AnyOf,
     Binding,
     Comprehension,
@@ -30,7 +31,6 @@ from kbuild.checks.readers.source import parse_source
 from kbuild.errors import Severity
 from kbuild.progress import working_on
 
-OPS_MODULE: Path = ("_ops",)
 OPS = "@_ops"
 NAMESPACE = f"{OPS}.ops"
 LIBRARY = "@library"

@@ -15,6 +15,8 @@ _Answer = TypeVar("_Answer")
 Path = tuple[str, ...]
 """A module of the package as its parts: `()` is the package, `("layers", "act")` a module."""
 
+OPS_MODULE: Path = ("_ops",)
+"""What kbuild writes into each kernel."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 

@@ -11,15 +11,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from kbuild.languages.worker.protocol import RefusalError
 
+_LATER = "in a function that is not called when the module is imported"
 _HINT = "use it in a function that is not called when the kernels' module is imported"
+TORCH_RELEASES = "the Torch releases that kbuild builds for"
 _OPERATORS = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul"),
     *("and", "or", "xor", "lshift", "rshift"),
 )
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A question that has several answers."""
+
+    answers: tuple[str, ...]
+    among: str
+    """What the answers differ among."""
+    hint: str
+    file: str
+    """Where it was asked first."""
+    line: int
 
 
 class TargetDevice:
@@ -41,8 +57,8 @@ class TargetDevice:
         self.importing = False
         self.model: dict[str, int] = {}
         """Question -> which of several answers is given."""
-        self.doubts: dict[str, tuple[tuple[str, ...], str, int]] = {}
-        """Question on which devices of the arch differ -> the answers, file and line."""
+        self.doubts: dict[str, Doubt] = {}
+        """By question; asked while the author's code was imported."""
 
     @property
     def backend(self) -> str:
@@ -179,11 +195,15 @@ def one_of(question: str, values: Sequence[str]) -> Any:
     if not values:
         return UnknownAnswer(question, "has no answer for every device of the arch")
     if len(values) > 1:
+        among = f"the devices that run code for {current.arch}"
         if not current.importing:
-            words = f"`{question}` differs among the devices that run code for {current.arch}"
-            current.refuse(words)
-        current.doubts.setdefault(question, (tuple(values), *current.line()))
+            current.refuse(f"`{question}` differs among {among}")
+        _doubt(question, values, among, f"decide it from the capability, or {_LATER}")
     return values[current.model.get(question, 0)]
+
+
+def _doubt(question: str, values: Sequence[str], among: str, hint: str) -> None:
+    current.doubts.setdefault(question, Doubt(tuple(values), among, hint, *current.line()))
 
 
 def varies(question: str) -> UnknownAnswer:
@@ -275,6 +295,23 @@ def has_bfloat16(question: str) -> bool:
     if device.backend == "cuda" and device.capability() < (8, 0):
         device.refuse(f"`{question}` depends on what emulates it on {device.arch}")
     return True
+
+
+def torch_releases(standin: str) -> list[str]:
+    """Torch's releases that the code may run with; the first is what a source is told.
+
+    One variant runs with several, so a source is imported with each, as where devices of an arch
+    differ.
+
+    Args:
+        standin: the release whose names the stand-in has.
+    """
+    question = "torch.__version__"
+    releases = list(dict.fromkeys([standin, *current.facts.get("torch", ())]))
+    if current.ask(question).importing and len(releases) > 1:
+        _doubt(question, releases, TORCH_RELEASES, f"decide it {_LATER}")
+    at = current.model.get(question, 0)
+    return releases[at:] + releases[:at]
 
 
 def release(backend: str) -> Any:

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import linecache
 import os
+import re
 import sys
 import traceback
 from collections.abc import Container, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 from kbuild.languages.worker.device import TargetDevice, UnknownAnswer, use
 from kbuild.languages.worker.protocol import RefusalError
 
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
 _SHORT = 2
 """Parts of a name such as `src.ops`, which is in no package of its own."""
 
@@ -108,10 +110,10 @@ class Sources(Loader, MetaPathFinder):
         Raises:
             RefusalError: what comes of it differs.
         """
-        doubts = self.device.doubts
-        for question, (answers, file, line) in doubts.items():
-            mine = self._facts(answers[self.device.model.get(question, 0)])
-            for at, answer in enumerate(answers):
+        for question, doubt in self.device.doubts.items():
+            first = doubt.answers[self.device.model.get(question, 0)]
+            mine = self._facts(first)
+            for at, answer in enumerate(doubt.answers):
                 other = Sources(self._folder, self._names)
                 other.device = TargetDevice(self.device.facts)
                 other.device.model = {question: at}
@@ -120,21 +122,27 @@ class Sources(Loader, MetaPathFinder):
                 try:
                     other._imported()
                     theirs = other._facts(answer)
+                except RefusalError as error:
+                    words = f"cannot be imported where `{question}` is {answer!r}: {error.message}"
+                    raise RefusalError(
+                        words, file=error.file, line=error.line, hint=doubt.hint
+                    ) from error
                 finally:
                     other.leave()
                     self.enter()
                 differing = sorted(
-                    name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name)
+                    name
+                    for name in {*mine, *theirs}
+                    if mine.get(name) != theirs.get(name)
+                    and _without(mine.get(name), first) != _without(theirs.get(name), answer)
                 )
                 if differing:
-                    words = f"`{differing[0]}` depends on `{question}`, which differs among the "
+                    words = f"`{differing[0]}` depends on `{question}`, which differs among "
                     raise RefusalError(
-                        f"{words}devices that run code for {self.device.arch}: "
-                        f"{answers[0]!r}, {answer!r}",
-                        file=file,
-                        line=line,
-                        hint="decide it from the capability, or in a function that is not called "
-                        "when the module is imported",
+                        f"{words}{doubt.among}: {first!r}, {answer!r}",
+                        file=doubt.file,
+                        line=doubt.line,
+                        hint=doubt.hint,
                     )
 
     def _facts(self, answer: str) -> dict[str, str]:
@@ -268,11 +276,21 @@ def _described(value: Any, answer: str, depth: int = 0) -> str:
     if type(value) in {list, tuple, set, frozenset, dict} and depth < _DEEP:
         items = [*value.items()] if type(value) is dict else [*value]
         return f"{type(value).__name__}{[_described(one, answer, depth + 1) for one in items]}"
+    if type(value).__name__ == "constexpr":
+        return f"constexpr {_described(value.value, answer, depth + 1)}"
     function = getattr(value, "fn", value)
     code = getattr(getattr(function, "fn", function), "__code__", None)
     line = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
     told = [_described(vars(one), answer, depth + 1) for one in _configs(value)]
     return f"{type(value).__name__} {getattr(value, '__name__', '')} {line} {told}"
+
+
+def _without(text: str | None, answer: str) -> str | None:
+    """A fact without the numbers of a release: `(2, 13)` and `"213"` say no more than it does."""
+    match = _RELEASE.match(answer)
+    if text is None or match is None:
+        return text
+    return re.sub(rf"(?<!\d)(?:{match[1]})?{match[2]}(?!\d)", "_", text)
 
 
 def _configs(value: Any) -> Sequence[Any]:

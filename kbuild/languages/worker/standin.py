@@ -192,6 +192,8 @@ class _Module(ModuleType):
     """An absent module: it has the names that the real one has."""
 
     def __getattr__(self, name: str) -> Any:
+        if f"{self.__name__}.{name}" in {"torch.__version__", "torch.version.__version__"}:
+            return _version()
         if name.startswith("__"):
             raise AttributeError(name)
         return _attribute(self.__name__, name)
@@ -219,7 +221,6 @@ class Standins(Loader, MetaPathFinder):
         """See `importlib.abc.Loader`."""
         names = module.__dict__
         if module.__name__ == "torch":
-            names["__version__"] = _version()
             names["dtype"], names["device"], names["Size"] = dtype, Accelerator, TorchSize
             known = {name: dtype(name) for name in DTYPES}
             full = {**{name: name for name in DTYPES}, **ALIASES}
@@ -250,8 +251,12 @@ def _listed() -> Mapping[str, tuple[str, ...]]:
 
 
 def _version() -> TorchVersion:
+    """Torch's release as a source that asks just now is told it."""
     (line,) = (name for name in _listed() if name.startswith("version "))
-    return TorchVersion(f"{line.partition(' ')[2]}+none")
+    releases = devices.torch_releases(line.partition(" ")[2])
+    version = TorchVersion(f"{releases[0]}+none")
+    version.releases = releases
+    return version
 
 
 @cache
@@ -287,8 +292,6 @@ def _attribute(module: str, name: str) -> Any:
         return devices.release(name)
     if path == "torch.version.xpu":
         return None
-    if path == "torch.version.__version__":
-        return _version()
     top, _, rest = path.partition(".")
     if top == "torch" and _is_module(rest):
         return importlib.import_module(path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kbuild.languages.worker import device as devices
@@ -95,47 +97,60 @@ class TorchSize(tuple):  # type: ignore[type-arg]
         return math.prod(self)
 
 
-class TorchVersion(str):
+class TorchVersion(str):  # noqa: SLOT000 - it has an attribute
     """`torch.__version__`, which is compared as a version."""
 
-    __slots__ = ()
+    releases: Sequence[str] = ()
+    """Those that the code may run with, its own first."""
 
-    def _sides(self, other: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _compare(self, other: Any, compare: Callable[[Any, Any], bool]) -> bool:
+        """The answer; refused where the author's code would hear another with another release.
+
+        A module that is imported is imported with each, see `Sources`.
+        """
         text = ".".join(map(str, other)) if isinstance(other, (tuple, list)) else str(other)
         match = _VERSION.fullmatch(text)
         if match is None:
             devices.current.refuse(f"`torch.__version__` cannot be compared with {other!r}")
-        sides = (str(self).partition("+")[0], match[1])
-        first, second = (tuple(map(int, side.split("."))) for side in sides)
-        length = max(len(first), len(second))
-        return first + (0,) * (length - len(first)), second + (0,) * (length - len(second))
+        answers = [compare(*_aligned(release, match[1])) for release in self.releases]
+        caller = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - the documented way to a caller
+        device = devices.current
+        if len({*answers}) > 1 and not device.importing and caller in device.files.values():
+            words = f"the answer differs among {devices.TORCH_RELEASES}"
+            hint = "make the same kernel for all of them"
+            device.refuse(f"`torch.__version__` is compared with {text!r}: {words}", hint)
+        return answers[0]
 
     def __lt__(self, other: Any) -> bool:
-        first, second = self._sides(other)
-        return first < second
+        return self._compare(other, operator.lt)
 
     def __le__(self, other: Any) -> bool:
-        first, second = self._sides(other)
-        return first <= second
+        return self._compare(other, operator.le)
 
     def __gt__(self, other: Any) -> bool:
-        return not self <= other
+        return self._compare(other, operator.gt)
 
     def __ge__(self, other: Any) -> bool:
-        return not self < other
+        return self._compare(other, operator.ge)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str) and not _VERSION.fullmatch(other):
             return str.__eq__(self, other)
-        if not isinstance(other, (str, tuple, list)):
-            return False
-        first, second = self._sides(other)
-        return first == second
+        return isinstance(other, (str, tuple, list)) and self._compare(other, operator.eq)
 
     def __ne__(self, other: object) -> bool:
-        return not self == other
+        if isinstance(other, str) and not _VERSION.fullmatch(other):
+            return str.__ne__(self, other)
+        return not isinstance(other, (str, tuple, list)) or self._compare(other, operator.ne)
 
     __hash__ = str.__hash__
+
+
+def _aligned(*versions: str) -> list[tuple[int, ...]]:
+    """Versions as numbers, all of one length."""
+    numbers = [tuple(map(int, version.split("."))) for version in versions]
+    length = max(map(len, numbers))
+    return [(*parts, *[0] * (length - len(parts))) for parts in numbers]
 
 
 class _Limits:

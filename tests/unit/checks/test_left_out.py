@@ -116,6 +116,78 @@ def test_namespaces_tell_functions_apart() -> None:
     assert found("run(1);", header, old, new) == [], "any of the two may be meant"
 
 
+TEMPLATE = "template <typename T, int N = 2>\nvoid run(T *x);\n"
+BODY = "template <typename T, int N> void run(T *x) {}\n"
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        BODY + "template void run<float, 2>(float *);\n",
+        BODY + "template void run(float *);\n",
+        BODY + "EACH(x)\ntemplate __attribute__((used)) void run<std::array<int, 3>>(int *x);\n",
+        "template <> void run<float, (1 > 0)>(float *x) {}\n",
+        "template <>\nvoid run<float>(float *x)\n{ other(x); }\n",
+    ],
+)
+@pytest.mark.parametrize("use", ["run<float, 2>(x)", "run(x)", "::run<float>(x)"])
+def test_what_is_instantiated_or_specialised_explicitly(device: str, use: str) -> None:
+    (line,) = found(f"{use};", TEMPLATE, device)
+    assert line.startswith("error b.cpp:5 uses `run`, which only kernel.old defines (old.cu:")
+    declared = f"extern template void run<float>(float *);\n{TEMPLATE}"
+    assert len(found(f"{use};", declared, device)) == 1
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        BODY,
+        "template void run<float, 2>(float *);\n",
+        "template void run<int>(int *);\n",
+        "template <> void run<float, 2>(float *x) {}\n",
+        "#define EACH(T) template void run<T>(T *);\nEACH(float)\n",
+        "DEFINE(run, float);\n",
+        "DEFINE(run, float)\nvoid other() {}\n",
+        "DEFINE(run) { x[0] = 1; }\n",
+        "INSTANTIATE(run)\ntemplate <typename T> void other(T x) {}\n",
+        "void run(float *x) {}\n",
+    ],
+)
+def test_a_kept_definition_or_instantiation_silences(kept: str) -> None:
+    device = BODY + "template void run<float, 2>(float *);\n"
+    assert found("run<float, 2>(x);", TEMPLATE, device, kept) == []
+
+
+@pytest.mark.parametrize(
+    ("header", "device", "use"),
+    [
+        (TEMPLATE, BODY, "run(x);"),  # nobody else can link against it
+        (TEMPLATE + BODY, "template void run<float>(float *);", "run<float>(x);"),
+        (TEMPLATE, "extern template void run<float>(float *);", "run<float>(x);"),
+        (TEMPLATE, "namespace { template void run<float>(float *); }", "run<float>(x);"),
+        (
+            "template <typename T>\ninline void run(T *x);",
+            "template void run<float>(float *);",
+            "run<float>(x);",
+        ),
+        (TEMPLATE, "template class run<float>;", "run<float>(x);"),
+        ("void run(int);", "template void S<float>::run(int);", "run(1);"),
+        ("void run(int);", "template <> void S<float>::run(int x) {}", "run(1);"),
+        ("void run(int);", "void run(int x) {}", "S<float>::run(1);"),
+    ],
+)
+def test_other_templates_are_not_lost(header: str, device: str, use: str) -> None:
+    assert found(use, header, device) == []
+
+
+def test_the_body_of_a_specialisation_is_compiled() -> None:
+    special, general = "template <> void g<int>(int y)", "template <class T> void h(T y)"
+    text = f"{special} {{ run_80(y); }}\n{general} {{ run_80(y); }}\n"
+    read = functions_of(read_code(text))
+    assert [one.maybe for one in read.used if one.base == "run_80"] == [False, True]
+    assert [(one.name, one.is_own) for one in read.defined] == [("g", False), ("h", True)]
+
+
 def test_linkage_blocks_and_macros_before_a_definition() -> None:
     text = """
 extern "C" {
@@ -135,6 +207,9 @@ k::S::S(int x) : y(x) { f(x); }
     assert {one.base for one in read.used} >= {"a", "d", "f"}
 
 
-@pytest.mark.parametrize("text", ["}}}}", "{{{{", "void f(", "#if (((\n#else\n#endif", ")", "a::"])
+@pytest.mark.parametrize(
+    "text",
+    ["}}}}", "{{{{", "void f(", "#if (((\n#else\n#endif", ")", "a::", "template <", "template"],
+)
 def test_no_text_is_too_odd(text: str) -> None:
     functions_of(read_code(text))

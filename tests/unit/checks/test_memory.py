@@ -70,7 +70,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Without other folders that are searched for modules, in which others may write files."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     return Desk(tmp_path)
 
 

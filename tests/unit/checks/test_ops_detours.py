@@ -112,6 +112,10 @@ WRONG: dict[str, Case] = {
     "infer custom triton_op wrapper": 'from torch._library.triton import triton_op\n@triton_op("relu::f", mutates_args={})\ndef f(x): ...',
     "fake: torch._library.register": 'torch.library._register_effectful_op("relu::f", 1)',
     "torch.library get from import": 'from torch import library as L\n(L.impl)("relu::f", "CPU")(f)',
+    "TYPE_CHECKING else": 'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ._ops import add_op_namespace_prefix as p\nelse:\n    p = lambda n: "relu::" + n\ntorch.library.custom_op(p("f"), f)',
+    "if 0 else": 'if 0:\n    N = add_op_namespace_prefix("f")\nelse:\n    N = "relu::f"\ntorch.library.custom_op(N, f)',
+    "not TYPE_CHECKING": 'from typing import TYPE_CHECKING\nif not TYPE_CHECKING:\n    torch.library.define("relu::f", "()->()")',
+    "except of something else": 'try:\n    from . import fast\nexcept ImportError:\n    torch.library.define("relu::f", "()->()")',
     "custom_op curry": 'd = torch.library.custom_op("relu::f", mutates_args=())\nd(f)',
 }
 
@@ -125,7 +129,7 @@ def test_wrong_is_found(tmp_path: Path, case: str) -> None:
 
 
 DOUBTFUL: dict[str, Case] = {
-    "TYPE_CHECKING else": 'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ._ops import add_op_namespace_prefix as p\nelse:\n    p = lambda n: "relu::" + n\ntorch.library.custom_op(p("f"), f)',
+    "except of more than _ops": 'try:\n    from ._ops import add_op_namespace_prefix as p\n    from . import fast\nexcept ImportError:\n    p = lambda n: "relu::" + n\ntorch.library.custom_op(p("f"), f)',
     "cond name": 'torch.library.custom_op("relu::f" if x else ops.name + "::f", f)',
     "or name": 'torch.library.custom_op(env.get("N") or ops.name + "::f", f)',
     "apply": 'def apply(r):\n    r("relu::f")\napply(torch.library.register_fake)',
@@ -169,6 +173,10 @@ RIGHT: dict[str, Case] = {
     "dict values": 'N = {"a": add_op_namespace_prefix("a")}\ntorch.library.register_fake(N["a"])(g)',
     "list index": 'N = [add_op_namespace_prefix("a")]\ntorch.library.register_fake(N[0])(g)',
     "map prefix": 'for n in map(add_op_namespace_prefix, ("a", "b")):\n    torch.library.register_fake(n)(g)',
+    "except of _ops": 'try:\n    from ._ops import add_op_namespace_prefix as p, ops as o\nexcept ImportError:\n    p = lambda n: "relu::" + n\ntorch.library.custom_op(p("f"), f)',
+    "in TYPE_CHECKING": 'import typing\nif typing.TYPE_CHECKING:\n    torch.library.define("relu::f", "()->()")',
+    "type of TYPE_CHECKING": 'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from torch.library import Library\ndef g(lib: "Library", other: Library):\n    torch.library.define(other, "f() -> ()")',
+    "if False": 'if False:\n    torch.library.define("relu::f", "()->()")',
     "TYPE_CHECKING": 'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ._ops import add_op_namespace_prefix as p\nelse:\n    from ._ops import add_op_namespace_prefix as p\ntorch.library.custom_op(p("f"), f)',
     "try except import": 'try:\n    from ._ops import add_op_namespace_prefix as p\nexcept ImportError:\n    from . import _ops\n    p = _ops.add_op_namespace_prefix\ntorch.library.custom_op(p("f"), f)',
     "reexport": {

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kbuild.advice.costs import costs
 from kbuild.advice.measurements import measurements
+from kbuild.advice.tokens import tokens
 from kbuild.build.unit.key import FORMAT
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -158,3 +161,63 @@ def test_nothing_is_compiled(kbuild):
     answer = kbuild("abi-advice", NOARCH)
     assert (answer.code, answer.out) == (0, "relu-noarch compiles nothing against Torch\n")
     assert kbuild("abi-advice", NOARCH, "--json").json["backends"] == []
+
+
+def calls_of(function) -> int:
+    """How many functions are called meanwhile, which says more than a clock on a busy machine."""
+    count = 0
+
+    def note(_frame, event, _argument):
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def project_of(folder: Path, sources: int) -> Path:
+    """Sources that share two headers, one of which includes the other."""
+    names = [f"csrc/k{number}.cu" for number in range(sources)]
+    code = "at::Tensor {0}(at::Tensor x) {{ auto y = x.contiguous(); return y; }}\n"
+    files = {
+        "csrc/a.h": '#include "b.h"\n' + code.format("a") * 9,
+        "csrc/b.h": code.format("b") * 9,
+        **{name: '#include "a.h"\n' + code.format("k") * 9 for name in names},
+        "torch-ext/many/__init__.py": "",
+        "build.toml": (
+            '[general]\nname = "many"\nversion = 1\nlicense = "MIT"\nedition = 5\n'
+            'backends = ["cuda", "rocm"]\n[torch]\nsrc = ["csrc/k0.cu"]\n'
+            '[kernel.k]\nbackend = "cuda"\ndepends = ["torch"]\n'
+            f"src = {names}\n"
+            '[kernel.r]\nbackend = "rocm"\ndepends = ["torch"]\n'
+            f"src = {names}\n"
+        ),
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_each_file_is_read_once(tmp_path, kbuild, monkeypatch):
+    read: list[str] = []
+
+    def counted(text):
+        read.append(text)
+        return tokens(text)
+
+    monkeypatch.setattr("kbuild.advice.survey.tokens", counted)
+    assert kbuild("abi-advice", project_of(tmp_path, 5)).code == 0
+    assert len(read) == 7
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+def test_the_work_grows_with_the_sources(tmp_path, kbuild, how):
+    projects = [project_of(tmp_path / str(count), count) for count in (2, 10, 20, 30)]
+    work = [calls_of(partial(kbuild, "abi-advice", project, *how)) for project in projects]
+    _, first, second, third = work  # without what the first call in a process loads
+    assert third - second == pytest.approx(second - first, rel=0.05)

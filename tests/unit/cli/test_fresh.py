@@ -19,7 +19,11 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Interpreter:
-    """The one that kbuild chooses, with a cache in which nothing is."""
+    """The one that kbuild chooses, with a cache in which nothing is.
+
+    No other folder is searched for modules: whoever writes a file into one makes kbuild ask again.
+    """
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
     made = make_interpreter(tmp_path / "venv")
     monkeypatch.setenv("VIRTUAL_ENV", str(made.root))

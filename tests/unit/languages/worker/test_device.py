@@ -169,6 +169,60 @@ def test_the_release_of_cuda(asked):
         asked('NEW = tuple(map(int, torch.version.cuda.split("."))) >= (13, 1)', "sm_100a")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        'NEW = torch.__version__ >= "2.6"',
+        "VERSION = torch.__version__",
+        "VERSION = tuple(map(int, torch.__version__.split('.')[:2]))",
+        "MAJOR, MINOR = map(int, torch.version.__version__.split('.')[:2])",
+        "NUMBER = int(''.join(torch.__version__.split('.')[:2]))",
+        "NEW = torch.__version__ > (2, 13) or True",
+    ],
+)
+@pytest.mark.parametrize("arch", ["sm_90a", "cpu"])
+def test_the_release_of_torch(asked, line, arch):
+    (module,) = asked(line, arch)
+    assert "2.13" in module.torch.__version__
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{} = torch.__version__ >= '2.14'",
+        "{} = tuple(map(int, torch.__version__.split('.')[:2])) >= (2, 12)",
+        "{} = constexpr(32 if torch.__version__ < '2.12' else 64)",
+        "{} = [32 if '2.12' in torch.version.__version__ else 64]",
+    ],
+)
+def test_what_depends_on_the_release_of_torch(asked, text):
+    """One image serves every Torch that the variant runs with."""
+    made = "class constexpr:\n    def __init__(self, value): self.value = value\n"
+    with pytest.raises(
+        RefusalError, match=r"`pkg\.kern\.N` depends on `torch\.__version__`"
+    ) as caught:
+        asked(made + text.format("N"), "sm_90a")
+    assert (caught.value.file, caught.value.line) == ("pkg/kern.py", 4)
+    assert "the Torch releases that kbuild builds for: '2.13.0', '2.1" in caught.value.message
+    assert "in a function" in caught.value.hint
+
+
+def test_a_release_of_torch_that_the_source_cannot_be_imported_with(asked):
+    text = 'if torch.__version__ >= "2.14":\n    torch.new_in_it'
+    with pytest.raises(RefusalError, match=r"where `torch\.__version__` is '2\.14\.0'") as caught:
+        asked(text, "sm_90a")
+    assert (caught.value.file, caught.value.line) == ("pkg/kern.py", 3)
+
+
+def test_the_release_of_torch_in_a_function_that_is_called_later(asked):
+    text = 'V = torch.__version__\ndef old(): return V < "2.4"\ndef new(): return V != "2.14"'
+    (module,) = asked(text, "sm_90a")
+    assert module.old() is False
+    with pytest.raises(RefusalError, match=r"compared with '2\.14': the answer differs") as caught:
+        module.new()
+    assert caught.value.line == 4
+
+
 def answer(*blocks: int, constant: bool = True, name: str = "k"):
     candidates = [{"constants": {"B": block}, "options": {}} for block in blocks]
     parameter = {"name": "B", "constant": constant, "default": False}
