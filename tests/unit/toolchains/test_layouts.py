@@ -59,7 +59,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "languages": (
         1,
-        "d6b60aee63253dbf",
+        "9dfb849635c51e59",
         "languages/environment.py",
     ),
 }
