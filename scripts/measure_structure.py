@@ -19,6 +19,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+LONG = 40
+"""Lines of a function that has more than one thought."""
 KBUILD = Path(__file__).resolve().parents[1] / "kbuild"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Graph = Mapping[str, set[str]]
@@ -106,7 +108,6 @@ def measure(package: Path) -> dict[str, object]:
     """Every figure that needs nothing but the source."""
     modules = read(package)
     sys.setrecursionlimit(10_000)
-    # Only what runs at import time can fail as a cycle; the tree of packages counts every import.
     graph = {
         name: {target for target in imports(tree, modules) if target != name}
         for name, (tree, _) in modules.items()
@@ -143,7 +144,7 @@ def measure(package: Path) -> dict[str, object]:
         "mean lines per function": round(statistics.fmean(lengths), 1) if lengths else 0,
         "functions per 1,000 lines": round(1000 * len(functions) / lines),
         "longest function": max(lengths, default=0),
-        "functions over 40 lines": sum(length > 40 for length in lengths),
+        f"functions over {LONG} lines": sum(length > LONG for length in lengths),
         "private functions used once": _used_once(modules),
         "modules with one importer": len(single),
         "modules imported by one sibling only": len(sibling),
@@ -171,7 +172,7 @@ def _used_once(modules: Mapping[str, tuple[ast.Module, int]]) -> int:
 
 
 def build() -> dict[str, object]:
-    """The modules of kbuild that processes import: `--version`, a build, and one with nothing to do."""
+    """The modules of kbuild that `--version`, a build, and one with nothing to do import."""
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         for name, text in PROJECT.items():

@@ -61,7 +61,7 @@ def ranked(names: Sequence[str]) -> str:
 
 def is_akin(name: str, other: str) -> bool:
     """True of parts of one package."""
-    return name.split(".")[0] == other.split(".")[0]
+    return name.split(".", maxsplit=1)[0] == other.split(".", maxsplit=1)[0]
 
 
 def imports(path: Path) -> Iterator[str]:
