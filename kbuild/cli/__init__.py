@@ -119,7 +119,7 @@ def overview() -> str:
         "",
         "  -V, --version     Print kbuild's version",
         "",
-        "Data goes to stdout, messages to stderr. Exit codes: docs/reference/exit-codes.md",
+        "Data on stdout, messages on stderr. Exit codes: docs/reference/exit-codes.md",
     ]
     return "\n".join(lines)
 

@@ -127,7 +127,7 @@ FOREIGN = (
 )
 
 
-@pytest.mark.parametrize("verb", FOREIGN, ids=" ".join)
+@pytest.mark.parametrize("command", FOREIGN, ids=" ".join)
 def test_what_was_built_elsewhere_is_not_loaded(traps: Traps, command: tuple[str, ...]) -> None:
     _, said = traps.kbuild(*command)
     assert words(traps.ran) <= PROBE
