@@ -136,7 +136,7 @@ class Check:
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    """One sentence: the promise that the check proves."""
+    """One sentence: what the check proves."""
     group: ClassVar[Group] = "other"
     """The column of tables that it counts in. `abi` and `archs` look at libraries and at nothing
     else: they are what `check-abi` runs, and what a library on its own is judged by."""
@@ -146,11 +146,11 @@ class Check:
     """True for checks that protect those who load the kernel: its author cannot overrule them."""
 
     def applies(self, output: Output) -> bool:
-        """False when the promise does not concern this output."""
+        """False when the check does not concern this output."""
         return True
 
     def run(self, output: Output) -> Iterable[Finding]:
-        """Yield what was found; nothing when the promise holds."""
+        """Yield what was found; nothing when the check passes."""
         raise NotImplementedError
 
     def facts(self, output: Output) -> Mapping[str, Any]:

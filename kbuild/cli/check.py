@@ -174,7 +174,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Context) -> int:
-    """Exit code 6 when a promise is broken, 4 when something could not be checked."""
+    """Exit code 6 when a check fails, 4 when something could not be checked."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs takes a number of processes, 1 or more")
     wanted = check_selection_of(args, slow=not args.no_load, sources=True)
@@ -259,7 +259,7 @@ def configure_builds(parser: ArgumentParser) -> None:
 
 
 def execute_builds(args: Namespace, ctx: Context) -> int:
-    """Exit code 6 when a variant breaks a promise."""
+    """Exit code 6 when a variant fails a check."""
     wanted = check_selection_of(args, slow=not args.no_load)
     if args.list:
         return list_checks(wanted, ctx, as_json=args.json)
@@ -280,7 +280,7 @@ def configure_abi(parser: ArgumentParser) -> None:
 
 
 def execute_abi(args: Namespace, ctx: Context) -> int:
-    """Exit code 6 when a library breaks a promise."""
+    """Exit code 6 when a library fails a check."""
     from kbuild.checks.report import LIBRARY_GROUPS
 
     wanted = check_selection_of(args, groups=LIBRARY_GROUPS, slow=False)

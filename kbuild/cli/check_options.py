@@ -143,7 +143,7 @@ def limits_of(args: Namespace) -> CheckLimits:
 def list_checks(
     wanted: CheckSelection, ctx: Context, *, as_json: bool, sources: bool = False
 ) -> int:
-    """Print each check with the promise that it proves."""
+    """Print each check with what it proves."""
     rows: list[tuple[str, str, str]] = [
         (check.name, check.group, check.summary) for check in wanted.checks()
     ]

@@ -117,9 +117,9 @@ def _print_verdict(answers: Sequence[TargetReport], ctx: Context) -> int:
     """The verdict in one line."""
     outputs = [e for answer in answers for e in answer.examinations]
     broken = sum(1 for examination in outputs if not examination.ok)
-    breaks = "breaks" if len(outputs) == 1 else "break"
+    fails = "fails" if len(outputs) == 1 else "fail"
     parts = (
-        [f"{broken} of {len(outputs)} {_output_noun(outputs)} {breaks} a promise"] if broken else []
+        [f"{broken} of {len(outputs)} {_output_noun(outputs)} {fails} a check"] if broken else []
     )
     parts += [
         f"the sources of {answer.sources.project} have errors"
@@ -159,7 +159,7 @@ def _not_loaded_note(outputs: Sequence[CheckReport]) -> str:
 def _success_summary(
     answers: Sequence[TargetReport], outputs: Sequence[CheckReport], *, told: bool
 ) -> str:
-    counted = f"{len(outputs)} {_output_noun(outputs)}: no promise broken"
+    counted = f"{len(outputs)} {_output_noun(outputs)}: all checks passed"
     parts = [counted if outputs else "no built variants were there to check"]
     parts += [left] if (left := _not_loaded_note(outputs)) else []
     warnings = sum(answer.count("warning") for answer in answers)

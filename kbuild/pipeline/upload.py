@@ -185,7 +185,7 @@ def card_files_for(
         build: the folder with the variants, and perhaps a card.
         project: whose card is filled; None takes what lies beside the variants.
         target: where it is shown.
-        faults: variants that break a promise, with words.
+        faults: variants that fail a check, with messages.
         dirty: variants whose source is in no commit.
         overruled: reasons by check that was overruled, by variant.
     """
