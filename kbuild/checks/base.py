@@ -17,7 +17,23 @@ from kbuild.registry import Registry
 from kbuild.runtime.untrusted import reason_of
 from kbuild.variant import System, Variant
 
-__all__ = ["CHECKS", "Check", "CheckLimits", "Finding", "Group", "Output", "Severity", "run_checks"]
+__all__ = [
+    "CHECKS",
+    "SOURCE_CHECKS",
+    "Check",
+    "CheckLimits",
+    "Finding",
+    "Group",
+    "Output",
+    "Severity",
+    "run_checks",
+]
+
+SOURCE_CHECKS: Mapping[str, str] = {
+    "types": "C++ for XPU passes the host compiler's type check with the SYCL and Torch headers.",
+    "includes": "Every `#include` of Metal's sources leads to a file.",
+}
+"""Checks of a project's sources that no check of outputs is named like."""
 
 # By name, as linkers do: `x.so`, `libx.so.1`, `x.pyd`, `x.dylib`, `x.dll`.
 _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")

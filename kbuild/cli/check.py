@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kbuild.checks.base import SOURCE_CHECKS
 from kbuild.cli.build_options import allow_of
 from kbuild.cli.check_options import (
     add_checks,
@@ -38,7 +39,6 @@ from kbuild.cli.variants import (
     variant_of,
 )
 from kbuild.errors import UsageError
-from kbuild.static import SOURCE_CHECKS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from kbuild.checks.base import CHECKS, Finding, Group
+from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Finding, Group
 from kbuild.checks.report import CheckReport, worst_state
 from kbuild.checks.size import size_text
 from kbuild.cli.context import Context
 from kbuild.cli.variants import CheckTarget
 from kbuild.config.issue import printable
 from kbuild.errors import CheckError, KbuildError, Repetition, ToolchainError, grouped
-from kbuild.static import SOURCE_CHECKS
 from kbuild.ui import Style, Ui
 
 if TYPE_CHECKING:

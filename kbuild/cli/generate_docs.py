@@ -250,8 +250,7 @@ _SOURCE_CHECKS_TITLE = "Sources of a project"
 
 def checks_markdown() -> str:
     """The whole page."""
-    from kbuild.checks.base import CHECKS
-    from kbuild.static import SOURCE_CHECKS
+    from kbuild.checks.base import CHECKS, SOURCE_CHECKS
 
     names = [f"`{check.name}`" for check in CHECKS if check.protects]
     protecting = f"{', '.join(names[:-1])} and {names[-1]}"

@@ -41,7 +41,7 @@ LAYERS = (
     ),
     ("public_api",),
     ("sources", "store", "variant", "git", "binary", "static"),
-    ("sourcetree", "code_digest", "licences", "registry", "ui"),
+    ("sourcetree", "code_digest", "licences", "registry", "rendering", "ui"),
     ("runtime",),
     ("errors", "version", "progress", "__init__"),
 )
