@@ -33,6 +33,10 @@ def commands(text: str) -> list[list[str]]:
     return [match["words"].split() for match in COMMAND.finditer(blocks)]
 
 
+def linked_from(page: Path) -> set[Path]:
+    return {(page.parent / target).resolve() for target in LINK.findall(page.read_text("utf-8"))}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 class TestPages:
     def test_links_lead_somewhere(self, page):
@@ -49,8 +53,17 @@ class TestPages:
             assert not unknown, f"kbuild {name} {' '.join(rest)}"
 
     def test_is_reachable(self, page):
-        if page.is_relative_to(ROOT / "docs") and page.name != "index.md":
-            assert page.relative_to(ROOT / "docs").as_posix() in read("docs", "index.md")
+        """From the first page, or from the index of its folder, without the site's navigation."""
+        if page.is_relative_to(ROOT / "docs") and page != ROOT / "docs" / "index.md":
+            indexes = [ROOT / "docs" / "index.md", page.parent / "index.md"]
+            assert any(page in linked_from(index) for index in indexes if index != page)
+
+
+def test_the_navigation_has_every_page_once():
+    navigation = read("mkdocs.yml").split("\nnav:\n")[1]
+    listed = re.findall(r"^ +- (?:.+: )?([\w/-]+\.md)$", navigation, re.MULTILINE)
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
 
 
 @pytest.mark.parametrize("verb", COMMANDS, ids=lambda verb: verb.name)
@@ -84,7 +97,7 @@ def test_variant_names():
 def test_dependencies_are_explained():
     project = read("pyproject.toml").split("dependencies = [")[1].split("]")[0]
     names = set(re.findall(r'"([a-z0-9_-]+)', project))
-    page = read("docs", "explanation", "dependencies.md").split("Extras:")[0]
+    page = read("docs", "contributing", "dependencies.md").split("Extras:")[0]
     assert set(re.findall(r"^\| ([a-z0-9_-]+) \|", page, re.MULTILINE)) - {"package"} == names
 
 
