@@ -117,6 +117,9 @@ def test_ci_runs_what_the_readme_says():
 def test_environment_variables():
     sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "kbuild").rglob("*.py"))
     used = set(re.findall(r"environ(?:\.get\(|\[)\"([A-Z_]+)\"", sources))
+    constants = re.findall(r"^[A-Z_]+ = \"(KBUILD_[A-Z_]*[A-Z])\"", sources, re.MULTILINE)
     assert len(used) > 5
+    assert len(constants) > 5
+    used |= set(constants)
     page = read("docs", "reference", "environment.md")
     assert {name for name in used if f"`{name}`" not in page} == set()
