@@ -16,6 +16,10 @@ from kbuild.variant import Variant
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+GENERATED = {
+    ROOT / "docs" / "reference" / name for name in ("build-toml.md", "checks.md", "cli.md")
+}
+FENCED = re.compile(r"^ *```\w*\n.*?^ *```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(
     r"(?:^|&& |\$ |\()(?:\.venv/bin/)?kbuild (?P<words>[a-z-]+[^#|)&>\n]*)", re.MULTILINE
@@ -51,6 +55,12 @@ class TestPages:
             own = rest[: rest.index("--")] if "--" in rest else rest
             unknown = {word.partition("=")[0] for word in own if word.startswith("-")} - known
             assert not unknown, f"kbuild {name} {' '.join(rest)}"
+
+    def test_lines_are_short(self, page):
+        if page in GENERATED or page.name == "CHANGELOG.md":
+            return
+        lines = FENCED.sub("", page.read_text("utf-8")).splitlines()
+        assert [line for line in lines if len(line) > 110 and not line.startswith("|")] == []
 
     def test_is_reachable(self, page):
         """From the first page, or from the index of its folder, without the site's navigation."""
