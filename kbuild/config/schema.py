@@ -280,7 +280,7 @@ def _dsl_tables(definitions: Mapping[str, Any]) -> Iterator[str]:
         **section,
         "properties": {**section["properties"], "backend": {"type": "string or list", **about}},
         "description": "One kernel that is compiled ahead of time; "
-        "[how it is written](../explanation/languages.md). Its keys:",
+        "[how it is written](dsl-kernels.md). Its keys:",
     }
     yield _table("### Kernels in Python DSLs", kernel, ("kernel", "<name>"))
     op, launch = definitions["OpSection"], definitions["LaunchSection"]

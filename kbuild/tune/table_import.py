@@ -337,6 +337,6 @@ def ops_of(root: Path) -> tuple[OpSpec, ...]:
         raise ConfigError(problems)
     ops = tuple(op for reading in readings for op in reading.ops)
     if not ops:
-        hint = "`language` in a `[kernel.*]` section, see docs/explanation/languages.md"
+        hint = "`language` in a `[kernel.*]` section, see docs/reference/dsl-kernels.md"
         raise UsageError(f"`{root / _FILE}` has no kernel in a Python DSL", hint=hint)
     return ops

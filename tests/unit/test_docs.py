@@ -16,6 +16,10 @@ from kbuild.variant import Variant
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+GENERATED = {
+    ROOT / "docs" / "reference" / name for name in ("build-toml.md", "checks.md", "cli.md")
+}
+FENCED = re.compile(r"^ *```\w*\n.*?^ *```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(
     r"(?:^|&& |\$ |\()(?:\.venv/bin/)?kbuild (?P<words>[a-z-]+[^#|)&>\n]*)", re.MULTILINE
@@ -33,6 +37,10 @@ def commands(text: str) -> list[list[str]]:
     return [match["words"].split() for match in COMMAND.finditer(blocks)]
 
 
+def linked_from(page: Path) -> set[Path]:
+    return {(page.parent / target).resolve() for target in LINK.findall(page.read_text("utf-8"))}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 class TestPages:
     def test_links_lead_somewhere(self, page):
@@ -48,9 +56,24 @@ class TestPages:
             unknown = {word.partition("=")[0] for word in own if word.startswith("-")} - known
             assert not unknown, f"kbuild {name} {' '.join(rest)}"
 
+    def test_lines_are_short(self, page):
+        if page in GENERATED or page.name == "CHANGELOG.md":
+            return
+        lines = FENCED.sub("", page.read_text("utf-8")).splitlines()
+        assert [line for line in lines if len(line) > 110 and not line.startswith("|")] == []
+
     def test_is_reachable(self, page):
-        if page.is_relative_to(ROOT / "docs") and page.name != "index.md":
-            assert page.relative_to(ROOT / "docs").as_posix() in read("docs", "index.md")
+        """From the first page, or from the index of its folder, without the site's navigation."""
+        if page.is_relative_to(ROOT / "docs") and page != ROOT / "docs" / "index.md":
+            indexes = [ROOT / "docs" / "index.md", page.parent / "index.md"]
+            assert any(page in linked_from(index) for index in indexes if index != page)
+
+
+def test_the_navigation_has_every_page_once():
+    navigation = read("mkdocs.yml").split("\nnav:\n")[1]
+    listed = re.findall(r"^ +- (?:.+: )?([\w/-]+\.md)$", navigation, re.MULTILINE)
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
 
 
 @pytest.mark.parametrize("verb", COMMANDS, ids=lambda verb: verb.name)
@@ -84,7 +107,7 @@ def test_variant_names():
 def test_dependencies_are_explained():
     project = read("pyproject.toml").split("dependencies = [")[1].split("]")[0]
     names = set(re.findall(r'"([a-z0-9_-]+)', project))
-    page = read("docs", "explanation", "dependencies.md").split("Extras:")[0]
+    page = read("docs", "contributing", "dependencies.md").split("Extras:")[0]
     assert set(re.findall(r"^\| ([a-z0-9_-]+) \|", page, re.MULTILINE)) - {"package"} == names
 
 
@@ -104,6 +127,9 @@ def test_ci_runs_what_the_readme_says():
 def test_environment_variables():
     sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "kbuild").rglob("*.py"))
     used = set(re.findall(r"environ(?:\.get\(|\[)\"([A-Z_]+)\"", sources))
+    constants = re.findall(r"^[A-Z_]+ = \"(KBUILD_[A-Z_]*[A-Z])\"", sources, re.MULTILINE)
     assert len(used) > 5
+    assert len(constants) > 5
+    used |= set(constants)
     page = read("docs", "reference", "environment.md")
     assert {name for name in used if f"`{name}`" not in page} == set()

@@ -11,7 +11,7 @@ from sections import HEAD, read, text_of
 
 from kbuild.ops.expression.nodes import FUNCTIONS, LIST_QUERIES, QUERIES
 
-PAGE = (Path(__file__).parents[3] / "docs/explanation/languages.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/reference/dsl-kernels.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
