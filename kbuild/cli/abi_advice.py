@@ -6,9 +6,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.errors import UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Print every use, its replacement and the costs; always 0, since advice is no verdict."""
     from kbuild.advice.survey import advise_project
     from kbuild.project import open_project
@@ -110,7 +110,7 @@ def _unit_json(bill: ObservedHeaderCost[UnitRecord]) -> dict[str, object]:
 
 
 def _print_uses(
-    found: Sequence[BackendAdvice], paid: Sequence[ObservedHeaderCost[UnitRecord]], ctx: Context
+    found: Sequence[BackendAdvice], paid: Sequence[ObservedHeaderCost[UnitRecord]], ctx: Services
 ) -> None:
     uses: dict[str, dict[ApiUse, None]] = {}
     for use in (use for advice in found for use in advice.uses):
@@ -155,7 +155,7 @@ def _by_note(uses: Iterable[ApiUse]) -> dict[str, list[str]]:
     return notes
 
 
-def _print_costs(found: Sequence[BackendAdvice], ctx: Context) -> None:
+def _print_costs(found: Sequence[BackendAdvice], ctx: Services) -> None:
     from kbuild.advice.header_costs import header_costs
 
     units: dict[EstimatedUnitCost, list[str]] = {}
@@ -187,7 +187,7 @@ def _seconds(unit: EstimatedUnitCost) -> str:
     return "not measured" if unit.seconds is None else f"{unit.seconds:.1f}"
 
 
-def _print_last_build(paid: Sequence[ObservedHeaderCost[UnitRecord]], ctx: Context) -> None:
+def _print_last_build(paid: Sequence[ObservedHeaderCost[UnitRecord]], ctx: Services) -> None:
     """The last build's units, and what each could have saved."""
     from kbuild.runtime.quantities import duration_text, memory_text
 

@@ -6,9 +6,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
 from kbuild.errors import UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -119,7 +119,7 @@ def _add_triton_options(group: _ArgumentGroup) -> None:
     )
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Write the files, and name them."""
     if args.action == "cute":
         return _export_cute(args, ctx)
@@ -129,7 +129,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     return _write_files(made, folder, args, ctx)
 
 
-def _write_files(made: FileSet, folder: Path, args: Namespace, ctx: Context, **more: str) -> int:
+def _write_files(made: FileSet, folder: Path, args: Namespace, ctx: Services, **more: str) -> int:
     made.write(folder, manifest=False)
     paths = [str(folder / path) for path, _ in made.items()]
     if args.json:
@@ -139,9 +139,8 @@ def _write_files(made: FileSet, folder: Path, args: Namespace, ctx: Context, **m
     return 0
 
 
-def _export_triton(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
+def _export_triton(args: Namespace, ctx: Services) -> tuple[FileSet, Path]:
     from kbuild.pipeline.aot_export import export
-    from kbuild.pipeline.options import Services
 
     missing = [
         f"--{name.replace('_', '-')}" for name in _REQUIRED_FOR_TRITON if not getattr(args, name)
@@ -153,15 +152,13 @@ def _export_triton(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
     target = ctx.path(args.out_path or Path(name))
     paths = [ctx.path(path) for path in args.files]
     order = _triton_request(args, tuple(_path_beside(path, paths[0]) for path in paths))
-    doors = Services(ctx.runner, ctx.ui, ctx.cache)
-    return export(order, paths[0].parent, name, target.name, doors), target.parent
+    return export(order, paths[0].parent, name, target.name, ctx), target.parent
 
 
-def _export_cute(args: Namespace, ctx: Context) -> int:
+def _export_cute(args: Namespace, ctx: Services) -> int:
     from kbuild.languages.base import flavour_of
     from kbuild.languages.cute.export import CuteExport, parse_targets
     from kbuild.pipeline.aot_cute import export_cute
-    from kbuild.pipeline.options import Services
 
     if not args.kernel_name:
         raise UsageError("`kbuild aot cute` needs --function")
@@ -179,8 +176,7 @@ def _export_cute(args: Namespace, ctx: Context) -> int:
         out_name=name,
         prefix=args.function_prefix,
     )
-    doors = Services(ctx.runner, ctx.ui, ctx.cache)
-    made, archive = export_cute(order, paths[0].parent, target.name, doors)
+    made, archive = export_cute(order, paths[0].parent, target.name, ctx)
     ctx.ui.say(f"link them with {archive}, which is under NVIDIA's licence, and the CUDA runtime")
     return _write_files(made, target.parent, args, ctx, runtime=str(archive))
 
@@ -240,7 +236,7 @@ def _path_beside(path: Path, first: Path) -> str:
     return path.relative_to(first.parent).as_posix()
 
 
-def _link_headers(args: Namespace, ctx: Context) -> tuple[FileSet, Path]:
+def _link_headers(args: Namespace, ctx: Services) -> tuple[FileSet, Path]:
     from kbuild.languages.export.link import link, read_header
 
     if args.out_path is None:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.cli.context import Context
 from kbuild.errors import Repetition, UsageError, grouped
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.checks import Finding
@@ -85,14 +85,14 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Build, report, and answer with the first failure's exit code."""
     return build_project(
         args, ctx, output=(ctx.cwd / args.output).resolve() if args.output else None
     )
 
 
-def build_project(args: Namespace, ctx: Context, *, output: Path | None) -> int:
+def build_project(args: Namespace, ctx: Services, *, output: Path | None) -> int:
     """What `build` and `build-and-copy` share."""
     from kbuild.cli.build_options import selection_of
     from kbuild.project import open_project
@@ -120,7 +120,7 @@ def validate_options(args: Namespace) -> None:
 
 
 def build_and_report(
-    args: Namespace, ctx: Context, project: Project, output: Path | None, selection: Selection
+    args: Namespace, ctx: Services, project: Project, output: Path | None, selection: Selection
 ) -> tuple[tuple[BuildResult, ...], Path | None]:
     """Build, fill the card, and say what became of each variant; on stdout not with `--json`."""
     from kbuild.pipeline.card import refresh_card
@@ -145,16 +145,15 @@ def outcome_json(
 
 
 def _build_with_driver(
-    args: Namespace, ctx: Context, project: Project, output: Path | None, selection: Selection
+    args: Namespace, ctx: Services, project: Project, output: Path | None, selection: Selection
 ) -> tuple[BuildResult, ...]:
     """Build with the driver that fits."""
     from kbuild.cli.build_options import driver_request_of, nix_options_of
     from kbuild.pipeline.driver import AUTO
-    from kbuild.pipeline.options import Services
 
     nix = nix_options_of(args)
-    wish, doors = driver_request_of(args, nix), Services(ctx.runner, ctx.ui, ctx.cache)
-    driver = wish.driver(project.root, doors)
+    request = driver_request_of(args, nix)
+    driver = request.driver(project.root, ctx)
     if driver.reason:
         ctx.ui.say(str(driver))
     if driver.nix is None:
@@ -163,10 +162,10 @@ def _build_with_driver(
     from kbuild.nix.flake import Flake
     from kbuild.pipeline.nix_build import NixBuild, can_fall_back_to_local
 
-    may_turn_back = wish.asked == AUTO and not wish.nix
+    may_turn_back = request.asked == AUTO and not request.nix
     flake = Flake(project.root, driver.nix, nix, ctx.runner, is_hasty=may_turn_back)
     try:
-        return NixBuild(project, flake, selection, output, doors).perform()
+        return NixBuild(project, flake, selection, output, ctx).perform()
     except KbuildError as error:
         if not (may_turn_back and can_fall_back_to_local(error)):
             raise
@@ -175,7 +174,7 @@ def _build_with_driver(
 
 
 def _build_locally(
-    args: Namespace, ctx: Context, project: Project, output: Path | None, selection: Selection
+    args: Namespace, ctx: Services, project: Project, output: Path | None, selection: Selection
 ) -> tuple[BuildResult, ...]:
     """Build on this machine."""
     from kbuild.cli.build_options import (
@@ -187,7 +186,7 @@ def _build_locally(
         torch_wheels_of,
     )
     from kbuild.pipeline.build import build
-    from kbuild.pipeline.options import BuildOptions, Services
+    from kbuild.pipeline.options import BuildOptions
 
     options = BuildOptions(
         selection=selection,
@@ -207,7 +206,7 @@ def _build_locally(
         allowed=allow_of(args, project.root),
         seconds=_time_budget(args),
     )
-    return build(project, options, Services(ctx.runner, ctx.ui, ctx.cache))
+    return build(project, options, ctx)
 
 
 def exit_code(results: Sequence[BuildResult]) -> int:
@@ -242,14 +241,14 @@ def _time_budget(args: Namespace) -> int | None:
     return parse_duration(args.time_budget)
 
 
-def _print_report_path(page: Path, ctx: Context) -> None:
+def _print_report_path(page: Path, ctx: Services) -> None:
     if page.is_file():
         ctx.ui.say(f"report: {page}")
     else:
         ctx.ui.say("report: nothing was compiled yet")
 
 
-def print_outcome(results: Sequence[BuildResult], ctx: Context) -> None:
+def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
     """Directories on stdout, everything else as messages."""
     _print_warnings(results, ctx)
     _print_overruled(results, ctx)
@@ -269,7 +268,7 @@ def print_outcome(results: Sequence[BuildResult], ctx: Context) -> None:
     _print_skipped([result for result in results if result.status == "skipped"], ctx)
 
 
-def _print_warnings(results: Sequence[BuildResult], ctx: Context) -> None:
+def _print_warnings(results: Sequence[BuildResult], ctx: Services) -> None:
     """The warnings, each once for all variants that it is about."""
     found: dict[Finding, list[str]] = {}
     for result in results:
@@ -290,7 +289,7 @@ def _print_warnings(results: Sequence[BuildResult], ctx: Context) -> None:
         ctx.ui.warn(str(one.first.with_note(about.get(one.first, "") + one.note)))
 
 
-def _print_overruled(results: Sequence[BuildResult], ctx: Context) -> None:
+def _print_overruled(results: Sequence[BuildResult], ctx: Services) -> None:
     """One line for each check and reason: what is wrong stays so however old the variant is."""
     found: dict[tuple[str, str], list[str]] = {}
     for result in results:
@@ -301,7 +300,7 @@ def _print_overruled(results: Sequence[BuildResult], ctx: Context) -> None:
         ctx.ui.warn(f"{where}: the errors of `{check}` are overruled: {reason}")
 
 
-def _print_images(result: BuildResult, ctx: Context) -> None:
+def _print_images(result: BuildResult, ctx: Services) -> None:
     """One line for each op of a kernel in a DSL and each target."""
     for row in result.images:
         images = "1 image" if row.images == 1 else f"{row.images} images"
@@ -314,7 +313,7 @@ def _print_images(result: BuildResult, ctx: Context) -> None:
         ctx.ui.say(f"  {row.op} {row.target}: {', '.join(facts)}")
 
 
-def _print_skipped(skipped: Sequence[BuildResult], ctx: Context) -> None:
+def _print_skipped(skipped: Sequence[BuildResult], ctx: Services) -> None:
     reasons = Counter(result.reason for result in skipped)
     if len(skipped) <= _MAX_SKIPPED_LINES:
         for result in skipped:
@@ -331,7 +330,7 @@ def _print_skipped(skipped: Sequence[BuildResult], ctx: Context) -> None:
         )
 
 
-def _print_provenance(result: BuildResult, ctx: Context) -> None:
+def _print_provenance(result: BuildResult, ctx: Services) -> None:
     for path in result.provenance:
         ctx.ui.say(f"{result.variant}: wrote {path.name}")
 

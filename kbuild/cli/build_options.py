@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.errors import UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.identity import Identity
@@ -176,7 +176,7 @@ def toolchain_of(args: Namespace) -> str:
     return "host" if args.dev else str(args.toolchain)
 
 
-def torch_wheels_of(args: Namespace, ctx: Context) -> tuple[Path, ...]:
+def torch_wheels_of(args: Namespace, ctx: Services) -> tuple[Path, ...]:
     """The files that `--torch-wheel` names."""
     return tuple(ctx.path(path) for path in args.torch_wheel)
 
@@ -244,7 +244,7 @@ def add_sources(parser: ArgumentParser) -> None:
     )
 
 
-def sources_of(args: Namespace, ctx: Context, project: Project) -> dict[str, Path]:
+def sources_of(args: Namespace, ctx: Services, project: Project) -> dict[str, Path]:
     """Folder by dependency; warns of those that the project does not depend on.
 
     Raises:
@@ -259,7 +259,7 @@ def sources_of(args: Namespace, ctx: Context, project: Project) -> dict[str, Pat
     return found
 
 
-def _parse_sources(given: Sequence[str], ctx: Context) -> dict[str, Path]:
+def _parse_sources(given: Sequence[str], ctx: Services) -> dict[str, Path]:
     from kbuild.config.issue import one_of
     from kbuild.toolchains.dependency_headers.pins import header_dependency_names
 

@@ -9,10 +9,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.config.result_cache import ConfigCheckResult, cached_result, store_result
 from kbuild.errors import ConfigError, Problem
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ def configure_check(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute_check(args: Namespace, ctx: Context) -> int:
+def execute_check(args: Namespace, ctx: Services) -> int:
     """Exit code 0 with warnings at most."""
     root = ctx.folder(args.kernel_dir)
     verdict = cached_result(root, ctx.cache) or _validate(root, ctx.cache)
@@ -54,7 +54,7 @@ def _validate(root: Path, cache: Path) -> ConfigCheckResult:
     return store_result(root, cache, problems, tree.observed)
 
 
-def _report_problems(problems: Sequence[Problem], *, ok: bool, ctx: Context) -> None:
+def _report_problems(problems: Sequence[Problem], *, ok: bool, ctx: Services) -> None:
     if not ok:
         ctx.ui.error(ConfigError(problems))
         return
@@ -68,7 +68,7 @@ def configure_schema(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="changes nothing: the schema is JSON")
 
 
-def execute_schema(args: Namespace, ctx: Context) -> int:  # noqa: ARG001 - every command is called this way
+def execute_schema(args: Namespace, ctx: Services) -> int:  # noqa: ARG001 - every command is called this way
     """Print the schema."""
     from kbuild.config.schema import json_schema
     from kbuild.project import backend_catalog
@@ -86,7 +86,7 @@ def configure_update(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute_update(args: Namespace, ctx: Context) -> int:
+def execute_update(args: Namespace, ctx: Services) -> int:
     """Rewrite the file, or show what would change."""
     from kbuild.config.display import display_path
     from kbuild.config.load import read_build_file

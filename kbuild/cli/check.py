@@ -25,7 +25,6 @@ from kbuild.cli.check_options import (
     wants_sizes,
 )
 from kbuild.cli.check_report import SourceReport, TargetReport, print_reports
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import (
     CheckTarget,
@@ -39,6 +38,7 @@ from kbuild.cli.variants import (
     variant_of,
 )
 from kbuild.errors import UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ class CheckSettings:
 
 
 def check_settings_of(
-    args: Namespace, wanted: CheckSelection, ctx: Context, *, portable: bool = False
+    args: Namespace, wanted: CheckSelection, ctx: Services, *, portable: bool = False
 ) -> CheckSettings:
     """The terms that the options set; an interpreter is looked for when a check needs one.
 
@@ -92,7 +92,7 @@ def check_settings_of(
     return CheckSettings(wanted, limits, loading, portable, memory, getattr(args, "load", False))
 
 
-def _probe_cache(args: Namespace, ctx: Context) -> ProbeCache:
+def _probe_cache(args: Namespace, ctx: Services) -> ProbeCache:
     from kbuild.checks.probe_cache import ProbeCache
 
     return ProbeCache(ctx.cache, fresh=args.fresh)
@@ -173,7 +173,7 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Exit code 6 when a check fails, 4 when something could not be checked."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs takes a number of processes, 1 or more")
@@ -189,7 +189,7 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 
 def _check_target(
-    target: CheckTarget, terms: CheckSettings, args: Namespace, ctx: Context
+    target: CheckTarget, terms: CheckSettings, args: Namespace, ctx: Services
 ) -> TargetReport:
     from kbuild.cli.build_options import selection_of
 
@@ -202,7 +202,7 @@ def _check_target(
 
 
 def _check_sources(
-    target: CheckTarget, wanted: CheckSelection, args: Namespace, ctx: Context
+    target: CheckTarget, wanted: CheckSelection, args: Namespace, ctx: Services
 ) -> SourceReport:
     from kbuild.pipeline.source_checks import binding_findings, python_findings
     from kbuild.pipeline.static_check import backends_needing_a_build
@@ -221,17 +221,16 @@ def _check_sources(
 
 
 def _static_verdicts(
-    project: Project, wanted: CheckSelection, args: Namespace, ctx: Context
+    project: Project, wanted: CheckSelection, args: Namespace, ctx: Services
 ) -> tuple[SourceVerdict, ...]:
     if not any(wanted.wants(name) for name in SOURCE_CHECKS):
         return ()
     from kbuild.cli.build_options import selection_of, sources_of
-    from kbuild.pipeline.options import Services
     from kbuild.pipeline.static_check import StaticCheckOptions, check_sources
 
     folders = sources_of(args, ctx, project)
     options = StaticCheckOptions(selection_of(args), folders, args.python, args.jobs)
-    return check_sources(project, options, Services(ctx.runner, ctx.ui, ctx.cache))
+    return check_sources(project, options, ctx)
 
 
 def _is_selected(folder: Path, selection: Selection) -> bool:
@@ -258,7 +257,7 @@ def configure_builds(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute_builds(args: Namespace, ctx: Context) -> int:
+def execute_builds(args: Namespace, ctx: Services) -> int:
     """Exit code 6 when a variant fails a check."""
     wanted = check_selection_of(args, slow=not args.no_load)
     if args.list:
@@ -279,7 +278,7 @@ def configure_abi(parser: ArgumentParser) -> None:
     parser.set_defaults(python=None)
 
 
-def execute_abi(args: Namespace, ctx: Context) -> int:
+def execute_abi(args: Namespace, ctx: Services) -> int:
     """Exit code 6 when a library fails a check."""
     from kbuild.checks.report import LIBRARY_GROUPS
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from kbuild.checks.base import SOURCE_CHECKS
 from kbuild.cli.build_options import add_allow
-from kbuild.cli.context import Context
 from kbuild.errors import UsageError
 from kbuild.progress import report_work_to
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.checks.base import Group
@@ -45,7 +45,7 @@ def add_checks(parser: ArgumentParser) -> None:
 
 
 @contextmanager
-def check_progress(ctx: Context) -> Iterator[None]:
+def check_progress(ctx: Services) -> Iterator[None]:
     """Checks that take longer than a moment say on the terminal what they look at."""
     steps = count(1)
     with (
@@ -141,7 +141,7 @@ def limits_of(args: Namespace) -> CheckLimits:
 
 
 def list_checks(
-    wanted: CheckSelection, ctx: Context, *, as_json: bool, sources: bool = False
+    wanted: CheckSelection, ctx: Services, *, as_json: bool, sources: bool = False
 ) -> int:
     """Print each check with what it proves."""
     rows: list[tuple[str, str, str]] = [

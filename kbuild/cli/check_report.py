@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, get_args
 from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Finding, Group
 from kbuild.checks.report import CheckReport, worst_state
 from kbuild.checks.size import size_text
-from kbuild.cli.context import Context
 from kbuild.cli.variants import CheckTarget
 from kbuild.config.issue import printable
 from kbuild.errors import CheckError, KbuildError, Repetition, ToolchainError, grouped
+from kbuild.services import Services
 from kbuild.ui import Style, Ui
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class TargetReport:
 
 
 def print_reports(
-    answers: Sequence[TargetReport], ctx: Context, *, as_json: bool, sizes: bool = False
+    answers: Sequence[TargetReport], ctx: Services, *, as_json: bool, sizes: bool = False
 ) -> int:
     """Print everything; the exit code."""
     if as_json:
@@ -112,7 +112,7 @@ def print_reports(
     return _print_verdict(answers, ctx)
 
 
-def _print_verdict(answers: Sequence[TargetReport], ctx: Context) -> int:
+def _print_verdict(answers: Sequence[TargetReport], ctx: Services) -> int:
     """The verdict in one line."""
     outputs = [e for answer in answers for e in answer.examinations]
     broken = sum(1 for examination in outputs if not examination.ok)

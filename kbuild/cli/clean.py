@@ -6,9 +6,9 @@ import shutil
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.errors import FileConflictError
+from kbuild.services import Services
 
 FOLDER = ".kbuild"
 BUILD = "build"
@@ -25,7 +25,7 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Remove the folder when kbuild made it; of `build/` only what killed builds left there."""
     from kbuild.package import remove_leftovers
 

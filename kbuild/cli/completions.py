@@ -6,8 +6,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kbuild.cli import COMMANDS
-from kbuild.cli.context import Context
 from kbuild.cli.generate_docs import ArgumentDescription, CommandDescription, describe_command
+from kbuild.services import Services
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("shell", choices=sorted(_SCRIPTS), help="bash, fish or zsh")
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Print the script."""
     ctx.ui.data(_SCRIPTS[args.shell]([describe_command(command) for command in COMMANDS]))
     return 0

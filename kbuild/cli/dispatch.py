@@ -15,7 +15,7 @@ from kbuild.errors import StorageError, UsageError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from kbuild.cli.context import Context
+    from kbuild.services import Services
 
 
 def run(argv: Sequence[str]) -> int:
@@ -77,9 +77,10 @@ def _split_at_dashes(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[s
     return tuple(arguments[:at]), tuple(arguments[at + 1 :])
 
 
-def _create_context(args: Namespace) -> Context:
-    from kbuild.cli.context import Context, cache_folder, validate_cache_owner
+def _create_context(args: Namespace) -> Services:
+    from kbuild.cli.cache_folder import cache_folder, validate_cache_owner
     from kbuild.runtime.processes import LocalRunner
+    from kbuild.services import Services
     from kbuild.ui import Ui
 
     ui = Ui(color=args.color, verbosity=args.verbose - args.quiet)
@@ -91,4 +92,4 @@ def _create_context(args: Namespace) -> Context:
     os.umask(os.umask(0o077) | 0o002)  # nothing of kbuild's is everybody's to write
     cache = cache_folder(os.environ)
     validate_cache_owner(cache, os.environ)
-    return Context(ui, LocalRunner(), cache, cwd)
+    return Services(LocalRunner(), ui, cache, cwd)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_python
 from kbuild.errors import ToolchainError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.diagnosis import DiagnosisItem
@@ -20,7 +20,7 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Exit code 0 when a CPU kernel can be built, tested and loaded here."""
     from kbuild.diagnosis import diagnose
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import gettempdir
 
-from kbuild.cli.context import cache_folder
+from kbuild.cli.cache_folder import cache_folder
 from kbuild.errors import KbuildError
 from kbuild.runtime import os_errors
 from kbuild.runtime.redact import redacted, without_secrets

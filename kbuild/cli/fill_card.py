@@ -6,9 +6,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.errors import CheckError, UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.project import Project
@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Fill the card; the project's own file is only a template and stays as it is."""
     from kbuild.project import open_project
 
@@ -48,7 +48,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     return _write_card(project, output, ctx, args)
 
 
-def _print_card(project: Project, ctx: Context, *, json: bool) -> int:
+def _print_card(project: Project, ctx: Services, *, json: bool) -> int:
     from kbuild.pipeline.card import make_project_card
 
     card = make_project_card(project, _build_folder(project))
@@ -59,7 +59,7 @@ def _print_card(project: Project, ctx: Context, *, json: bool) -> int:
     return 0
 
 
-def _write_card(project: Project, output: Path, ctx: Context, args: Namespace) -> int:
+def _write_card(project: Project, output: Path, ctx: Services, args: Namespace) -> int:
     from kbuild.card.fill import read_card
     from kbuild.pipeline.card import fill_card, template_of
 
@@ -75,7 +75,7 @@ def _write_card(project: Project, output: Path, ctx: Context, args: Namespace) -
     return 0
 
 
-def _check_card(project: Project, target: Path, ctx: Context, *, json: bool) -> int:
+def _check_card(project: Project, target: Path, ctx: Services, *, json: bool) -> int:
     """Whether the card can be filled, and the file is what it would be."""
     from kbuild.card.fill import is_current, read_card
     from kbuild.card.markdown import remove_digest_line

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli import COMMANDS, CommandEntry
-from kbuild.cli.context import Context
 from kbuild.cli.parser import build_parser
 from kbuild.errors import CheckError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.checks.base import Check
@@ -137,7 +137,7 @@ def configure(parser: ArgumentParser) -> None:
     )
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Write or compare the page."""
     from kbuild.runtime.files import replace_atomically
 

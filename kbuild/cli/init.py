@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
 from kbuild.errors import UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.runtime.files import FileSet
@@ -63,7 +63,7 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Write the project, and say what to type next."""
     from kbuild.rendering import template_root
     from kbuild.scaffold import scaffold_files, validate_no_conflicts
@@ -79,7 +79,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def _resolve_scaffold(args: Namespace, ctx: Context) -> tuple[Scaffold, Path]:
+def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     """The project's names, and the folder that it goes to."""
     from kbuild.scaffold import (
         PLACEHOLDER_OWNER,
@@ -173,7 +173,7 @@ def _parse_backends(
     return backends, () if args.noarch else tuple(name for name in backends if known[name])
 
 
-def _start_repository(target: Path, files: FileSet, ctx: Context) -> None:
+def _start_repository(target: Path, files: FileSet, ctx: Services) -> None:
     """`git init` and `git add`, unless git is missing or the folder is in a repository."""
     inside = ctx.runner.run(("git", "rev-parse", "--is-inside-work-tree"), cwd=target)
     if inside.ok or not ctx.runner.run(("git", "--version")).ok:
@@ -187,7 +187,7 @@ def _start_repository(target: Path, files: FileSet, ctx: Context) -> None:
 
 
 def _report(
-    args: Namespace, scaffold: Scaffold, target: Path, files: FileSet, ctx: Context
+    args: Namespace, scaffold: Scaffold, target: Path, files: FileSet, ctx: Services
 ) -> None:
     paths = [path for path, _ in files.items()]
     if args.json:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.plan import AotKernel, Component, VariantPlan
@@ -39,7 +39,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Print the plans of the selected variants."""
     from kbuild.cli.build_options import (
         archs_of,
@@ -161,7 +161,7 @@ def configure_list(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def execute_list(args: Namespace, ctx: Context) -> int:
+def execute_list(args: Namespace, ctx: Services) -> int:
     """Print one name per line, or one object per variant."""
     from kbuild.cli.build_options import selection_of
     from kbuild.project import open_project

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.errors import UsageError
 from kbuild.runtime.files import read_manifest, remove_known, sha256, write_manifest
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.plan import VariantPlan
@@ -35,7 +35,7 @@ def configure_create(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
 
-def execute_create(args: Namespace, ctx: Context) -> int:
+def execute_create(args: Namespace, ctx: Services) -> int:
     """Generate all selected variants into one project."""
     from kbuild.cli.build_options import identity_of, selection_of
     from kbuild.generate.project import generate_project
@@ -95,7 +95,7 @@ def configure_clean(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute_clean(args: Namespace, ctx: Context) -> int:
+def execute_clean(args: Namespace, ctx: Services) -> int:
     """Remove the files; a relative target is relative to the current folder."""
     root = ctx.folder(args.kernel_dir)
     target = ctx.folder(args.target_dir) if args.target_dir else root
@@ -131,7 +131,7 @@ def _edited_files(target: Path, present: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _report_removed(
-    target: Path, removed: tuple[str, ...], edited: tuple[str, ...], ctx: Context, *, dry: bool
+    target: Path, removed: tuple[str, ...], edited: tuple[str, ...], ctx: Services, *, dry: bool
 ) -> None:
     for path in edited:
         ctx.ui.warn(f"{path} was edited since and stays; --force removes it")

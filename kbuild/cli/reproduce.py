@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
 from kbuild.errors import CheckError, UsageError
 from kbuild.runtime.temporary import temporary_folder
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.pipeline.reproduce import RebuildOptions, Reproduction
@@ -53,9 +53,8 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Build again, compare, and answer with a table."""
-    from kbuild.pipeline.options import Services
     from kbuild.pipeline.reproduce import reproduce
     from kbuild.project import open_project
 
@@ -69,7 +68,7 @@ def execute(args: Namespace, ctx: Context) -> int:
             place = ctx.folder(Path(against)) if against else project.root
         folders = find_variants(place, args.variant)
         again = _rebuild_options(args, ctx, project, folders)
-        results = reproduce(project, folders, again, Services(ctx.runner, ctx.ui, ctx.cache))
+        results = reproduce(project, folders, again, ctx)
     return _report(results, ctx, as_json=args.json)
 
 
@@ -90,7 +89,7 @@ def _fetch_variants(spec: str, into: Path, variants: Sequence[str]) -> Path:
 
 
 def _rebuild_options(
-    args: Namespace, ctx: Context, project: Project, folders: Sequence[Path]
+    args: Namespace, ctx: Services, project: Project, folders: Sequence[Path]
 ) -> RebuildOptions:
     from kbuild.cli.build_options import sources_of, torch_wheels_of
     from kbuild.pipeline.options import BuildOptions
@@ -112,7 +111,7 @@ def _rebuild_options(
     return RebuildOptions(options, args.toolchain, keep)
 
 
-def _report(results: Sequence[Reproduction], ctx: Context, *, as_json: bool) -> int:
+def _report(results: Sequence[Reproduction], ctx: Services, *, as_json: bool) -> int:
     """0 when everything that could be built again is the same, and something could."""
     if as_json:
         ctx.ui.data_json([result.to_json() for result in results])
@@ -133,7 +132,7 @@ def _report(results: Sequence[Reproduction], ctx: Context, *, as_json: bool) -> 
     return 0
 
 
-def _print_results(results: Sequence[Reproduction], ctx: Context) -> None:
+def _print_results(results: Sequence[Reproduction], ctx: Services) -> None:
     rows = [(result.variant, result.status, _summary(result)) for result in results]
     ctx.ui.table(("variant", "state", "built again"), rows)
     for result in results:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.build_options import add_flake_options, nix_options_of
-from kbuild.cli.context import Context
 from kbuild.errors import ToolchainError, UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.project import Project
@@ -43,7 +43,7 @@ def add_shell_options(parser: ArgumentParser) -> None:
     parser.epilog = "What follows `--` is run in the shell, instead of a prompt"
 
 
-def open_shell(args: Namespace, ctx: Context, shell: FlakeShell) -> int:
+def open_shell(args: Namespace, ctx: Services, shell: FlakeShell) -> int:
     """Become the shell; returns only when that is not possible.
 
     Raises:
@@ -109,7 +109,7 @@ def configure_devshell(parser: ArgumentParser) -> None:
     add_shell_options(parser)
 
 
-def execute_devshell(args: Namespace, ctx: Context) -> int:
+def execute_devshell(args: Namespace, ctx: Services) -> int:
     """Become `nix develop` on one of the flake's `devShells`."""
     return open_shell(args, ctx, _DEVSHELL)
 
@@ -126,6 +126,6 @@ def configure_testshell(parser: ArgumentParser) -> None:
     add_shell_options(parser)
 
 
-def execute_testshell(args: Namespace, ctx: Context) -> int:
+def execute_testshell(args: Namespace, ctx: Services) -> int:
     """Become `nix develop` on one of the flake's `testShells`."""
     return open_shell(args, ctx, _TESTSHELL)

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import METADATA, add_variant, find_variants
 from kbuild.errors import CheckError, UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.signing.sign import SigstoreInstance
@@ -34,7 +34,7 @@ def configure_hash(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute_hash(args: Namespace, ctx: Context) -> int:
+def execute_hash(args: Namespace, ctx: Services) -> int:
     """Write the digests, or tell which differ from what is recorded; name what none counts."""
     from kbuild.digest import unaccounted
 
@@ -66,7 +66,7 @@ def execute_hash(args: Namespace, ctx: Context) -> int:
     return CheckError.code if args.check and (stale or any(strays.values())) else 0
 
 
-def _warn_of_signatures(changed: Sequence[Path], ctx: Context) -> None:
+def _warn_of_signatures(changed: Sequence[Path], ctx: Services) -> None:
     """What was signed is the metadata, which is another now."""
     for folder in changed:
         if (folder / f"{METADATA}.sigstore").is_file():
@@ -110,7 +110,7 @@ def add_sigstore_options(parser: ArgumentParser) -> None:
     )
 
 
-def sigstore_of(args: Namespace, ctx: Context, *, offline: bool = False) -> SigstoreInstance:
+def sigstore_of(args: Namespace, ctx: Services, *, offline: bool = False) -> SigstoreInstance:
     """What the options say."""
     from kbuild.signing.sign import SigstoreInstance
 
@@ -131,7 +131,7 @@ def configure_sign(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute_sign(args: Namespace, ctx: Context) -> int:
+def execute_sign(args: Namespace, ctx: Services) -> int:
     """Sign; nothing is signed when one of the variants is not what its metadata says."""
     from kbuild.signing import sign
     from kbuild.signing.sign import NEEDS_NETWORK, open_signer, sign_variant
@@ -156,7 +156,7 @@ def execute_sign(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def _reject_changed_variants(folders: Sequence[Path], ctx: Context) -> None:
+def _reject_changed_variants(folders: Sequence[Path], ctx: Services) -> None:
     from kbuild.signing.sign import check_before_signing
 
     for folder in folders:
@@ -188,7 +188,7 @@ def configure_verify(parser: ArgumentParser) -> None:
     parser.epilog = "Nothing of a variant is loaded or run."
 
 
-def execute_verify(args: Namespace, ctx: Context) -> int:
+def execute_verify(args: Namespace, ctx: Services) -> int:
     """Verify; exit code 6 when a variant is not what the expected signer signed."""
     expected = _expected_signer(args)
     folders = find_variants(ctx.folder(args.kernel_dir), args.variant)
@@ -228,7 +228,7 @@ def _verdict_state(verdict: SignatureVerdict) -> str:
     return "refused" if verdict.problems else "ok"
 
 
-def _print_problems(verdicts: Sequence[SignatureVerdict], ctx: Context) -> int:
+def _print_problems(verdicts: Sequence[SignatureVerdict], ctx: Services) -> int:
     for verdict in verdicts:
         for problem in verdict.problems:
             ctx.ui.error(CheckError(f"{verdict.variant}: {problem}", ()))

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
 from kbuild.errors import TestFailureError, ToolchainError, UsageError
 from kbuild.runtime.temporary import temporary_folder
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.project import Project
@@ -67,7 +67,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = "What follows `--` goes to pytest: kbuild test -- -k backward"
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Run the tests against one variant: the one asked for, or the one that the client prefers.
 
     Raises:
@@ -129,7 +129,7 @@ class _TestRun:
         return (*places, *marked, *options, *self.rest)
 
 
-def _run_pytest(asked: _TestRun, ctx: Context) -> ProcessResult:
+def _run_pytest(asked: _TestRun, ctx: Services) -> ProcessResult:
     arguments = asked.pytest
     variant = _loaded_variant(asked, ctx)
     env = os.environ | {
@@ -156,7 +156,7 @@ def _import_folder(name: str, variant: Path | None) -> Iterator[Path]:
         yield folder
 
 
-def _loaded_variant(asked: _TestRun, ctx: Context) -> Path | None:
+def _loaded_variant(asked: _TestRun, ctx: Services) -> Path | None:
     """The variant that the interpreter's client takes; None where nobody can tell.
 
     Raises:

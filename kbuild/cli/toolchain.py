@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.build_options import add_torch_wheel, torch_wheels_of
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
 from kbuild.errors import ToolchainError, UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.store import StoreEntry
@@ -58,13 +58,13 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Do what was asked for; `verify` fails when an installed file is not as it was."""
     if args.name and args.action not in ("install", "verify"):
         raise UsageError(f"`kbuild toolchain {args.action}` takes no names")
     if args.torch_wheel and args.action != "install":
         raise UsageError(f"`kbuild toolchain {args.action}` takes no --torch-wheel")
-    commands: Mapping[str, Callable[[Namespace, Context], int]] = {
+    commands: Mapping[str, Callable[[Namespace, Services], int]] = {
         "list": _list,
         "install": _install_releases,
         "prune": _prune,
@@ -74,7 +74,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     return commands[args.action](args, ctx)
 
 
-def _list(args: Namespace, ctx: Context) -> int:
+def _list(args: Namespace, ctx: Services) -> int:
     lock, entries = _pins(args, ctx), _installer(args, ctx).store.entries()
     pinned = _installable(lock)
     if args.json:
@@ -91,7 +91,7 @@ def _list(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def _install_releases(args: Namespace, ctx: Context) -> int:
+def _install_releases(args: Namespace, ctx: Services) -> int:
     from kbuild.pipeline.toolchains import open_torch_wheels
 
     installer = _installer(args, ctx)
@@ -106,7 +106,7 @@ def _install_releases(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def _install_release(name: str, installer: WheelInstaller, ctx: Context) -> StoreEntry:
+def _install_release(name: str, installer: WheelInstaller, ctx: Services) -> StoreEntry:
     from kbuild.toolchains.experimental.debian_nvcc.toolchain import DebianNvccToolkits
 
     if name == DebianNvccToolkits.name:
@@ -121,7 +121,7 @@ def _installable(lock: ToolchainLock) -> dict[str, str]:
     return lock.pinned | {DebianNvccToolkits.name: pins().nvcc}
 
 
-def _prune(args: Namespace, ctx: Context) -> int:
+def _prune(args: Namespace, ctx: Services) -> int:
     from kbuild.runtime.readonly_tree import FolderInUseError
 
     store = _installer(args, ctx).store
@@ -139,7 +139,7 @@ def _prune(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def _verify(args: Namespace, ctx: Context) -> int:
+def _verify(args: Namespace, ctx: Services) -> int:
     store = _installer(args, ctx).store
     entries = {entry.name: entry for entry in store.entries()}
     unknown = [name for name in args.name if name not in entries]
@@ -165,7 +165,7 @@ def _verify(args: Namespace, ctx: Context) -> int:
     return ToolchainError.code
 
 
-def _lock(args: Namespace, ctx: Context) -> int:
+def _lock(args: Namespace, ctx: Services) -> int:
     from kbuild.matrix import matrix_entries
     from kbuild.runtime.files import replace_atomically
     from kbuild.toolchains.wheels.lock import LOCK_FILE
@@ -200,14 +200,14 @@ def _header_releases() -> dict[str, set[str]]:
     return found
 
 
-def _installer(args: Namespace, ctx: Context) -> WheelInstaller:
+def _installer(args: Namespace, ctx: Services) -> WheelInstaller:
     from kbuild.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     return WheelInstaller(ctx.runner, open_store(ctx.cache), _pins(args, ctx), say=ctx.ui.say)
 
 
-def _pins(args: Namespace, ctx: Context) -> ToolchainLock:
+def _pins(args: Namespace, ctx: Services) -> ToolchainLock:
     from kbuild.toolchains.wheels.lock import packaged_lock, read_lock
 
     return read_lock(ctx.path(args.lock_file)) if args.lock_file else packaged_lock()
@@ -252,6 +252,6 @@ def _size_of_entry(entry: StoreEntry) -> str:
     return f"{size / _MEGABYTE:.0f} MB{more}"
 
 
-def _print_json(args: Namespace, ctx: Context, value: Mapping[str, Any]) -> None:
+def _print_json(args: Namespace, ctx: Services, value: Mapping[str, Any]) -> None:
     if args.json:
         ctx.ui.data_json(dict(value))

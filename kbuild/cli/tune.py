@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_python, chosen_python
 from kbuild.errors import UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.ops.manifest import OpManifest
@@ -61,7 +61,7 @@ def configure(parser: ArgumentParser) -> None:
     add_import_options(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Measure, and write the tables.
 
     Raises:
@@ -91,7 +91,7 @@ def execute(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def _find_devices(ctx: Context, python: Path) -> AvailableDevices:
+def _find_devices(ctx: Services, python: Path) -> AvailableDevices:
     from kbuild.tune.devices import query_devices
 
     with ctx.ui.step(f"looking for GPUs with {python}"):
@@ -106,11 +106,11 @@ def _time_limit_s(args: Namespace) -> float:
     return parse_duration(args.budget, "--budget")
 
 
-def _named_variant(args: Namespace, ctx: Context) -> Path | None:
+def _named_variant(args: Namespace, ctx: Services) -> Path | None:
     return ctx.folder(args.variant) if args.variant else None
 
 
-def _read_request(args: Namespace, ctx: Context, variant: Path) -> tuple[OpManifest, TuneRequest]:
+def _read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpManifest, TuneRequest]:
     """What is in the variant, and what is measured of that."""
     from kbuild.config.issue import one_of
     from kbuild.ops.manifest import read_manifest
@@ -128,7 +128,7 @@ def _read_request(args: Namespace, ctx: Context, variant: Path) -> tuple[OpManif
 
 
 def _run_tuning(  # noqa: PLR0917
-    ctx: Context,
+    ctx: Services,
     root: Path,
     given: tuple[Path, Path, float],
     description: OpManifest,
@@ -155,7 +155,7 @@ def _run_tuning(  # noqa: PLR0917
     return tuple(tuned)
 
 
-def _dry_run(args: Namespace, ctx: Context) -> int:
+def _dry_run(args: Namespace, ctx: Services) -> int:
     """Say what would be measured."""
     from kbuild.tune.jobs import benchmarks_of
 
@@ -183,7 +183,7 @@ def _dry_run(args: Namespace, ctx: Context) -> int:
     return 0
 
 
-def _report_results(args: Namespace, ctx: Context, tuned: Sequence[TuneResult]) -> None:
+def _report_results(args: Namespace, ctx: Services, tuned: Sequence[TuneResult]) -> None:
 
     if args.json:
         ctx.ui.data_json({"devices": [one.to_json() for one in tuned]})

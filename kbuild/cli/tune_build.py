@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.checks.allow import allowed_checks
-from kbuild.cli.context import Context
 from kbuild.errors import ToolchainError
 from kbuild.pipeline.build import build
-from kbuild.pipeline.options import BuildOptions, Services
+from kbuild.pipeline.options import BuildOptions
 from kbuild.project import Project, open_project
 from kbuild.runtime.workspace import WORKSPACE_FOLDER
 from kbuild.selection import Selection, project_variants
+from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 from kbuild.variant import host_system
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kbuild.tune.devices import Device
 
 
-def build_for_device(ctx: Context, root: Path, python: Path, device: Device, torch: str) -> Path:
+def build_for_device(ctx: Services, root: Path, python: Path, device: Device, torch: str) -> Path:
     """A variant with every candidate, for that interpreter's Torch and that device alone.
 
     Raises:
@@ -37,7 +37,7 @@ def build_for_device(ctx: Context, root: Path, python: Path, device: Device, tor
         keep_all=True,
         allowed=allowed_checks(SourceTree(root)),
     )
-    results = build(project, options, Services(ctx.runner, ctx.ui, ctx.cache))
+    results = build(project, options, ctx)
     for result in results:
         if result.error is not None:
             raise result.error

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.context import Context
 from kbuild.config.issue import one_of
 from kbuild.errors import UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.ops.model import OpSpec
@@ -53,7 +53,7 @@ def add_import_options(parser: ArgumentParser) -> None:
     )
 
 
-def execute_import(args: Namespace, ctx: Context, root: Path) -> int:
+def execute_import(args: Namespace, ctx: Services, root: Path) -> int:
     """Read the files, and add their rows.
 
     Raises:
@@ -101,7 +101,7 @@ def _read_file(path: Path, columns: Sequence[str], constants: Sequence[str]) -> 
     return read_import(path, columns, constants)
 
 
-def _imported_op(args: Namespace, ctx: Context, root: Path) -> OpSpec:
+def _imported_op(args: Namespace, ctx: Services, root: Path) -> OpSpec:
     from kbuild.ops.manifest import read_manifest
     from kbuild.tune.table_import import ops_of
 

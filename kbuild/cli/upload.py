@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
 from kbuild.errors import UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.hub.preflight import UploadDifference
@@ -78,7 +78,7 @@ def add_upload_options(parser: ArgumentParser) -> None:
     )
 
 
-def upload_options_of(args: Namespace, ctx: Context) -> UploadOptions:
+def upload_options_of(args: Namespace, ctx: Services) -> UploadOptions:
     """What the options say.
 
     Raises:
@@ -102,7 +102,7 @@ def upload_options_of(args: Namespace, ctx: Context) -> UploadOptions:
     )
 
 
-def open_hub_session(ctx: Context) -> HubSession:
+def open_hub_session(ctx: Services) -> HubSession:
     """The Hub that the environment names.
 
     Raises:
@@ -118,21 +118,20 @@ def open_hub_session(ctx: Context) -> HubSession:
 
 
 def upload_prepared(
-    prepared: PreparedUpload, desk: HubSession, args: Namespace, ctx: Context, **more: Any
+    prepared: PreparedUpload, desk: HubSession, args: Namespace, ctx: Services, **more: Any
 ) -> int:
     """Upload, or show what would be; `more` goes into the JSON answer."""
-    from kbuild.pipeline.options import Services
     from kbuild.pipeline.upload import send_upload
 
     for warning in prepared.warnings:
         ctx.ui.warn(warning)
     if args.dry_run:
         return _print_difference(prepared.difference, args, ctx, more)
-    outcome = send_upload(prepared, desk, Services(ctx.runner, ctx.ui, ctx.cache))
+    outcome = send_upload(prepared, desk, ctx)
     return report_upload(outcome, args, ctx, **more)
 
 
-def report_upload(outcome: UploadResult, args: Namespace, ctx: Context, **more: Any) -> int:
+def report_upload(outcome: UploadResult, args: Namespace, ctx: Services, **more: Any) -> int:
     """Say how it ended; the address on stdout."""
     if args.output_json:
         text = json.dumps(outcome.to_json(), indent=2) + "\n"
@@ -150,7 +149,7 @@ def report_upload(outcome: UploadResult, args: Namespace, ctx: Context, **more: 
 
 
 def _print_difference(
-    told: UploadDifference, args: Namespace, ctx: Context, more: dict[str, Any]
+    told: UploadDifference, args: Namespace, ctx: Services, more: dict[str, Any]
 ) -> int:
     from kbuild.hub.preflight import difference_lines
 
@@ -176,7 +175,7 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Look at everything first; then upload what differs."""
     from kbuild.pipeline.upload import prepare_upload, project_in
 
@@ -196,12 +195,11 @@ def configure_build_and_upload(parser: ArgumentParser) -> None:
     add_upload_options(parser)
 
 
-def execute_build_and_upload(args: Namespace, ctx: Context) -> int:
+def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
     """Ask, build, upload; nothing is uploaded when a variant fails."""
     from kbuild.cli import build
     from kbuild.cli.build_options import identity_of, selection_of
     from kbuild.hub.upload import UploadResult
-    from kbuild.pipeline.options import Services
     from kbuild.pipeline.upload import preflight, prepare_upload
     from kbuild.project import open_project
 
@@ -212,8 +210,7 @@ def execute_build_and_upload(args: Namespace, ctx: Context) -> int:
     output = ctx.path(args.output) if args.output else None
     selection, wanted = selection_of(args), upload_options_of(args, ctx)
     desk = open_hub_session(ctx)
-    doors = Services(ctx.runner, ctx.ui, ctx.cache)
-    ahead = preflight(project, wanted, selection, desk, doors, identity=identity_of(args))
+    ahead = preflight(project, wanted, selection, desk, ctx, identity=identity_of(args))
     if args.dry_run:
         return _print_preflight(ahead, args, ctx)
     if not ahead.variants:
@@ -232,7 +229,7 @@ def _built_folders(results: Sequence[BuildResult]) -> list[Path]:
     return [result.path for result in results if result.path]
 
 
-def _print_preflight(ahead: Preflight, args: Namespace, ctx: Context) -> int:
+def _print_preflight(ahead: Preflight, args: Namespace, ctx: Services) -> int:
     """What would be built and uploaded; nothing of that is done."""
     target = ahead.target
     if args.json:
@@ -269,7 +266,7 @@ def configure_publish(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute_publish(args: Namespace, ctx: Context) -> int:
+def execute_publish(args: Namespace, ctx: Services) -> int:
     """Look at everything first; then publish what differs."""
     options = upload_options_of(args, ctx)
     if args.to.startswith(_HUB_PREFIX):
@@ -277,7 +274,7 @@ def execute_publish(args: Namespace, ctx: Context) -> int:
     return _publish_to_mirror(args, ctx, options)
 
 
-def _publish_to_hub(args: Namespace, ctx: Context, options: UploadOptions) -> int:
+def _publish_to_hub(args: Namespace, ctx: Services, options: UploadOptions) -> int:
     from kbuild.pipeline.upload import prepare_upload, project_in
 
     folder = ctx.folder(args.kernel_dir)
@@ -295,7 +292,7 @@ def _with_hub_target(text: str, options: UploadOptions) -> UploadOptions:
     return replace(options, repo_id=repo, branch=branch or options.branch)
 
 
-def _publish_to_mirror(args: Namespace, ctx: Context, options: UploadOptions) -> int:
+def _publish_to_mirror(args: Namespace, ctx: Services, options: UploadOptions) -> int:
     from kbuild.mirror.store import open_mirror, parse_mirror_address
     from kbuild.pipeline.publish import prepare_publication, publish_prepared
     from kbuild.pipeline.upload import project_in
@@ -316,7 +313,7 @@ def _publish_to_mirror(args: Namespace, ctx: Context, options: UploadOptions) ->
 
 
 def _report_publication(
-    prepared: PreparedPublication, outcome: PublishResult, args: Namespace, ctx: Context
+    prepared: PreparedPublication, outcome: PublishResult, args: Namespace, ctx: Services
 ) -> None:
     """Say how it ended; where it is on stdout, as `get_local_kernel` takes it from a folder."""
     store, place = prepared.job.store, prepared.place
@@ -340,7 +337,7 @@ def _reject_hub_options(args: Namespace) -> None:
             raise UsageError(f"{option} is for the Hub", hint="--to hub:OWNER/NAME publishes there")
 
 
-def _print_publication(prepared: PreparedPublication, args: Namespace, ctx: Context) -> None:
+def _print_publication(prepared: PreparedPublication, args: Namespace, ctx: Services) -> None:
     if args.json:
         ctx.ui.data_json({"difference": prepared.to_json()})
     else:

@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from kbuild.cli.context import Context
 from kbuild.errors import UsageError
+from kbuild.services import Services
 from kbuild.variant import Variant
 
 METADATA = "metadata.json"
@@ -76,7 +76,7 @@ class LoadOptions:
         return next(found, self.beside / variant.name)
 
 
-def load_options_of(args: Namespace, ctx: Context) -> LoadOptions:
+def load_options_of(args: Namespace, ctx: Services) -> LoadOptions:
     """The interpreters and the other version that were asked for.
 
     Raises:
@@ -125,7 +125,7 @@ def variant_of(folder: Path) -> Variant | None:
         return None
 
 
-def chosen_python(given: Path | None, ctx: Context) -> Path:
+def chosen_python(given: Path | None, ctx: Services) -> Path:
     """The interpreter for loading a kernel: the one asked for, else the one that builds use.
 
     Raises:
@@ -188,7 +188,7 @@ def add_targets(parser: ArgumentParser) -> None:
 
 @contextmanager
 def open_targets(
-    args: Namespace, ctx: Context, *, unbuilt: bool = False
+    args: Namespace, ctx: Services, *, unbuilt: bool = False
 ) -> Iterator[list[CheckTarget]]:
     """The targets; what was fetched for them is gone afterwards.
 
@@ -207,7 +207,7 @@ def open_targets(
 
 
 def _resolve_target(
-    text: str, globs: Sequence[str], ctx: Context, stack: ExitStack, *, unbuilt: bool
+    text: str, globs: Sequence[str], ctx: Services, stack: ExitStack, *, unbuilt: bool
 ) -> CheckTarget:
     if text.startswith(HUB_PREFIX):
         return _fetch_target(text, globs, ctx, stack)
@@ -222,7 +222,7 @@ def _resolve_target(
     return CheckTarget(text, kind, path, find_variants(path, globs))
 
 
-def _fetch_target(text: str, globs: Sequence[str], ctx: Context, stack: ExitStack) -> CheckTarget:
+def _fetch_target(text: str, globs: Sequence[str], ctx: Services, stack: ExitStack) -> CheckTarget:
     from kbuild.hub.fetch import fetch_revision
 
     ctx.ui.detail(f"fetching {text}")

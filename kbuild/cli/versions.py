@@ -19,10 +19,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.cli.context import Context
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
 from kbuild.errors import CheckError, UsageError
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.hub.repository import RetryPolicy
@@ -68,7 +68,7 @@ class VersionLocation:
         return source.version(name), f"{source.title}@{name}"
 
 
-def find_versions(text: str, ctx: Context, globs: Sequence[str] = ()) -> VersionLocation:
+def find_versions(text: str, ctx: Services, globs: Sequence[str] = ()) -> VersionLocation:
     """Where a text leads.
 
     Raises:
@@ -89,7 +89,7 @@ def find_versions(text: str, ctx: Context, globs: Sequence[str] = ()) -> Version
 
 
 def _in_folder(
-    bare: str, name: str | None, ctx: Context, globs: Sequence[str]
+    bare: str, name: str | None, ctx: Services, globs: Sequence[str]
 ) -> VersionLocation | None:
     path = ctx.path(Path(bare))
     if found := _in_mirror(bare, name, ctx):
@@ -103,7 +103,7 @@ def _in_folder(
     return VersionLocation(bare, (BuiltVersions(find_variants(path, globs), project, bare),), name)
 
 
-def _in_mirror(bare: str, name: str | None, ctx: Context) -> tuple[VersionSource, ...]:
+def _in_mirror(bare: str, name: str | None, ctx: Services) -> tuple[VersionSource, ...]:
     """The kernels of the mirror at an address, or the one that its last two parts name."""
     from kbuild.hub.repository import Repo
     from kbuild.mirror.layout import list_kernels
@@ -125,7 +125,7 @@ def _in_mirror(bare: str, name: str | None, ctx: Context) -> tuple[VersionSource
     return named if named and not name and named[0].names() else ()
 
 
-def mirror_retry_policy(ctx: Context) -> RetryPolicy:
+def mirror_retry_policy(ctx: Services) -> RetryPolicy:
     """How patient one is with a mirror."""
     from kbuild.hub.repository import RetryPolicy
     from kbuild.mirror.publish import STORE_TRIES
@@ -152,7 +152,7 @@ def _split_version(text: str) -> tuple[str, str | None]:
     return bare, name
 
 
-def _on_hub(text: str, ctx: Context) -> VersionLocation:
+def _on_hub(text: str, ctx: Services) -> VersionLocation:
     from kbuild.cli.upload import open_hub_session
     from kbuild.versions.sources import HubVersions
 
@@ -164,7 +164,7 @@ def _on_hub(text: str, ctx: Context) -> VersionLocation:
     return VersionLocation(text, (HubVersions(desk.hub, repo, desk.retry),), name or None)
 
 
-def _named_on_hub(text: str, ctx: Context) -> VersionLocation:
+def _named_on_hub(text: str, ctx: Services) -> VersionLocation:
     if _HUB_NAME.fullmatch(text.partition("@")[0]):
         return _on_hub(f"{HUB_PREFIX}{text}", ctx)
     raise UsageError(f"`{text}` does not exist", hint=f"name {LOCATION_HELP}")
@@ -179,7 +179,7 @@ def configure(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute(args: Namespace, ctx: Context) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
     """Print the versions, newest first."""
     location = find_versions(args.location, ctx)
     found = [
@@ -203,7 +203,7 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 
 def _version_entries(
-    found: Sequence[tuple[VersionSource, KernelVersion]], args: Namespace, ctx: Context
+    found: Sequence[tuple[VersionSource, KernelVersion]], args: Namespace, ctx: Services
 ) -> list[dict[str, Any]]:
     from kbuild.versions.compatibility import check_compatibility
 
@@ -212,7 +212,7 @@ def _version_entries(
     return [_version_json(*pair, fit) for pair, fit in zip(found, fits, strict=True)]
 
 
-def _warn_unknown_fits(told: Sequence[Mapping[str, Any]], ctx: Context) -> None:
+def _warn_unknown_fits(told: Sequence[Mapping[str, Any]], ctx: Services) -> None:
     for reason in {entry["fits_unknown"] for entry in told} - {None}:
         ctx.ui.warn(reason)
 
@@ -246,7 +246,7 @@ def _variant_json(
     }
 
 
-def _print_version(told: Mapping[str, Any], ctx: Context) -> None:
+def _print_version(told: Mapping[str, Any], ctx: Services) -> None:
     from kbuild.hub.preflight import format_size
 
     variants = told["variants"]
@@ -282,7 +282,7 @@ def configure_diff(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute_diff(args: Namespace, ctx: Context) -> int:
+def execute_diff(args: Namespace, ctx: Services) -> int:
     """Say what differs; 0 also when something does, unless asked otherwise."""
     from kbuild.versions.difference import compare_versions, difference_lines
 
@@ -306,7 +306,7 @@ def configure_verify_mirror(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def execute_verify_mirror(args: Namespace, ctx: Context) -> int:
+def execute_verify_mirror(args: Namespace, ctx: Services) -> int:
     """Read everything; exit code 6 when something is not as it was published."""
     verdicts = tuple(_verify_versions(args, ctx))
     if args.json:
@@ -322,7 +322,7 @@ def execute_verify_mirror(args: Namespace, ctx: Context) -> int:
     return CheckError.code if any(verdict.faults for verdict in verdicts) else 0
 
 
-def _verify_versions(args: Namespace, ctx: Context) -> Iterator[MirrorVerification]:
+def _verify_versions(args: Namespace, ctx: Services) -> Iterator[MirrorVerification]:
     from kbuild.mirror.layout import version_paths
     from kbuild.mirror.verify import verify_version
     from kbuild.versions.sources import MirrorVersions

@@ -11,21 +11,23 @@ from kbuild.languages.aot_compiler import AotCompiler
 from kbuild.languages.cute.export import CuteExport, CuteExportLanguage, export_files
 from kbuild.languages.environment import DslEnvironments
 from kbuild.ops.binding import BoundLaunch
-from kbuild.pipeline.options import Services
 from kbuild.runtime.budget import make_budget, open_run
 from kbuild.runtime.files import FileSet
+from kbuild.services import Services
 from kbuild.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 
 
-def export_cute(order: CuteExport, root: Path, stem: str, doors: Services) -> tuple[FileSet, Path]:
+def export_cute(
+    order: CuteExport, root: Path, stem: str, services: Services
+) -> tuple[FileSet, Path]:
     """Header, object and facts of every target; and the static runtime that they are linked with.
 
     Args:
         order: what to compile.
         root: the folder of the sources.
         stem: path of the files without arch and suffix.
-        doors: how the world is reached.
+        services: how the world is reached.
 
     Raises:
         UsageError: an argument or the function is not there.
@@ -33,8 +35,8 @@ def export_cute(order: CuteExport, root: Path, stem: str, doors: Services) -> tu
         ToolchainError: the toolchain cannot be had.
     """
     requests = order.requests()
-    installer = WheelInstaller(doors.runner, open_store(doors.cache), say=doors.ui.say)
-    with open_run(make_budget(), doors.cache) as run, installer.store.in_use():
+    installer = WheelInstaller(services.runner, open_store(services.cache), say=services.ui.say)
+    with open_run(make_budget(), services.cache) as run, installer.store.in_use():
         language = CuteExportLanguage(requests)
         workshop = AotCompiler(run, DslEnvironments(installer), lambda _: language)
         with closing(workshop):

@@ -15,9 +15,9 @@ from kbuild.languages.export.c_source import read_grid, write_source
 from kbuild.languages.export.request import ExportRequest, TritonWithRequests, units_of
 from kbuild.languages.export.signature import read_signature, variant_of
 from kbuild.ops.binding import BoundLaunch
-from kbuild.pipeline.options import Services
 from kbuild.runtime.budget import make_budget, open_run
 from kbuild.runtime.files import FileSet
+from kbuild.services import Services
 from kbuild.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kbuild.languages.unit import KernelUnit
 
 
-def export(order: ExportRequest, root: Path, name: str, stem: str, doors: Services) -> FileSet:
+def export(order: ExportRequest, root: Path, name: str, stem: str, services: Services) -> FileSet:
     """The C files of every target.
 
     Args:
@@ -34,16 +34,16 @@ def export(order: ExportRequest, root: Path, name: str, stem: str, doors: Servic
         root: the folder of the sources.
         name: what the functions are called.
         stem: path of the files without arch, digest and suffix.
-        doors: how the world is reached.
+        services: how the world is reached.
 
     Raises:
         UsageError: signature or grid do not fit the kernel.
         BuildError: it cannot be imported or compiled.
         ToolchainError: the toolchain cannot be had.
     """
-    installer = WheelInstaller(doors.runner, open_store(doors.cache), say=doors.ui.say)
+    installer = WheelInstaller(services.runner, open_store(services.cache), say=services.ui.say)
     requests: dict[KernelUnit, dict[str, object]] = {}
-    with open_run(make_budget(), doors.cache) as run, installer.store.in_use():
+    with open_run(make_budget(), services.cache) as run, installer.store.in_use():
         language = TritonWithRequests(requests)
         workshop = AotCompiler(run, DslEnvironments(installer), lambda _: language)
         with closing(workshop):

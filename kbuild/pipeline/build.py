@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kbuild.config.display import display_path
 from kbuild.errors import ConfigError, IncompleteError, Problem, ToolchainError
 from kbuild.package import remove_leftovers
-from kbuild.pipeline.options import BuildOptions, BuildResult, Services
+from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.plans import (
     plan_variants,
     replan_for_compilers,
@@ -33,6 +33,7 @@ from kbuild.project import Project
 from kbuild.runtime.temporary import remove_abandoned_folders
 from kbuild.runtime.workspace import Workspace
 from kbuild.selection import project_variants
+from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 from kbuild.store import open_store
 
@@ -58,7 +59,7 @@ def longest_first(plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
 
 @contextmanager
 def aot_compiler_for(
-    plans: Sequence[VariantPlan], run: Run, doors: Services
+    plans: Sequence[VariantPlan], run: Run, services: Services
 ) -> Iterator[AotCompiler | None]:
     """Opened when a plan needs one, closed at the end; no worker starts before it has work."""
     if not any(made.aot for made in plans):
@@ -69,12 +70,12 @@ def aot_compiler_for(
     from kbuild.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
-    installer = WheelInstaller(doors.runner, open_store(doors.cache), say=doors.ui.say)
+    installer = WheelInstaller(services.runner, open_store(services.cache), say=services.ui.say)
     with closing(AotCompiler(run, DslEnvironments(installer))) as workshop:
         yield workshop
 
 
-def build(project: Project, options: BuildOptions, doors: Services) -> tuple[BuildResult, ...]:
+def build(project: Project, options: BuildOptions, services: Services) -> tuple[BuildResult, ...]:
     """Build what was asked for and this machine can build; the rest is skipped with a reason.
 
     Raises:
@@ -82,26 +83,26 @@ def build(project: Project, options: BuildOptions, doors: Services) -> tuple[Bui
         ToolchainError: nothing that was asked for can be built here, or a wheel cannot be used.
         UsageError: a wheel fits no variant that was asked for.
     """
-    with open_store(doors.cache).in_use():
-        return _build(project, options, doors)
+    with open_store(services.cache).in_use():
+        return _build(project, options, services)
 
 
-def _build(project: Project, options: BuildOptions, doors: Services) -> tuple[BuildResult, ...]:
+def _build(project: Project, options: BuildOptions, services: Services) -> tuple[BuildResult, ...]:
     remove_abandoned_folders()
-    wheels = open_torch_wheels(options.torch_wheels, doors.cache, doors.runner)
+    wheels = open_torch_wheels(options.torch_wheels, services.cache, services.runner)
     tools = toolchain_source(
         options.toolchain,
-        doors.runner,
-        doors.cache,
+        services.runner,
+        services.cache,
         options.python,
         options.sources,
         torch_wheels=wheels,
-        say=doors.ui.say,
+        say=services.ui.say,
     )
-    site = BuildContext(project, tools, options, doors)
+    site = BuildContext(project, tools, options, services)
     identity, archs, tree = site.identity, options.archs, SourceTree(project.root)
     plans = plan_variants(
-        project, options.selection, doors.runner, identity=identity, archs=archs, tree=tree
+        project, options.selection, services.runner, identity=identity, archs=archs, tree=tree
     )
     validate_wheels_are_used(wheels, plans)
     validate_path_names(project.root, plans)
@@ -153,7 +154,7 @@ def _replanned_for_compilers(
         site.project,
         plans,
         site.tools,
-        site.doors.runner,
+        site.services.runner,
         identity=site.identity,
         archs=options.archs,
         tree=tree,
@@ -170,7 +171,7 @@ def _variants_for_installed_torch(site: BuildContext, tree: SourceTree) -> list[
         project,
         others,
         tree,
-        site.doors.runner,
+        site.services.runner,
         identity=site.identity,
         archs=options.archs,
     )
@@ -200,14 +201,14 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
     from kbuild.runtime.budget import make_budget, open_run
     from kbuild.runtime.executor import CombinedProgress, VariantTask, run_tasks
 
-    options, doors = site.options, site.doors
+    options, services = site.options, site.services
     budget = make_budget(options.jobs, options.memory, options.seconds)
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
     with (
-        open_run(budget, doors.cache, keeps=options.objects) as run,
-        aot_compiler_for(plans, run, doors) as workshop,
+        open_run(budget, services.cache, keeps=options.objects) as run,
+        aot_compiler_for(plans, run, services) as workshop,
     ):
-        with doors.ui.progress(title, 0) as progress:
+        with services.ui.progress(title, 0) as progress:
             together = CombinedProgress(progress)
             tasks = [
                 VariantTask(
@@ -224,16 +225,16 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
                 )
                 for made in longest_first(plans)
             ]
-            ended = run_tasks(tasks, run, partial(_stop_processes, doors, workshop))
+            ended = run_tasks(tasks, run, partial(_stop_processes, services, workshop))
         site.report_repeated_warnings()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[made.variant] or _not_started(made) for made in plans]
         return _write_report(site, plans, results, run)
 
 
-def _stop_processes(doors: Services, workshop: AotCompiler | None) -> None:
+def _stop_processes(services: Services, workshop: AotCompiler | None) -> None:
     """End every process of the run: those that were started here, and those that compile DSLs."""
-    doors.runner.stop()
+    services.runner.stop()
     if workshop is not None:
         workshop.close()
 
@@ -256,7 +257,7 @@ def _write_report(
         for made, result in zip(plans, results, strict=True)
     ]
     folder = Workspace.report_of(site.project.root)
-    counts = finish_run(site.project.name, folder, outcomes, run, site.doors.ui)
+    counts = finish_run(site.project.name, folder, outcomes, run, site.services.ui)
     return [
         replace(result, objects=made, from_cache=hits)
         for result, (made, hits) in ((result, counts[result.variant]) for result in results)

@@ -10,7 +10,7 @@ from pathlib import Path
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.nix.flake import FLAKE_FILE, uses_kbuild
 from kbuild.nix.program import Nix, find_nix
-from kbuild.pipeline.options import Services
+from kbuild.services import Services
 
 AUTO, LOCAL, NIX = DRIVER_NAMES = ("auto", "local", "nix")
 
@@ -42,7 +42,7 @@ class DriverRequest:
     """Arguments about Nix's settings."""
 
     def driver(
-        self, root: Path, doors: Services, environ: Mapping[str, str] = os.environ
+        self, root: Path, services: Services, environ: Mapping[str, str] = os.environ
     ) -> Driver:
         """The driver for a project.
 
@@ -61,18 +61,18 @@ class DriverRequest:
                     hint="`kbuild init` writes one; see docs/how-to/build-with-nix.md",
                 )
             reason = "--driver nix" if self.asked == NIX else f"{self.nix[0]} is Nix's"
-            return Driver(NIX, reason, find_nix(doors.cache, doors.runner, self.settings))
+            return Driver(NIX, reason, find_nix(services.cache, services.runner, self.settings))
         if not has_flake:
             return Driver(LOCAL)
-        return self._found(doors, environ)
+        return self._found(services, environ)
 
-    def _found(self, doors: Services, environ: Mapping[str, str]) -> Driver:
+    def _found(self, services: Services, environ: Mapping[str, str]) -> Driver:
         """Nix, unless something speaks for this machine."""
         reason = self._reason_for_local(environ)
         if reason:
             return Driver(LOCAL, reason)
         try:
-            nix = find_nix(doors.cache, doors.runner, self.settings)
+            nix = find_nix(services.cache, services.runner, self.settings)
         except ToolchainError as error:
             return Driver(LOCAL, error.message)
         return Driver(NIX, f"{FLAKE_FILE} uses kbuild", nix)

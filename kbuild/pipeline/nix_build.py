@@ -13,11 +13,12 @@ from kbuild.nix.build import NixBuildCommand
 from kbuild.nix.flake import Derivation, Flake, FlakeEvaluationError, FlakeVariants
 from kbuild.nix.store_copy import copy_variant, is_current_copy
 from kbuild.package import remove_leftovers
-from kbuild.pipeline.options import BuildResult, BuildStatus, Services
+from kbuild.pipeline.options import BuildResult, BuildStatus
 from kbuild.project import Project
 from kbuild.provenance.files import discard_outdated_attestation
 from kbuild.runtime.workspace import Workspace
 from kbuild.selection import Selection, VariantChoice, select_variants
+from kbuild.services import Services
 from kbuild.variant import System, host_system
 
 
@@ -48,7 +49,7 @@ class NixBuild:
     selection: Selection
     output: Path | None
     """Folder that gets the variant directories; `build/` in the project when None."""
-    doors: Services
+    services: Services
 
     def perform(self) -> tuple[BuildResult, ...]:
         """Build what was asked for and the flake offers; the rest is skipped with a reason.
@@ -72,7 +73,7 @@ class NixBuild:
         remove_leftovers(self.project.root, self._folder)
         sandbox = self.flake.nix.sandbox
         if sandbox.warning:
-            self.doors.ui.warn(sandbox.warning)
+            self.services.ui.warn(sandbox.warning)
         results = {result.variant: result for result in self._build(offer, began)}
         names = (str(choice.variant) for choice in choices)
         return (*(results[name] for name in names if name in results), *skipped)
@@ -116,17 +117,17 @@ class NixBuild:
             yield from self._realise(waiting)
 
     def _realise(self, waiting: Mapping[str, Derivation]) -> Iterable[BuildResult]:
-        flake, doors = self.flake, self.doors
-        run = NixBuildCommand(flake.nix, flake.options, waiting, doors.runner, doors.ui)
+        flake, services = self.flake, self.services
+        run = NixBuildCommand(flake.nix, flake.options, waiting, services.runner, services.ui)
         made = run.perform(self.project.root)
         for name, derivation in waiting.items():
             error = made.failed.get(name)
             if error is None:
                 if name not in made.seconds and not flake.options.rebuild:
-                    doors.ui.say(f"{name}: it was in the store already, or in a binary cache")
+                    services.ui.say(f"{name}: it was in the store already, or in a binary cache")
                 yield replace(self._copied(name, derivation), seconds=made.seconds.get(name, 0.0))
             else:
-                doors.ui.error(error)
+                services.ui.error(error)
                 yield BuildResult(name, "failed", error.message, error=error)
 
     def _copied(self, name: str, made: Derivation) -> BuildResult:
@@ -136,11 +137,11 @@ class NixBuild:
         if is_current_copy(self._space(name), made.output, target):
             return self._placed(name, "up-to-date")
         copy_variant(self._space(name), made.output, target, "" if state == "on" else state)
-        record_built(self.doors.cache, target)
+        record_built(self.services.cache, target)
         removed = discard_outdated_attestation(target)
         if removed:
             names = ", ".join(path.name for path in removed)
-            self.doors.ui.say(f"{name}: removed {names} of an older build")
+            self.services.ui.say(f"{name}: removed {names} of an older build")
         return self._placed(name, "built")
 
     def _placed(self, name: str, status: BuildStatus) -> BuildResult:

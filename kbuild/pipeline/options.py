@@ -1,4 +1,4 @@
-"""What a build is asked for, the services that it may use, and the result for each variant."""
+"""What a build is asked for, and the result for each variant."""
 
 from __future__ import annotations
 
@@ -9,23 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kbuild.errors import KbuildError
 from kbuild.identity import Identity
-from kbuild.runtime.processes import Runner
 from kbuild.selection import Selection
-from kbuild.ui import Ui
 
 if TYPE_CHECKING:
     from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
-
-
-@dataclass(frozen=True)
-class Services:
-    """Every way in which the pipeline touches the world."""
-
-    runner: Runner
-    ui: Ui
-    cache: Path
-    """kbuild's cache folder."""
 
 
 @dataclass(frozen=True)

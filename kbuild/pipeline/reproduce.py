@@ -17,7 +17,7 @@ from kbuild.git import Repository
 from kbuild.identity import Identity
 from kbuild.metadata import METADATA_FILE, GitState, Metadata, MetadataError, read_metadata
 from kbuild.pipeline.build import build
-from kbuild.pipeline.options import BuildOptions, BuildResult, Services
+from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.plans import plan_variants
 from kbuild.pipeline.toolchains import TOOLCHAIN_NAMES
 from kbuild.project import Project, open_project
@@ -25,6 +25,7 @@ from kbuild.runtime.files import sha256
 from kbuild.runtime.processes import LineListener, ProcessResult, Runner
 from kbuild.runtime.temporary import locked_temporary_folder
 from kbuild.selection import Selection
+from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 
 ReproductionStatus = Literal[
@@ -225,7 +226,7 @@ class RebuildOptions:
 
 
 def reproduce(
-    project: Project, folders: Sequence[Path], again: RebuildOptions, doors: Services
+    project: Project, folders: Sequence[Path], again: RebuildOptions, services: Services
 ) -> tuple[Reproduction, ...]:
     """Build the variants of these folders again, and compare.
 
@@ -238,10 +239,10 @@ def reproduce(
     originals = [_read_recorded(folder) for folder in folders]
     found: dict[str, Reproduction] = {}
     with locked_temporary_folder("reproduce") as held:
-        doors = replace(doors, runner=RunnerWithEnvironment(doors.runner, {}, held.lock))
+        services = replace(services, runner=RunnerWithEnvironment(services.runner, {}, held.lock))
         place = held.folder.resolve()
         for number, group in enumerate(_group_by_source(originals)):
-            bench = _GroupRebuild(project, again, doors, place / str(number))
+            bench = _GroupRebuild(project, again, services, place / str(number))
             found |= bench.results(group)
     return tuple(found[original.variant] for original in originals)
 
@@ -269,17 +270,17 @@ class _GroupRebuild:
 
     project: Project
     again: RebuildOptions
-    doors: Services
+    services: Services
     place: Path
 
     def results(self, group: Sequence[_RecordedVariant]) -> Mapping[str, Reproduction]:
         """What became of each variant of the group."""
         first = group[0]
         source = copy_source(
-            self.project.root, first.state, self.place / "source", self.doors.runner
+            self.project.root, first.state, self.place / "source", self.services.runner
         )
         for warning in dict.fromkeys((*source.warnings, *first.warnings)):
-            self.doors.ui.warn(warning)
+            self.services.ui.warn(warning)
         built = {one.variant: one for one in self._build(source, group)}
         return {one.variant: self._compared(one, built.get(one.variant)) for one in group}
 
@@ -289,10 +290,10 @@ class _GroupRebuild:
         fresh = open_project(source.root)
         scratch = self.place / "tmp"
         scratch.mkdir()
-        doors = replace(
-            self.doors,
+        services = replace(
+            self.services,
             runner=RunnerWithEnvironment(
-                self.doors.runner, {**_CHANGED_ENVIRONMENT, "TMPDIR": str(scratch)}
+                self.services.runner, {**_CHANGED_ENVIRONMENT, "TMPDIR": str(scratch)}
             ),
         )
         options, first = self.again.options, group[0]
@@ -306,7 +307,9 @@ class _GroupRebuild:
             fresh=True,
             allowed=first.metadata.overruled,
         )
-        return build(fresh, replace(options, archs=_archs(fresh, options, group, doors)), doors)
+        return build(
+            fresh, replace(options, archs=_archs(fresh, options, group, services)), services
+        )
 
     def _compared(self, original: _RecordedVariant, built: BuildResult | None) -> Reproduction:
         if built is None or built.path is None or built.status != "built":
@@ -328,9 +331,9 @@ class _GroupRebuild:
 
 
 def _archs(
-    project: Project, options: BuildOptions, group: Sequence[_RecordedVariant], doors: Services
+    project: Project, options: BuildOptions, group: Sequence[_RecordedVariant], services: Services
 ) -> tuple[str, ...]:
     """The recorded archs, where a plain build would not compile for just these."""
     wanted = group[0].metadata.archs or ()
-    plain = plan_variants(project, options.selection, doors.runner, identity=options.identity)
+    plain = plan_variants(project, options.selection, services.runner, identity=options.identity)
     return () if all(made.archs == wanted for made in plain) else wanted

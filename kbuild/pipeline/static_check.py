@@ -14,7 +14,6 @@ from kbuild.backends.base import TypeCheck
 from kbuild.build.unit.cache import DEFAULT_MEMORY
 from kbuild.errors import ToolchainError
 from kbuild.identity import Identity
-from kbuild.pipeline.options import Services
 from kbuild.plan import VariantPlan
 from kbuild.planning.variant import make_plans
 from kbuild.project import Project
@@ -22,6 +21,7 @@ from kbuild.runtime.budget import Budget, Run, make_budget, open_run
 from kbuild.runtime.executor import VariantTask, run_tasks
 from kbuild.runtime.unit_settings import read_launcher_settings
 from kbuild.selection import Selection, VariantChoice, project_variants, select_variants
+from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 from kbuild.static.headers import HeaderDir
 from kbuild.static.includes import SourceVerdict, check_includes
@@ -49,7 +49,7 @@ _FIXED_IDENTITY = Identity(unique_id="check", commit=None, dirty=False)
 
 
 def check_sources(
-    project: Project, options: StaticCheckOptions, doors: Services
+    project: Project, options: StaticCheckOptions, services: Services
 ) -> tuple[SourceVerdict, ...]:
     """The verdict on each variant that was asked for and can be judged without its compiler.
 
@@ -66,8 +66,8 @@ def check_sources(
     ]
     if not options.selection.is_explicit:
         chosen = _newest(chosen)
-    plans = make_plans(project, chosen, tree, doors.runner, identity=_FIXED_IDENTITY)
-    desk = TypecheckContext(project, options, doors)
+    plans = make_plans(project, chosen, tree, services.runner, identity=_FIXED_IDENTITY)
+    desk = TypecheckContext(project, options, services)
     typed = [made for made in plans if BACKENDS.get(made.backend).type_check]
     verdicts = check_types(desk, typed) if typed else {}
     verdicts |= {
@@ -145,12 +145,14 @@ class TypecheckContext:
 
     project: Project
     options: StaticCheckOptions
-    doors: Services
+    services: Services
 
     @cached_property
     def host(self) -> HostToolchains:
         """This machine's compilers and interpreter."""
-        return HostToolchains(self.doors.runner, FactCache(self.doors.cache), self.options.python)
+        return HostToolchains(
+            self.services.runner, FactCache(self.services.cache), self.options.python
+        )
 
     @cached_property
     def cxx(self) -> Path:
@@ -161,7 +163,9 @@ class TypecheckContext:
     def cxx_version(self) -> str:
         """Its name and version."""
         return str(
-            compiler_facts(self.cxx, FactCache(self.doors.cache), self.doors.runner)["version"]
+            compiler_facts(self.cxx, FactCache(self.services.cache), self.services.runner)[
+                "version"
+            ]
         )
 
     def unproved(self, made: VariantPlan) -> str:
@@ -171,11 +175,15 @@ class TypecheckContext:
 
     def shelf(self, scratch: Path) -> HeaderDir:
         """Where headers come from."""
-        doors, options = self.doors, self.options
+        services, options = self.services, self.options
         installer = WheelInstaller(
-            doors.runner, open_store(doors.cache), options.pins, options.settings, doors.ui.say
+            services.runner,
+            open_store(services.cache),
+            options.pins,
+            options.settings,
+            services.ui.say,
         )
-        sources = HeaderResolver(options.sources, doors.cache, doors.runner)
+        sources = HeaderResolver(options.sources, services.cache, services.runner)
         return HeaderDir(self.project.root, scratch, self.host.facts, installer, sources)
 
     def surroundings(self, run: Run) -> TypeCheckEnvironment:
@@ -185,7 +193,7 @@ class TypecheckContext:
         assert settings is not None  # noqa: S101 - a run's environment has them
         environ = clean_environment({**os.environ, **run.temporary})
         folder = run.folder
-        runner = self.doors.runner
+        runner = self.services.runner
         return TypeCheckEnvironment(root, folder, folder / _GENERATED, settings, environ, runner)
 
 
@@ -198,7 +206,7 @@ def check_types(desk: TypecheckContext, plans: Sequence[VariantPlan]) -> dict[st
     verdicts: dict[str, SourceVerdict] = {}
     work: list[tuple[VariantPlan, list[UnitTypeCheck]]] = []
     compiler = desk.cxx
-    with open_run(_within_memory(make_budget(desk.options.jobs)), desk.doors.cache) as run:
+    with open_run(_within_memory(make_budget(desk.options.jobs)), desk.services.cache) as run:
         shelf = desk.shelf(run.folder / _GENERATED)
         for made in plans:
             asked = _type_check_of(made)
@@ -232,7 +240,7 @@ def _answers(
 ) -> Iterator[UnitAnswer]:
     """The compiler's answers, as many at once as the budget allows."""
     around, lock, done = desk.surroundings(run), Lock(), [0]
-    with desk.doors.ui.progress("check", len(asked)) as progress:
+    with desk.services.ui.progress("check", len(asked)) as progress:
 
         def work(unit: UnitTypeCheck) -> UnitAnswer:
             given = check_unit(unit.argv, unit.source, around)
@@ -242,7 +250,7 @@ def _answers(
             return unit, given
 
         tasks = [VariantTask(unit.source, partial(work, unit)) for unit in asked]
-        results = run_tasks(tasks, run, desk.doors.runner.stop)
+        results = run_tasks(tasks, run, desk.services.runner.stop)
     yield from (result for result in results if result)
 
 

@@ -38,13 +38,13 @@ from kbuild.hub.repository import HubClient, Repo, RepoKind, RetryPolicy
 from kbuild.hub.upload import UploadResult, UploadRun, UploadTarget, upload
 from kbuild.identity import Identity
 from kbuild.pipeline.card import CardDestination, make_project_card
-from kbuild.pipeline.options import Services
 from kbuild.pipeline.plans import plan_variants
 from kbuild.project import BUILD_FILE, Project, open_project
 from kbuild.public_api.compare import ApiChange
 from kbuild.public_api.model import PublicApiError
 from kbuild.public_api.read import find_package, read_public_api
 from kbuild.selection import Selection, select_variants
+from kbuild.services import Services
 
 _REPO = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", flags=re.ASCII)
 
@@ -264,7 +264,7 @@ def preflight(
     options: UploadOptions,
     selection: Selection,
     desk: HubSession,
-    doors: Services,
+    services: Services,
     *,
     identity: Identity | None = None,
 ) -> Preflight:
@@ -284,13 +284,13 @@ def preflight(
     reasons = [
         *standing.reasons,
         *interface.reasons(version),
-        *_project_reasons(project, selection, options, doors, identity),
+        *_project_reasons(project, selection, options, services, identity),
         *card_files_for(project.root / BUILD, project, target)[1],
         *disk_space_obstacles(standing, project.root),
     ]
     raise_for_obstacles(_NOTHING_BUILT, reasons)
     for warning in version_warnings(standing, target, version):
-        doors.ui.warn(warning)
+        services.ui.warn(warning)
     chosen = tuple(str(choice.variant) for choice in select_variants(project, selection))
     return Preflight(target, _variants_to_build(chosen, standing, options), standing.variants)
 
@@ -307,13 +307,13 @@ def _project_reasons(
     project: Project,
     selection: Selection,
     options: UploadOptions,
-    doors: Services,
+    services: Services,
     identity: Identity | None,
 ) -> Iterator[UploadObstacle]:
     if not project.file.general.license.strip():
         yield UploadObstacle("licence", "`general.license` is empty", "write an SPDX identifier")
     if not options.allow_dirty:
-        plans = plan_variants(project, selection, doors.runner, identity=identity)
+        plans = plan_variants(project, selection, services.runner, identity=identity)
         if any(made.commit and made.dirty for made in plans):
             words = "what would be built differs from the commit"
             yield UploadObstacle("sources", words, "commit first, or give --allow-dirty")
@@ -372,13 +372,15 @@ def prepare_upload(
     return PreparedUpload(target, layout, told, tuple(warnings))
 
 
-def send_upload(prepared: PreparedUpload, desk: HubSession, doors: Services) -> UploadResult:
+def send_upload(prepared: PreparedUpload, desk: HubSession, services: Services) -> UploadResult:
     """Carry it out.
 
     Raises:
         HubError: the Hub refuses, is not reached, or somebody else changes the same variants.
     """
-    return upload(UploadRun(desk.hub, prepared.target, prepared.layout, desk.retry, doors.ui.say))
+    return upload(
+        UploadRun(desk.hub, prepared.target, prepared.layout, desk.retry, services.ui.say)
+    )
 
 
 def _compare_first_package(

@@ -27,7 +27,7 @@ from kbuild.identity import Identity, identify
 from kbuild.licences import metadata_entry
 from kbuild.metadata import Builder, overruled_in
 from kbuild.package import finalize_stage, install_variant, restore_old_variant
-from kbuild.pipeline.options import BuildOptions, BuildResult, Services
+from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.source_checks import SourceChecker
 from kbuild.plan import VariantPlan
 from kbuild.planning.context import source_files
@@ -35,6 +35,7 @@ from kbuild.project import BUILD_FILE, KBUILD_FILE, Project
 from kbuild.runtime.file_state import IMPOSSIBLE_STATE, all_unchanged
 from kbuild.runtime.os_errors import explain_os_error
 from kbuild.runtime.workspace import Workspace
+from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 
@@ -61,11 +62,11 @@ def mark_dirty_if_uncommitted(
     """
     if made.commit is None or made.dirty or site.options.identity is not None:
         return made
-    new = Repository(site.project.root, site.doors.runner).uncommitted((BUILD_FILE, *inputs))
+    new = Repository(site.project.root, site.services.runner).uncommitted((BUILD_FILE, *inputs))
     if not new:
         return made
     listed = ", ".join(f"`{path}`" for path in new[:_SHOWN]) + (", ..." if new[_SHOWN:] else "")
-    site.doors.ui.warn(
+    site.services.ui.warn(
         f"{made.variant}: made from {listed}, which no commit holds; its provenance says dirty"
     )
     return replace(made, dirty=True)
@@ -88,7 +89,7 @@ def write_evidence(site: BuildContext, made: VariantPlan, toolchain: Toolchain) 
     told = Attestation(
         made, toolchain, site.target_of(made), root, inputs, _recorded_options(site.options)
     )
-    written = told.write(site.doors.cache, site.doors.runner)
+    written = told.write(site.services.cache, site.services.runner)
     if state is not None and not all_unchanged(root, state.inputs):
         for path in written:
             path.unlink(missing_ok=True)
@@ -107,7 +108,7 @@ def remove_old_evidence(site: BuildContext, made: VariantPlan) -> None:
     removed = discard_outdated_attestation(site.target_of(made))
     if removed:
         names = ", ".join(path.name for path in removed)
-        site.doors.ui.say(f"{made.variant}: removed {names} of an older build")
+        site.services.ui.say(f"{made.variant}: removed {names} of an older build")
 
 
 def _recorded_options(options: BuildOptions) -> Mapping[str, Any]:
@@ -216,7 +217,7 @@ class BuildContext:
     project: Project
     tools: ToolchainSource
     options: BuildOptions
-    doors: Services
+    services: Services
     noted: dict[str, list[str]] = field(default_factory=dict, compare=False)
     """Warnings before the compilation, with the variants that they are about."""
 
@@ -224,22 +225,22 @@ class BuildContext:
         """Warn about a variant; for words that were said of another, at the end only."""
         variants = self.noted.setdefault(words, [])
         variants.append(variant)
-        if len(variants) == 1 or self.doors.ui.verbosity > 0:
-            self.doors.ui.warn(f"{variant}: {words}")
+        if len(variants) == 1 or self.services.ui.verbosity > 0:
+            self.services.ui.warn(f"{variant}: {words}")
 
     def report_repeated_warnings(self) -> None:
         """Say of which other variants each warning is true."""
         for words, (_, *others) in self.noted.items():
-            if others and self.doors.ui.verbosity <= 0:
+            if others and self.services.ui.verbosity <= 0:
                 more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-                self.doors.ui.warn(f"{others[0]}{more}: {words}")
+                self.services.ui.warn(f"{others[0]}{more}: {words}")
 
     @cached_property
     def builder(self) -> Builder:
         """The kbuild that is running."""
         from kbuild.provenance.builder import running_builder
 
-        return running_builder(self.doors.runner)
+        return running_builder(self.services.runner)
 
     @cached_property
     def judge(self) -> SourceChecker:
@@ -257,7 +258,7 @@ class BuildContext:
         if self.options.identity is not None or not self.options.dev:
             return self.options.identity
         tree = SourceTree(self.project.root)
-        found = identify(tree, source_files(self.project, tree), self.doors.runner)
+        found = identify(tree, source_files(self.project, tree), self.services.runner)
         return found.for_development()
 
     def target_of(self, made: VariantPlan) -> Path:
@@ -266,7 +267,7 @@ class BuildContext:
 
     def is_current(self, made: VariantPlan) -> bool:
         """True when building `made`, toolchain included, would change nothing."""
-        package_digest(self.doors.cache)  # remembered there, for those who have no cache folder
+        package_digest(self.services.cache)  # remembered there, for those who have no cache folder
         target = self.target_of(made)
         state = read_state(Workspace(self.project.root, made.variant).state)
         if state is None or not state.holds(made, self.project.root, target):
@@ -315,7 +316,7 @@ def source_check_failures(
         except CheckError as error:
             reasons.setdefault(error.message, (error, []))[1].append(made.variant)
     for reason, _ in reasons.values():
-        site.doors.ui.error(reason)
+        site.services.ui.error(reason)
     return {
         variant: BuildResult(variant, "failed", reason.message, error=reason)
         for reason, variants in reasons.values()
@@ -345,7 +346,7 @@ def try_build(
         )
         if run.stopped.is_set() or known is None:
             raise
-        site.doors.ui.error(known)
+        site.services.ui.error(known)
         result = BuildResult(made.variant, "failed", known.message, error=known)
     return replace(result, seconds=time.monotonic() - began)
 
@@ -380,8 +381,8 @@ def build_variant(
         on_sources = _check_sources(site, made)
         for note in (*made.notes, *toolchain.notes):
             site.note(made.variant, note)
-        runner = site.doors.runner
-        warn = site.doors.ui.warn
+        runner = site.services.runner
+        warn = site.services.ui.warn
         compilation = Compilation(made, toolchain, space, runner, run, tell, lock, workshop, warn)
         staged = compilation.perform()
         read = [path for path, then in staged.inputs.items() if then is not None]
@@ -393,7 +394,7 @@ def build_variant(
         if allowed:
             finalize_stage(told, staged.folder, replace(site.builder, overruled=allowed))
         install_variant(staged.folder, target)
-        record_built(site.doors.cache, target, staged.folder)
+        record_built(site.services.cache, target, staged.folder)
         remove_old_evidence(site, made)
         record_build(made, target, staged.inputs).write(space.state)
         result = BuildResult(
@@ -422,7 +423,7 @@ def _check_output(
     from kbuild.checks.probe_cache import ProbeCache
 
     python, portable = toolchain.python, toolchain.redistributable
-    memory = ProbeCache(site.doors.cache, fresh=site.options.fresh)
+    memory = ProbeCache(site.services.cache, fresh=site.options.fresh)
     output = Output(folder, made.parsed_variant, python, portable, tree=tree, memory=memory)
     words = f"{made.variant} was built but fails its checks"
     return _raise_for_errors(site, run_checks(output), words)
@@ -441,7 +442,7 @@ def _raise_for_errors(
     judged = overrule(findings, site.options.allowed)
     errors = [finding for finding in judged if finding.severity == "error"]
     if errors:
-        told = _grouped_lines(errors, everything=site.doors.ui.verbosity > 0)
+        told = _grouped_lines(errors, everything=site.services.ui.verbosity > 0)
         listed = "".join(f"\n    {each}" for each in told)
         names = filter(can_be_overruled, dict.fromkeys(finding.check for finding in errors))
         options = " ".join(f"--allow {name}" for name in names)

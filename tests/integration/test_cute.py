@@ -18,8 +18,8 @@ from kbuild.languages.cute.export import CuteExport
 from kbuild.languages.image import UnitImage
 from kbuild.languages.unit import ImageTarget
 from kbuild.pipeline.aot_cute import export_cute
-from kbuild.pipeline.options import Services
 from kbuild.runtime.processes import LocalRunner
+from kbuild.services import Services
 from kbuild.ui import Ui
 
 pytestmark = pytest.mark.network
@@ -350,8 +350,8 @@ def test_a_header_and_an_object_for_c(cache: Path, tmp_path: Path) -> None:
         "add", ("add.py",), arguments, (ImageTarget.parse("sm_90a"), ImageTarget.parse("sm_80")),
         (f"nvidia-cutlass-dsl=={VERSION}",), "cuda13", "sum",
     )  # fmt: skip
-    doors = Services(LocalRunner(), Ui(), cache)
-    files, archive = export_cute(order, tmp_path, "sum", doors)
+    services = Services(LocalRunner(), Ui(), cache)
+    files, archive = export_cute(order, tmp_path, "sum", services)
     assert archive.is_file()
     written = dict(files.items())
     assert sorted(written) == [

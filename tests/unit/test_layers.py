@@ -41,7 +41,8 @@ LAYERS = (
     ),
     ("public_api",),
     ("sources", "store", "variant", "git", "binary", "static"),
-    ("sourcetree", "code_digest", "licences", "registry", "rendering", "ui"),
+    ("services", "sourcetree", "code_digest", "licences", "registry", "rendering"),
+    ("ui",),
     ("runtime",),
     ("errors", "version", "progress", "__init__"),
 )

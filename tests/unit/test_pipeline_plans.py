@@ -6,12 +6,13 @@ from git_bench import commit, git
 from projects import BINDING, kernel
 
 from kbuild.identity import Identity
-from kbuild.pipeline.options import BuildOptions, Services
+from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.plans import plan_variants, replan_for_compilers
 from kbuild.pipeline.variant import BuildContext
 from kbuild.plan import Requirements
 from kbuild.runtime.processes import LocalRunner
 from kbuild.selection import Selection
+from kbuild.services import Services
 from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
 from kbuild.ui import Ui
 
@@ -80,11 +81,11 @@ def test_names_stay_while_files_are_edited_in_development(project) -> None:
 
 def test_an_id_that_was_given_is_the_name_in_development(project) -> None:
     given = Identity("mine_dirty", "f" * 40, dirty=True)
-    doors = Services(LocalRunner(), Ui(), Path("cache"))
+    services = Services(LocalRunner(), Ui(), Path("cache"))
     site = BuildContext(
         project(BINDING, kernel("cpu")),
         FallbackToolchains([]),
         BuildOptions(identity=given, dev=True),
-        doors,
+        services,
     )
     assert site.identity is given

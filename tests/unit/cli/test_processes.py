@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from kbuild.cli import test, variants
-from kbuild.cli.context import Context, cache_folder, foreign_writer, validate_cache_owner
+from kbuild.cli.cache_folder import cache_folder, foreign_writer, validate_cache_owner
 from kbuild.diagnosis import OPTIONAL_TOOLS, diagnose
 from kbuild.errors import TestFailureError, ToolchainError, UsageError
 from kbuild.runtime.processes import ProcessResult
+from kbuild.services import Services
 from kbuild.ui import Ui
 
 
@@ -43,7 +44,7 @@ def run_tests(demo, variant, here, tmp_path, monkeypatch):
             json=json,
             marked=marked,
         )
-        return test.execute(args, Context(Ui(), runner, tmp_path, here))
+        return test.execute(args, Services(runner, Ui(), tmp_path, here))
 
     return run
 
@@ -316,7 +317,7 @@ class TestContext:
         assert bool(foreign_writer(status, 1000)) is bool(who)
 
     def test_folders(self, tmp_path):
-        ctx = Context(Ui(), Pretend(), tmp_path, tmp_path)
+        ctx = Services(Pretend(), Ui(), tmp_path, tmp_path)
         (tmp_path / "a").mkdir()
         (tmp_path / "file").write_text("")
         assert ctx.folder(None) == tmp_path
@@ -333,7 +334,7 @@ def test_the_interpreter_can_be_asked_for(tmp_path, monkeypatch):
         return {"python": {"executable": "/p"}}
 
     monkeypatch.setattr("kbuild.toolchains.host.choose_python", choose)
-    ctx = Context(Ui(), Pretend(), tmp_path, tmp_path)
+    ctx = Services(Pretend(), Ui(), tmp_path, tmp_path)
     for given in (None, Path("python3.12"), Path("venv/bin/python")):
         assert variants.chosen_python(given, ctx) == Path("/p")
     assert asked == [None, Path("python3.12"), tmp_path / "venv" / "bin" / "python"]

@@ -12,12 +12,11 @@ from projects import BINDING, kernel, write_project
 
 from kbuild.cli import build as verb
 from kbuild.cli.build_options import driver_request_of, nix_options_of
-from kbuild.cli.context import Context
 from kbuild.cli.shells import execute_devshell, execute_testshell
 from kbuild.diagnosis import nix_items
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.pipeline.driver import DriverRequest
-from kbuild.pipeline.options import Services
+from kbuild.services import Services
 from kbuild.ui import Ui
 from kbuild.variant import System
 
@@ -34,23 +33,23 @@ def root(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def doors(tmp_path):
+def services(tmp_path):
     runner = PlayedNix("2.34", tmp_path)
     return Services(runner, Ui(out=io.StringIO(), err=io.StringIO()), tmp_path / "cache")
 
 
 class TestAuto:
-    def test_nix_where_the_flake_uses_kbuild(self, root, doors):
-        driver = DriverRequest().driver(root, doors, {"KBUILD_TOOLCHAIN": ""})
+    def test_nix_where_the_flake_uses_kbuild(self, root, services):
+        driver = DriverRequest().driver(root, services, {"KBUILD_TOOLCHAIN": ""})
         assert str(driver) == "driver: nix 2.34.3, sandbox on (flake.nix uses kbuild)"
 
-    def test_nothing_is_said_where_there_is_no_choice(self, root, doors):
+    def test_nothing_is_said_where_there_is_no_choice(self, root, services):
         (root / "flake.nix").write_text("{ outputs = _: { }; }\n")
-        driver = DriverRequest().driver(root, doors, {})
+        driver = DriverRequest().driver(root, services, {})
         assert (driver.name, driver.reason, driver.nix) == ("local", "", None)
         (root / "flake.nix").unlink()
-        assert DriverRequest().driver(root, doors, {}).reason == ""
-        assert doors.runner.asked == []
+        assert DriverRequest().driver(root, services, {}).reason == ""
+        assert services.runner.asked == []
 
     @pytest.mark.parametrize(
         ("environ", "words"),
@@ -61,26 +60,28 @@ class TestAuto:
             ({"KBUILD_TOOLCHAIN": "", "IN_NIX_SHELL": "pure"}, "a shell of Nix"),
         ],
     )
-    def test_surroundings_that_speak_for_this_machine(self, root, doors, environ, words):
-        driver = DriverRequest().driver(root, doors, environ)
+    def test_surroundings_that_speak_for_this_machine(self, root, services, environ, words):
+        driver = DriverRequest().driver(root, services, environ)
         assert driver.name == "local"
         assert words in driver.reason
 
-    def test_options_that_only_one_driver_has(self, root, doors):
-        assert DriverRequest(local=["--arch"]).driver(root, doors, {}).reason == (
+    def test_options_that_only_one_driver_has(self, root, services):
+        assert DriverRequest(local=["--arch"]).driver(root, services, {}).reason == (
             "--arch is the local driver's"
         )
-        chosen = DriverRequest(nix=["--builders"]).driver(root, doors, {"KBUILD_TOOLCHAIN": "host"})
+        chosen = DriverRequest(nix=["--builders"]).driver(
+            root, services, {"KBUILD_TOOLCHAIN": "host"}
+        )
         assert (chosen.name, chosen.reason) == ("nix", "--builders is Nix's")
 
-    def test_a_nix_that_cannot_be_used(self, root, doors, monkeypatch):
+    def test_a_nix_that_cannot_be_used(self, root, services, monkeypatch):
         monkeypatch.setenv("PATH", "/nowhere")
         monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
-        assert DriverRequest().driver(root, doors, {}).reason == "Nix is not installed"
+        assert DriverRequest().driver(root, services, {}).reason == "Nix is not installed"
         with pytest.raises(ToolchainError):
-            DriverRequest("nix").driver(root, doors, {})
+            DriverRequest("nix").driver(root, services, {})
         with pytest.raises(ToolchainError):
-            DriverRequest(nix=["--cores"]).driver(root, doors, {})
+            DriverRequest(nix=["--cores"]).driver(root, services, {})
 
 
 class TestRefusals:
@@ -92,16 +93,16 @@ class TestRefusals:
             DriverRequest("local", nix=["--rebuild"]),
         ],
     )
-    def test_options_of_different_drivers(self, root, doors, wish):
+    def test_options_of_different_drivers(self, root, services, wish):
         with pytest.raises(UsageError, match="goes with"):
-            wish.driver(root, doors, {})
+            wish.driver(root, services, {})
 
-    def test_no_flake(self, root, doors):
+    def test_no_flake(self, root, services):
         (root / "flake.nix").unlink()
         with pytest.raises(UsageError, match=r"has no flake\.nix"):
-            DriverRequest("nix").driver(root, doors, {})
+            DriverRequest("nix").driver(root, services, {})
         with pytest.raises(UsageError, match=r"has no flake\.nix"):
-            DriverRequest(nix=["--rebuild"]).driver(root, doors, {})
+            DriverRequest(nix=["--rebuild"]).driver(root, services, {})
 
 
 def parsed(*words):
@@ -159,9 +160,13 @@ class TestCommandLine:
             wish(*words)
 
 
-def context(doors, root, became=None):
-    return Context(
-        doors.ui, doors.runner, doors.cache, root, became.append if became is not None else _no
+def context(services, root, became=None):
+    return Services(
+        services.runner,
+        services.ui,
+        services.cache,
+        root,
+        became.append if became is not None else _no,
     )
 
 
@@ -172,115 +177,117 @@ def _no(*_):
 class TestBuild:
     """The command turns back to this machine only where it may."""
 
-    def run(self, root, doors, monkeypatch, *words):
+    def run(self, root, services, monkeypatch, *words):
         monkeypatch.delenv("KBUILD_DRIVER")
         monkeypatch.setattr(verb, "_build_locally", lambda *_: ())
-        return verb.execute(parsed(str(root), *words), context(doors, root))
+        return verb.execute(parsed(str(root), *words), context(services, root))
 
-    def test_an_input_out_of_reach(self, root, doors, monkeypatch):
-        doors.runner.evaluation = "unreachable"
-        assert self.run(root, doors, monkeypatch) == 0
-        said = doors.ui._err.getvalue()
+    def test_an_input_out_of_reach(self, root, services, monkeypatch):
+        services.runner.evaluation = "unreachable"
+        assert self.run(root, services, monkeypatch) == 0
+        said = services.ui._err.getvalue()
         assert "driver: local after all (an input of the project's flake cannot be fetched" in said
-        assert "download-attempts" in doors.runner.asked[-1]
+        assert "download-attempts" in services.runner.asked[-1]
 
     @pytest.mark.parametrize("words", [("--driver", "nix"), ("--cores", "1")])
-    def test_not_when_nix_was_asked_for(self, root, doors, monkeypatch, words):
+    def test_not_when_nix_was_asked_for(self, root, services, monkeypatch, words):
         from kbuild.errors import BuildError
 
-        doors.runner.evaluation = "unreachable"
+        services.runner.evaluation = "unreachable"
         with pytest.raises(BuildError, match="cannot be fetched"):
-            self.run(root, doors, monkeypatch, *words)
-        assert "download-attempts" not in doors.runner.asked[-1]
+            self.run(root, services, monkeypatch, *words)
+        assert "download-attempts" not in services.runner.asked[-1]
 
-    def test_not_from_an_error_of_the_flake(self, root, doors, monkeypatch):
+    def test_not_from_an_error_of_the_flake(self, root, services, monkeypatch):
         from kbuild.errors import ConfigError
 
-        doors.runner.evaluation = "untracked"
+        services.runner.evaluation = "untracked"
         with pytest.raises(ConfigError):
-            self.run(root, doors, monkeypatch)
+            self.run(root, services, monkeypatch)
 
 
 class TestShells:
-    def open(self, shell, root, doors, variant=None, rest=()):
+    def open(self, shell, root, services, variant=None, rest=()):
         became = []
         args = Namespace(variant=variant, project=None, rest=rest, override_input=[], option=[])
-        ctx = Context(doors.ui, doors.runner, doors.cache, root, lambda *it: became.append(it))
+        ctx = Services(
+            services.runner, services.ui, services.cache, root, lambda *it: became.append(it)
+        )
         assert shell(args, ctx) == 0
         ((command, folder),) = became
         assert folder == root
         return command[3:]
 
-    def test_defaults(self, root, doors, monkeypatch):
-        assert self.open(execute_devshell, root, doors) == ("develop", ".#default")
+    def test_defaults(self, root, services, monkeypatch):
+        assert self.open(execute_devshell, root, services) == ("develop", ".#default")
         monkeypatch.setenv("KBUILD_NIX_ARGS", "--override-input kbuild/nixpkgs path:/x")
-        assert self.open(execute_testshell, root, doors, rest=("pytest", "-x")) == (
+        assert self.open(execute_testshell, root, services, rest=("pytest", "-x")) == (
             "develop", ".#test", "--override-input", "kbuild/nixpkgs", "path:/x",
             "--command", "pytest", "-x",
         )  # fmt: skip
 
-    def test_a_variant(self, root, doors):
+    def test_a_variant(self, root, services):
         name = "torch213-cxx11-cpu-x86_64-linux"
-        assert self.open(execute_devshell, root, doors, "torch213-*")[1] == f".#devShells.{name}"
-        assert self.open(execute_testshell, root, doors, name)[1] == f".#testShells.{name}"
+        assert self.open(execute_devshell, root, services, "torch213-*")[1] == f".#devShells.{name}"
+        assert self.open(execute_testshell, root, services, name)[1] == f".#testShells.{name}"
 
-    def test_what_it_is_made_of_is_fetched_as_pip_is_set_up(self, root, doors):
+    def test_what_it_is_made_of_is_fetched_as_pip_is_set_up(self, root, services):
         """Before the shell begins, since settings that are lent are taken away again."""
-        doors.runner.pip = "global.index-url='https://me:secret@a.invalid/simple'\n"
-        assert self.open(execute_devshell, root, doors, rest=("true",)) == (
+        services.runner.pip = "global.index-url='https://me:secret@a.invalid/simple'\n"
+        assert self.open(execute_devshell, root, services, rest=("true",)) == (
             "develop", ".#default", "--command", "true",
         )  # fmt: skip
-        (first,) = (command for command in doors.runner.asked if "develop" in command)
+        (first,) = (command for command in services.runner.asked if "develop" in command)
         assert first[-2:] == ("--command", "true")
-        (environment,) = doors.runner.environments
+        (environment,) = services.runner.environments
         folder = Path(environment["PIP_CONFIG_FILE"]).parent
         assert str(folder) in first[first.index("extra-sandbox-paths") + 1].split()
         assert not folder.exists()
 
-    def test_a_daemon_is_lent_nothing(self, root, doors):
-        doors.runner.store = "daemon"
-        self.open(execute_devshell, root, doors)
-        assert not doors.runner.environments
+    def test_a_daemon_is_lent_nothing(self, root, services):
+        services.runner.store = "daemon"
+        self.open(execute_devshell, root, services)
+        assert not services.runner.environments
 
     @pytest.mark.parametrize("pattern", ["torch21?-*", "*-aarch64-linux"])
-    def test_a_pattern_for_several_or_none(self, root, doors, pattern):
+    def test_a_pattern_for_several_or_none(self, root, services, pattern):
         with pytest.raises(UsageError, match="does not name one variant"):
-            self.open(execute_devshell, root, doors, pattern)
+            self.open(execute_devshell, root, services, pattern)
 
     @pytest.mark.parametrize(
         ("shell", "instead"),
         [(execute_devshell, "create-pyproject"), (execute_testshell, "kbuild test")],
     )
-    def test_without_nix_or_flake(self, root, doors, monkeypatch, shell, instead):
+    def test_without_nix_or_flake(self, root, services, monkeypatch, shell, instead):
         monkeypatch.setenv("PATH", "/nowhere")
         monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
         with pytest.raises(ToolchainError, match="not installed") as caught:
-            self.open(shell, root, doors)
+            self.open(shell, root, services)
         assert instead in caught.value.hint
         (root / "flake.nix").unlink()
         with pytest.raises(UsageError, match=r"no flake\.nix") as refused:
-            self.open(shell, root, doors)
+            self.open(shell, root, services)
         assert instead in refused.value.hint
 
 
 class TestDoctor:
-    def test_a_nix_with_a_sandbox(self, root, doors, tmp_path):
-        nix, sandbox = nix_items(doors.cache, doors.runner)
+    def test_a_nix_with_a_sandbox(self, root, services, tmp_path):
+        nix, sandbox = nix_items(services.cache, services.runner)
         assert (nix.state, sandbox.state) == ("ok", "ok")
         assert nix.found == f"2.34.3 {tmp_path / 'bin' / 'nix'}"
         assert sandbox.found == "on, user namespaces, no users to build as"
 
-    def test_one_without(self, root, doors):
-        doors.runner.settings = {"sandbox": False}
-        doors.runner.namespaces = False
-        _, sandbox = nix_items(doors.cache, doors.runner)
+    def test_one_without(self, root, services):
+        services.runner.settings = {"sandbox": False}
+        services.runner.namespaces = False
+        _, sandbox = nix_items(services.cache, services.runner)
         assert sandbox.state == "optional"
         assert sandbox.found.startswith("off, no user namespaces")
         assert "sandbox = true" in sandbox.mend
 
-    def test_none(self, doors, monkeypatch):
+    def test_none(self, services, monkeypatch):
         monkeypatch.setenv("PATH", "/nowhere")
         monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
-        (item,) = nix_items(doors.cache, doors.runner)
+        (item,) = nix_items(services.cache, services.runner)
         assert (item.state, item.found) == ("optional", "")
         assert "--with-nix" in item.mend

@@ -16,9 +16,9 @@ from kbuild.nix.flake import Flake
 from kbuild.nix.program import NixOptions, find_nix
 from kbuild.nix.store_copy import copy_variant, is_current_copy
 from kbuild.pipeline.nix_build import NixBuild, NoDerivationError, can_fall_back_to_local
-from kbuild.pipeline.options import Services
 from kbuild.runtime.workspace import Workspace
 from kbuild.selection import Selection
+from kbuild.services import Services
 from kbuild.ui import Ui
 from kbuild.variant import System
 
@@ -42,11 +42,13 @@ class Desk:
 
     def build(self, *globs, output=None, **options):
         self.err.truncate(0)
-        doors = Services(self.runner, Ui(out=io.StringIO(), err=self.err, environ={}), self.cache)
+        services = Services(
+            self.runner, Ui(out=io.StringIO(), err=self.err, environ={}), self.cache
+        )
         nix = find_nix(self.cache, self.runner)
         flake = Flake(self.project.root, nix, NixOptions(**options), self.runner)
         selection = Selection(globs=globs)
-        results = NixBuild(self.project, flake, selection, output, doors).perform()
+        results = NixBuild(self.project, flake, selection, output, services).perform()
         return {result.variant: result for result in results}
 
     @property

@@ -37,7 +37,7 @@ def test_nothing_is_told_about_what_has_changed(
     site: Any = SimpleNamespace(
         options=SimpleNamespace(provenance=True),
         project=SimpleNamespace(root=tmp_path),
-        doors=SimpleNamespace(cache=None, runner=None),
+        services=SimpleNamespace(cache=None, runner=None),
         target_of=lambda _: tmp_path / "build" / VARIANT,
     )
     made: Any = SimpleNamespace(variant=VARIANT, inputs=("a.cpp",))

@@ -13,11 +13,11 @@ import pytest
 from toolkit_bench import fill
 from wheel_bench import Served, make_wheel, pinned, serve
 
-from kbuild.pipeline.options import Services
 from kbuild.pipeline.static_check import StaticCheckOptions, backends_needing_a_build, check_sources
 from kbuild.project import open_project
 from kbuild.runtime.processes import LocalRunner, ProcessResult
 from kbuild.selection import Selection
+from kbuild.services import Services
 from kbuild.static.includes import SourceVerdict
 from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock
 from kbuild.ui import Ui
@@ -107,8 +107,8 @@ class Bench:
             pins=self.pins,
             settings=self.served.settings,
         )
-        doors = Services(self.runner, Ui(verbosity=-2), self.cache)
-        return check_sources(open_project(self.root), options, doors)
+        services = Services(self.runner, Ui(verbosity=-2), self.cache)
+        return check_sources(open_project(self.root), options, services)
 
     def one(self) -> SourceVerdict:
         (verdict,) = self.check()

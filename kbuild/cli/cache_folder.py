@@ -1,50 +1,16 @@
-"""What every command is given: the doors to the world, and where it was called."""
+"""Where kbuild keeps what it can make again, and who may write there."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
-from kbuild.errors import StorageError, UsageError
-from kbuild.runtime.processes import Runner, exec_program
-from kbuild.ui import Ui
+from kbuild.errors import StorageError
 
 SHARED_CACHE_VARIABLE = "KBUILD_SHARED_CACHE"
 """Variable that lets others write to the cache."""
 _WRITABLE_BY_OTHERS, _WRITABLE_BY_GROUP = 0o002, 0o020
-
-
-@dataclass(frozen=True)
-class Context:
-    """The surroundings of one command."""
-
-    ui: Ui
-    runner: Runner
-    cache: Path
-    """kbuild's cache folder; it need not exist."""
-    cwd: Path
-    """Where relative paths of the command line start."""
-    become: Callable[[Sequence[str], Path], None] = exec_program
-    """Goes on as another program, in a folder."""
-
-    def folder(self, given: Path | None) -> Path:
-        """The absolute path of a folder from the command line; the current one when not given.
-
-        Raises:
-            UsageError: there is no such folder.
-            OSError: it cannot be looked up.
-        """
-        path = self.path(given) if given is not None else self.cwd
-        if not path.is_dir():
-            reason = "is a file" if path.exists() else "does not exist"
-            raise UsageError(f"`{given}` {reason}", hint="give the folder that holds build.toml")
-        return path
-
-    def path(self, given: Path) -> Path:
-        """The absolute path of what was given; links are kept, `..` is resolved."""
-        return Path(os.path.normpath(self.cwd / os.path.expanduser(given)))  # noqa: PTH111 - never fails
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
