@@ -121,7 +121,7 @@ def _print(told: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Run; exit code 1 when a promise is broken."""
+    """Run; exit code 1 when a check fails."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many uploads")
     parser.add_argument("--at-once", type=int, default=4, metavar="N", help="uploads at a time")

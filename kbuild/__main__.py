@@ -1,4 +1,4 @@
-"""The console script: which verb, and how a failure ends.
+"""The console script: which command, and how a failure ends.
 
 The one place that turns an exception into words on stderr and an exit code. `kbuild --help` and
 `kbuild --version` are answered from constants, before anything is imported.

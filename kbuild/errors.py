@@ -220,7 +220,7 @@ class BuildError(KbuildError):
 
 
 class CheckError(KbuildError):
-    """The build's result breaks a promise; carries the findings' text."""
+    """The build's result fails a check; carries the findings' text."""
 
     code = 6
     kind = "check"

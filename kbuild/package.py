@@ -133,7 +133,7 @@ def _clear(target: Path) -> None:
 
 
 def restore_old_variant(target: Path) -> None:
-    """Undo what a crash between the two renames of `place` left behind."""
+    """Undo what a crash between the two renames of `install_variant` left behind."""
     _, old = _temporary_names(target)
     if old.is_dir() and not target.exists():
         old.rename(target)

@@ -313,7 +313,7 @@ def _notes(log: UnitLog) -> list[str]:
 
 
 def _environment() -> Environment:
-    from kbuild.generate.templates import template_environment
+    from kbuild.rendering import template_environment
 
     environment = template_environment(autoescape=True)
     environment.filters |= {"duration": duration_text, "memory": memory_text}

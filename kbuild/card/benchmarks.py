@@ -186,7 +186,7 @@ class BenchmarkChart:
 
 def chart_svg(run: BenchmarkRun, kernel: str) -> str:
     """The picture; empty when nothing was measured."""
-    from kbuild.generate.templates import template_environment
+    from kbuild.rendering import template_environment
 
     if not run.timings:
         return ""

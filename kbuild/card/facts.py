@@ -41,7 +41,7 @@ def read_facts(
         build: the folder with the variant directories; need not be there.
         repo_id: where it is published, when not where `build.toml` says.
         branch: the branch, when not the one that `build.toml` says.
-        faults: variants that break a promise, with words; portability is looked at here.
+        faults: variants that fail a check, with words; portability is looked at here.
 
     Raises:
         ConfigError: nothing says where the kernel is published.

@@ -33,7 +33,7 @@ class VariantFacts:
     by_dirty_builder: bool = False
     """True when the tool that built it was not what its own commit holds."""
     fault: str = ""
-    """Which promise it breaks, in words; empty when none is known of."""
+    """Which check it fails, with the message; empty when none is known of."""
     overruled: tuple[tuple[str, str], ...] = ()
     """Checks that found errors which the author overruled, with reasons."""
     licensed: tuple[tuple[str, str], ...] = ()

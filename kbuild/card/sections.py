@@ -281,7 +281,7 @@ def _yes_or_no(layer: PublicClass, name: str, default: str) -> str:
 
 @cache
 def _template_environment() -> Environment:
-    from kbuild.generate.templates import template_environment
+    from kbuild.rendering import template_environment
 
     environment = template_environment(autoescape=False).overlay()
     filters: Mapping[str, Callable[..., Any]] = {

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kbuild.checks.base import CHECKS, Check, Finding
+from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Check, Finding
 from kbuild.config.display import display_path
 from kbuild.config.issue import Issue, did_you_mean, dotted, one_of, printable, toml_type
 from kbuild.config.load import parse_build_file, read_build_file
@@ -25,7 +25,6 @@ from kbuild.errors import ConfigError, Problem, UsageError
 from kbuild.project import KBUILD_FILE
 from kbuild.runtime.file_state import stat_state
 from kbuild.sourcetree import SourceTree
-from kbuild.static import SOURCE_CHECKS
 
 COMMAND_LINE_REASON = "--allow on the command line"
 """The reason of a check that is overruled for one command."""

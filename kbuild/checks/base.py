@@ -17,7 +17,23 @@ from kbuild.registry import Registry
 from kbuild.runtime.untrusted import reason_of
 from kbuild.variant import System, Variant
 
-__all__ = ["CHECKS", "Check", "CheckLimits", "Finding", "Group", "Output", "Severity", "run_checks"]
+__all__ = [
+    "CHECKS",
+    "SOURCE_CHECKS",
+    "Check",
+    "CheckLimits",
+    "Finding",
+    "Group",
+    "Output",
+    "Severity",
+    "run_checks",
+]
+
+SOURCE_CHECKS: Mapping[str, str] = {
+    "types": "C++ for XPU passes the host compiler's type check with the SYCL and Torch headers.",
+    "includes": "Every `#include` of Metal's sources leads to a file.",
+}
+"""Checks of a project's sources that no check of outputs is named like."""
 
 # By name, as linkers do: `x.so`, `libx.so.1`, `x.pyd`, `x.dylib`, `x.dll`.
 _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")
@@ -136,7 +152,7 @@ class Check:
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    """One sentence: the promise that the check proves."""
+    """One sentence: what the check proves."""
     group: ClassVar[Group] = "other"
     """The column of tables that it counts in. `abi` and `archs` look at libraries and at nothing
     else: they are what `check-abi` runs, and what a library on its own is judged by."""
@@ -146,11 +162,11 @@ class Check:
     """True for checks that protect those who load the kernel: its author cannot overrule them."""
 
     def applies(self, output: Output) -> bool:
-        """False when the promise does not concern this output."""
+        """False when the check does not concern this output."""
         return True
 
     def run(self, output: Output) -> Iterable[Finding]:
-        """Yield what was found; nothing when the promise holds."""
+        """Yield what was found; nothing when the check passes."""
         raise NotImplementedError
 
     def facts(self, output: Output) -> Mapping[str, Any]:

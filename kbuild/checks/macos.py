@@ -27,7 +27,7 @@ class MacOsCheck(Check):
         return (system is None or system.os == "darwin") and has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
-        """One finding per broken promise and slice."""
+        """One finding per fault and slice."""
         limit = output.limits.macos
         for where, slices in macho_libraries(output):
             for part in slices:

@@ -23,7 +23,7 @@ class RpathCheck(Check):
         return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
-        """One finding per broken promise and file."""
+        """One finding per fault and file."""
         for where, elf in elf_libraries(output):
             for what, hint in _faults(elf):
                 yield Finding(self.name, "error", where, what, hint)

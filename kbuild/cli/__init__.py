@@ -102,28 +102,28 @@ COMMANDS = tuple(
 def overview() -> str:
     """What `kbuild --help` prints."""
     lines = ["Package compute kernels: from build.toml to what any PyTorch user can load.", ""]
-    lines += ["Usage: kbuild VERB [arguments]"]
+    lines += ["Usage: kbuild COMMAND [arguments]"]
     group = ""
-    for verb in COMMANDS:
-        if verb.group != group:
-            group = verb.group
+    for command in COMMANDS:
+        if command.group != group:
+            group = command.group
             lines += ["", f"{group}:"]
-        lines.append(f"  {verb.name:<18}{verb.summary}")
+        lines.append(f"  {command.name:<18}{command.summary}")
     lines += [
         "",
-        "Options of every verb:",
-        "  -h, --help        Show the verb's arguments",
+        "Options of every command:",
+        "  -h, --help        Show the command's arguments",
         "  -q, --quiet       Say nothing but warnings and errors; twice: errors only",
         "  -v, --verbose     Say more",
         "  --color WHEN      auto, always or never",
         "",
         "  -V, --version     Print kbuild's version",
         "",
-        "Data goes to stdout, talk to stderr. Exit codes: docs/reference/exit-codes.md",
+        "Data on stdout, messages on stderr. Exit codes: docs/reference/exit-codes.md",
     ]
     return "\n".join(lines)
 
 
 def find_command(name: str) -> CommandEntry | None:
-    """The verb of that name."""
-    return next((verb for verb in COMMANDS if verb.name == name), None)
+    """The command of that name."""
+    return next((command for command in COMMANDS if command.name == name), None)

@@ -250,7 +250,7 @@ def _print_report_path(page: Path, ctx: Context) -> None:
 
 
 def print_outcome(results: Sequence[BuildResult], ctx: Context) -> None:
-    """Directories on stdout, everything else as talk."""
+    """Directories on stdout, everything else as messages."""
     _print_warnings(results, ctx)
     _print_overruled(results, ctx)
     for result in results:

@@ -68,7 +68,7 @@ def configure_schema(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="changes nothing: the schema is JSON")
 
 
-def execute_schema(args: Namespace, ctx: Context) -> int:  # noqa: ARG001 - every verb is called this way
+def execute_schema(args: Namespace, ctx: Context) -> int:  # noqa: ARG001 - every command is called this way
     """Print the schema."""
     from kbuild.config.schema import json_schema
     from kbuild.project import backend_catalog

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kbuild.checks.base import SOURCE_CHECKS
 from kbuild.cli.build_options import allow_of
 from kbuild.cli.check_options import (
     add_checks,
@@ -38,7 +39,6 @@ from kbuild.cli.variants import (
     variant_of,
 )
 from kbuild.errors import UsageError
-from kbuild.static import SOURCE_CHECKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ class CheckSettings:
     loads_foreign: bool = False
     """True for `--load`."""
 
-    def on(self, target: CheckTarget, args: Namespace) -> CheckSettings:
+    def for_target(self, target: CheckTarget, args: Namespace) -> CheckSettings:
         """The terms for one target: a project says itself which checks it overrules.
 
         Raises:
@@ -174,7 +174,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Context) -> int:
-    """Exit code 6 when a promise is broken, 4 when something could not be checked."""
+    """Exit code 6 when a check fails, 4 when something could not be checked."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs takes a number of processes, 1 or more")
     wanted = check_selection_of(args, slow=not args.no_load, sources=True)
@@ -182,7 +182,9 @@ def execute(args: Namespace, ctx: Context) -> int:
         return list_checks(wanted, ctx, as_json=args.json, sources=True)
     terms = check_settings_of(args, wanted, ctx)
     with open_targets(args, ctx, unbuilt=True) as targets, check_progress(ctx):
-        answers = [_check_target(target, terms.on(target, args), args, ctx) for target in targets]
+        answers = [
+            _check_target(target, terms.for_target(target, args), args, ctx) for target in targets
+        ]
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
 
@@ -257,13 +259,13 @@ def configure_builds(parser: ArgumentParser) -> None:
 
 
 def execute_builds(args: Namespace, ctx: Context) -> int:
-    """Exit code 6 when a variant breaks a promise."""
+    """Exit code 6 when a variant fails a check."""
     wanted = check_selection_of(args, slow=not args.no_load)
     if args.list:
         return list_checks(wanted, ctx, as_json=args.json)
     terms = check_settings_of(args, wanted, ctx)
     with open_targets(args, ctx) as targets, check_progress(ctx):
-        answers = [TargetReport(t, run_checks(t, terms.on(t, args))) for t in targets]
+        answers = [TargetReport(t, run_checks(t, terms.for_target(t, args))) for t in targets]
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
 
@@ -278,7 +280,7 @@ def configure_abi(parser: ArgumentParser) -> None:
 
 
 def execute_abi(args: Namespace, ctx: Context) -> int:
-    """Exit code 6 when a library breaks a promise."""
+    """Exit code 6 when a library fails a check."""
     from kbuild.checks.report import LIBRARY_GROUPS
 
     wanted = check_selection_of(args, groups=LIBRARY_GROUPS, slow=False)
@@ -286,5 +288,5 @@ def execute_abi(args: Namespace, ctx: Context) -> int:
         return list_checks(wanted, ctx, as_json=args.json)
     terms = check_settings_of(args, wanted, ctx, portable=True)
     with open_targets(args, ctx) as targets:
-        answers = [TargetReport(t, run_checks(t, terms.on(t, args))) for t in targets]
+        answers = [TargetReport(t, run_checks(t, terms.for_target(t, args))) for t in targets]
         return print_reports(answers, ctx, as_json=args.json)

@@ -9,11 +9,11 @@ from itertools import count
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from kbuild.checks.base import SOURCE_CHECKS
 from kbuild.cli.build_options import add_allow
 from kbuild.cli.context import Context
 from kbuild.errors import UsageError
 from kbuild.progress import report_work_to
-from kbuild.static import SOURCE_CHECKS
 
 if TYPE_CHECKING:
     from kbuild.checks.base import Group
@@ -143,7 +143,7 @@ def limits_of(args: Namespace) -> CheckLimits:
 def list_checks(
     wanted: CheckSelection, ctx: Context, *, as_json: bool, sources: bool = False
 ) -> int:
-    """Print each check with the promise that it proves."""
+    """Print each check with what it proves."""
     rows: list[tuple[str, str, str]] = [
         (check.name, check.group, check.summary) for check in wanted.checks()
     ]

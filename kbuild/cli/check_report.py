@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from kbuild.checks.base import CHECKS, Finding, Group
+from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Finding, Group
 from kbuild.checks.report import CheckReport, worst_state
 from kbuild.checks.size import size_text
 from kbuild.cli.context import Context
 from kbuild.cli.variants import CheckTarget
 from kbuild.config.issue import printable
 from kbuild.errors import CheckError, KbuildError, Repetition, ToolchainError, grouped
-from kbuild.static import SOURCE_CHECKS
 from kbuild.ui import Style, Ui
 
 if TYPE_CHECKING:
@@ -117,9 +116,9 @@ def _print_verdict(answers: Sequence[TargetReport], ctx: Context) -> int:
     """The verdict in one line."""
     outputs = [e for answer in answers for e in answer.examinations]
     broken = sum(1 for examination in outputs if not examination.ok)
-    breaks = "breaks" if len(outputs) == 1 else "break"
+    fails = "fails" if len(outputs) == 1 else "fail"
     parts = (
-        [f"{broken} of {len(outputs)} {_output_noun(outputs)} {breaks} a promise"] if broken else []
+        [f"{broken} of {len(outputs)} {_output_noun(outputs)} {fails} a check"] if broken else []
     )
     parts += [
         f"the sources of {answer.sources.project} have errors"
@@ -159,7 +158,7 @@ def _not_loaded_note(outputs: Sequence[CheckReport]) -> str:
 def _success_summary(
     answers: Sequence[TargetReport], outputs: Sequence[CheckReport], *, told: bool
 ) -> str:
-    counted = f"{len(outputs)} {_output_noun(outputs)}: no promise broken"
+    counted = f"{len(outputs)} {_output_noun(outputs)}: all checks passed"
     parts = [counted if outputs else "no built variants were there to check"]
     parts += [left] if (left := _not_loaded_note(outputs)) else []
     warnings = sum(answer.count("warning") for answer in answers)

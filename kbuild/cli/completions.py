@@ -17,17 +17,18 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Print the script."""
-    ctx.ui.data(_SCRIPTS[args.shell]([describe_command(verb) for verb in COMMANDS]))
+    ctx.ui.data(_SCRIPTS[args.shell]([describe_command(command) for command in COMMANDS]))
     return 0
 
 
-def bash(verbs: Sequence[CommandDescription]) -> str:
+def bash(commands: Sequence[CommandDescription]) -> str:
     """`eval "$(kbuild completions bash)"`."""
-    names = " ".join(description.verb.name for description in verbs)
+    names = " ".join(description.command.name for description in commands)
     cases = "\n".join(
-        f'    {description.verb.name}) words="{_flags(description)}" ;;' for description in verbs
+        f'    {description.command.name}) words="{_flags(description)}" ;;'
+        for description in commands
     )
-    values = "\n".join(_bash_values(verbs))
+    values = "\n".join(_bash_values(commands))
     return f"""\
 _kbuild() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}" words
@@ -51,24 +52,26 @@ complete -o filenames -F _kbuild kbuild
 """
 
 
-def zsh(verbs: Sequence[CommandDescription]) -> str:
+def zsh(commands: Sequence[CommandDescription]) -> str:
     """`kbuild completions zsh > _kbuild`, in a folder of `$fpath`."""
-    names = "\n".join(f"    '{d.verb.name}:{_quoted(d.verb.summary)}'" for d in verbs)
-    cases = "\n".join(f"    {d.verb.name}) _arguments \\\n{_zsh_arguments(d)} ;;" for d in verbs)
+    names = "\n".join(f"    '{d.command.name}:{_quoted(d.command.summary)}'" for d in commands)
+    cases = "\n".join(
+        f"    {d.command.name}) _arguments \\\n{_zsh_arguments(d)} ;;" for d in commands
+    )
     return f"""\
 #compdef kbuild
 _kbuild() {{
-  local -a verbs=(
+  local -a subcommands=(
 {names}
   )
   if (( CURRENT == 2 )); then
-    _describe verb verbs
+    _describe command subcommands
     return
   fi
-  local verb=$words[2]
+  local subcommand=$words[2]
   shift words
   (( CURRENT-- ))
-  case $verb in
+  case $subcommand in
 {cases}
   esac
 }}
@@ -76,27 +79,28 @@ if [ "$funcstack[1]" = _kbuild ]; then _kbuild "$@"; else compdef _kbuild kbuild
 """
 
 
-def fish(verbs: Sequence[CommandDescription]) -> str:
+def fish(commands: Sequence[CommandDescription]) -> str:
     """`kbuild completions fish | source`."""
-    return "\n".join(_fish_lines(verbs)) + "\n"
+    return "\n".join(_fish_lines(commands)) + "\n"
 
 
 def _flags(description: CommandDescription) -> str:
     return " ".join(flag for option in description.options for flag in option.flags)
 
 
-def _bash_values(verbs: Sequence[CommandDescription]) -> Iterator[str]:
-    for description in verbs:
+def _bash_values(commands: Sequence[CommandDescription]) -> Iterator[str]:
+    for description in commands:
         for option in description.options:
             if not option.choices:
                 continue
-            pattern = "|".join(f'"{description.verb.name} {flag}"' for flag in option.flags)
+            pattern = "|".join(f'"{description.command.name} {flag}"' for flag in option.flags)
             reply = f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$current"))'
             yield f"    {pattern}) {reply}; return ;;"
         for argument in description.positionals:
             if argument.choices:
                 reply = f'COMPREPLY=($(compgen -W "{" ".join(argument.choices)}" -- "$current"))'
-                yield f'    "{description.verb.name} {description.verb.name}") {reply}; return ;;'
+                name = description.command.name
+                yield f'    "{name} {name}") {reply}; return ;;'
 
 
 def _zsh_arguments(description: CommandDescription) -> str:
@@ -122,14 +126,14 @@ def _zsh_place(argument: ArgumentDescription) -> str:
     return f"{'' if argument.required else ':'}{_zsh_value(argument) or ':'}"
 
 
-def _fish_lines(verbs: Sequence[CommandDescription]) -> Iterator[str]:
-    for d in verbs:
+def _fish_lines(commands: Sequence[CommandDescription]) -> Iterator[str]:
+    for d in commands:
         yield (
             "complete -c kbuild -n __fish_use_subcommand -f "
-            f"-a {d.verb.name} -d '{_escaped(d.verb.summary)}'"
+            f"-a {d.command.name} -d '{_escaped(d.command.summary)}'"
         )
-    for d in verbs:
-        seen = f"complete -c kbuild -n '__fish_seen_subcommand_from {d.verb.name}'"
+    for d in commands:
+        seen = f"complete -c kbuild -n '__fish_seen_subcommand_from {d.command.name}'"
         for option in d.options:
             yield f"{seen} {_fish_option(option)}"
         for argument in d.positionals:

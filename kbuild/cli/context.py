@@ -1,4 +1,4 @@
-"""What every verb is given: the doors to the world, and where it was called."""
+"""What every command is given: the doors to the world, and where it was called."""
 
 from __future__ import annotations
 

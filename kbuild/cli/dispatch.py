@@ -1,4 +1,4 @@
-"""From a command line to a verb's exit code."""
+"""From a command line to a command's exit code."""
 
 from __future__ import annotations
 
@@ -19,52 +19,53 @@ if TYPE_CHECKING:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Parse the command line and execute its verb.
+    """Parse the command line and execute its command.
 
     Raises:
-        KbuildError: of whatever kind the verb raises; `UsageError` for a bad command line.
+        KbuildError: of whatever kind the command raises; `UsageError` for a bad command line.
     """
     if not argv:
-        raise UsageError("no verb was given", hint="`kbuild --help` lists the verbs")
+        raise UsageError("no command was given", hint="`kbuild --help` lists the commands")
     if any("\0" in argument for argument in argv):
         raise UsageError("an argument has a NUL character", hint="no file and no name can have one")
-    verb = _find_command(argv[0])
+    command = _find_command(argv[0])
     try:
-        args = _parse(verb, argv[1:])
+        args = _parse(command, argv[1:])
     except SystemExit as done:  # argparse leaves this way after printing help
         sys.stdout.flush()
         return int(done.code or 0)
     context = _create_context(args)
-    execute = getattr(importlib.import_module(verb.module), verb.execute)
+    execute = getattr(importlib.import_module(command.module), command.execute)
     code = int(execute(args, context))
     context.ui.flush()
     return code
 
 
 def _find_command(name: str) -> CommandEntry:
-    verb = find_command(name)
-    if verb is not None:
-        return verb
+    command = find_command(name)
+    if command is not None:
+        return command
     if name.startswith("-"):
         raise UsageError(
-            f"`{name}` comes before a verb", hint="write the verb first: kbuild VERB [arguments]"
+            f"`{name}` comes before a command",
+            hint="write the command first: kbuild COMMAND [arguments]",
         )
     from difflib import get_close_matches
 
-    close = get_close_matches(name, [verb.name for verb in COMMANDS], n=1)
-    hint = f"did you mean `{close[0]}`?" if close else "`kbuild --help` lists the verbs"
-    raise UsageError(f"there is no verb `{name}`", hint=hint)
+    close = get_close_matches(name, [command.name for command in COMMANDS], n=1)
+    hint = f"did you mean `{close[0]}`?" if close else "`kbuild --help` lists the commands"
+    raise UsageError(f"there is no command `{name}`", hint=hint)
 
 
-def _parse(verb: CommandEntry, arguments: Sequence[str]) -> Namespace:
-    """The verb's arguments; what follows `--` goes to `rest` of the verbs that have it."""
+def _parse(command: CommandEntry, arguments: Sequence[str]) -> Namespace:
+    """The command's arguments; what follows `--` goes to `rest` of the commands that have it."""
     from kbuild.cli.parser import build_parser
 
     own, rest = _split_at_dashes(arguments)
-    args = build_parser(verb).parse_args(own)
+    args = build_parser(command).parse_args(own)
     if rest:
         if not hasattr(args, "rest"):
-            raise UsageError(f"`kbuild {verb.name}` takes nothing after `--`")
+            raise UsageError(f"`kbuild {command.name}` takes nothing after `--`")
         args.rest = rest
     return args
 

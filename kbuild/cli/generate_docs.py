@@ -53,9 +53,9 @@ class ArgumentDescription:
 
 @dataclass(frozen=True)
 class CommandDescription:
-    """The arguments of one verb."""
+    """The arguments of one command."""
 
-    verb: CommandEntry
+    command: CommandEntry
     arguments: tuple[ArgumentDescription, ...]
     epilog: str
 
@@ -71,22 +71,22 @@ class CommandDescription:
 
     @property
     def usage(self) -> str:
-        """The verb's usage in one line."""
+        """The command's usage in one line."""
         places = (a.metavar if a.required else f"[{a.metavar}]" for a in self.positionals)
         rest = " [-- ARGUMENTS...]" if self.epilog else ""
-        return " ".join(("kbuild", self.verb.name, *places, "[options]")) + rest
+        return " ".join(("kbuild", self.command.name, *places, "[options]")) + rest
 
 
-def describe_command(verb: CommandEntry) -> CommandDescription:
-    """The arguments of a verb, in the order in which they were declared."""
-    parser = build_parser(verb)
+def describe_command(command: CommandEntry) -> CommandDescription:
+    """The arguments of a command, in the order in which they were declared."""
+    parser = build_parser(command)
     actions = parser._actions  # noqa: SLF001 - argparse has no public way to list them
     arguments = tuple(_describe_argument(action) for action in actions if action.help != SUPPRESS)
-    return CommandDescription(verb, arguments, parser.epilog or "")
+    return CommandDescription(command, arguments, parser.epilog or "")
 
 
 def common_options(description: CommandDescription) -> Iterator[ArgumentDescription]:
-    """The options that every verb has."""
+    """The options that every command has."""
     common = {"help", "quiet", "verbose", "color"}
     return (argument for argument in description.options if argument.name in common)
 
@@ -118,8 +118,8 @@ _COMMANDS_INTRODUCTION = """\
 
 <!-- Written by `kbuild generate-docs`; do not edit. -->
 
-`kbuild VERB [arguments]`. Data goes to stdout, everything else to stderr. Every verb that answers
-something takes `--json`; a failure is then `{"error": {...}}` on stdout as well. The exit codes are
+`kbuild COMMAND [arguments]`. Data goes to stdout, everything else to stderr. Every command with
+a result takes `--json`; a failure is then `{"error": {...}}` on stdout as well. The exit codes are
 in [exit-codes.md](exit-codes.md).
 
 `KERNEL_DIR` is the folder that holds `build.toml`; without it, the current folder. Relative paths
@@ -158,25 +158,25 @@ def execute(args: Namespace, ctx: Context) -> int:
 
 def commands_markdown() -> str:
     """The whole page."""
-    descriptions = [describe_command(verb) for verb in COMMANDS]
+    descriptions = [describe_command(command) for command in COMMANDS]
     parts = [
         _COMMANDS_INTRODUCTION,
-        "## Options of every verb\n",
+        "## Options of every command\n",
         _arguments_table(common_options(descriptions[0])),
     ]
     group = ""
     for description in descriptions:
-        if description.verb.group != group:
-            group = description.verb.group
+        if description.command.group != group:
+            group = description.command.group
             parts.append(f"\n## {group}\n")
         parts.append("\n".join(_command_section(description)))
     return "\n".join(parts)
 
 
 def _command_section(description: CommandDescription) -> Iterator[str]:
-    verb = description.verb
-    yield f"### {verb.name}\n"
-    yield f"{verb.summary}.\n"
+    command = description.command
+    yield f"### {command.name}\n"
+    yield f"{command.summary}.\n"
     yield f"```\n{description.usage}\n```\n"
     if description.epilog:
         yield f"{description.epilog}\n"
@@ -204,7 +204,7 @@ What `kbuild check` and `check-builds` ask of a variant, `check-abi` of its libr
 all of them before it puts a variant in place. `--list` prints the names; `--only` and `--skip` take
 them. [Check a kernel that somebody else built](../how-to/check-a-kernel.md) shows them at work.
 
-A finding is an *error* (a promise is broken; exit code 6), a *warning* (an error with `--strict`)
+A finding is an *error* (a check fails; exit code 6), a *warning* (an error with `--strict`)
 or a *note* (something that could not be tried here, or is worth knowing; `-v` shows it). What says
 the same of several places is told once, with a count and the first places; `-v` and `--json` tell
 each.
@@ -250,8 +250,7 @@ _SOURCE_CHECKS_TITLE = "Sources of a project"
 
 def checks_markdown() -> str:
     """The whole page."""
-    from kbuild.checks.base import CHECKS
-    from kbuild.static import SOURCE_CHECKS
+    from kbuild.checks.base import CHECKS, SOURCE_CHECKS
 
     names = [f"`{check.name}`" for check in CHECKS if check.protects]
     protecting = f"{', '.join(names[:-1])} and {names[-1]}"

@@ -65,7 +65,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Context) -> int:
     """Write the project, and say what to type next."""
-    from kbuild.generate.templates import template_root
+    from kbuild.rendering import template_root
     from kbuild.scaffold import scaffold_files, validate_no_conflicts
 
     scaffold, target = _resolve_scaffold(args, ctx)

@@ -1,4 +1,4 @@
-"""The argument parser of one verb, and the arguments that verbs share."""
+"""The argument parser of one command, and the arguments that commands share."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class CommandParser(ArgumentParser):
         return next(iter(get_close_matches(unknown[0], known, n=1)), "") if unknown else ""
 
 
-def build_parser(verb: CommandEntry) -> CommandParser:
-    """The verb's parser, with the options that every verb has."""
+def build_parser(command: CommandEntry) -> CommandParser:
+    """The command's parser, with the options that every command has."""
     parser = CommandParser(
-        prog=f"kbuild {verb.name}", description=f"{verb.summary}.", allow_abbrev=False
+        prog=f"kbuild {command.name}", description=f"{command.summary}.", allow_abbrev=False
     )
-    getattr(importlib.import_module(verb.module), verb.configure)(parser)
-    common = parser.add_argument_group("options of every verb")
+    getattr(importlib.import_module(command.module), command.configure)(parser)
+    common = parser.add_argument_group("options of every command")
     common.add_argument(
         "-q", "--quiet", action="count", default=0, help="say less; twice: errors only"
     )

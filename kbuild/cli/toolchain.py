@@ -64,14 +64,14 @@ def execute(args: Namespace, ctx: Context) -> int:
         raise UsageError(f"`kbuild toolchain {args.action}` takes no names")
     if args.torch_wheel and args.action != "install":
         raise UsageError(f"`kbuild toolchain {args.action}` takes no --torch-wheel")
-    verbs: Mapping[str, Callable[[Namespace, Context], int]] = {
+    commands: Mapping[str, Callable[[Namespace, Context], int]] = {
         "list": _list,
         "install": _install_releases,
         "prune": _prune,
         "verify": _verify,
         "lock": _lock,
     }
-    return verbs[args.action](args, ctx)
+    return commands[args.action](args, ctx)
 
 
 def _list(args: Namespace, ctx: Context) -> int:

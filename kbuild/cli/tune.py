@@ -200,7 +200,7 @@ _HEADERS = ("op", "launch", "dtypes", "key", "winner", "us", "default us", "gain
 
 
 def print_tuning(tuned: TuneResult, ui: Ui, *, has_table: bool) -> None:
-    """The winners on stdout, everything else as talk."""
+    """The winners on stdout, everything else as messages."""
     unmeasured = (*tuned.left_out, *_unmeasured_calls(tuned.results))
     for words in (
         *summarize_reasons([(case, f"not measured: {reason}") for case, reason in unmeasured]),

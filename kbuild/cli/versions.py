@@ -51,7 +51,7 @@ class VersionLocation:
     name: str | None
     """The version that was named."""
 
-    def one(self) -> tuple[KernelVersion, str]:
+    def single_version(self) -> tuple[KernelVersion, str]:
         """The version that was named, else the newest; and how a person would name it.
 
         Raises:
@@ -110,18 +110,18 @@ def _in_mirror(bare: str, name: str | None, ctx: Context) -> tuple[VersionSource
     from kbuild.mirror.store import open_mirror, parse_mirror_address
     from kbuild.versions.sources import MirrorVersions
 
-    patience = mirror_retry_policy(ctx)
+    retry = mirror_retry_policy(ctx)
     root, owner, kernel = _split_mirror_path(bare)
     named: tuple[MirrorVersions, ...] = ()
     if kernel:
         store = open_mirror(parse_mirror_address(root, ctx.cwd))
-        named = (MirrorVersions(store, Repo(f"{owner}/{kernel}"), patience),)
+        named = (MirrorVersions(store, Repo(f"{owner}/{kernel}"), retry),)
         if name and named[0].has(name):  # first of all: it needs no list
             return named
     store = open_mirror(parse_mirror_address(bare, ctx.cwd))
-    kernels = patience.persist(lambda: list_kernels(store))
+    kernels = retry.call(lambda: list_kernels(store))
     if kernels:
-        return tuple(MirrorVersions(store, repo, patience) for repo in kernels)
+        return tuple(MirrorVersions(store, repo, retry) for repo in kernels)
     return named if named and not name and named[0].names() else ()
 
 
@@ -161,7 +161,7 @@ def _on_hub(text: str, ctx: Context) -> VersionLocation:
         hint = "write hub:OWNER/KERNEL or hub:OWNER/KERNEL@REVISION"
         raise UsageError(f"`{text}` is no kernel on the Hub", hint=hint)
     desk = open_hub_session(ctx)
-    return VersionLocation(text, (HubVersions(desk.hub, repo, desk.patience),), name or None)
+    return VersionLocation(text, (HubVersions(desk.hub, repo, desk.retry),), name or None)
 
 
 def _named_on_hub(text: str, ctx: Context) -> VersionLocation:
@@ -242,7 +242,7 @@ def _variant_json(
         "date": _date_text(dates.get(name)),
         "here": None if fits.unknown else name not in fits.refused,
         "reason": fits.refused.get(name),
-        "word": fits.word(name),
+        "word": fits.label(name),
     }
 
 
@@ -286,8 +286,8 @@ def execute_diff(args: Namespace, ctx: Context) -> int:
     """Say what differs; 0 also when something does, unless asked otherwise."""
     from kbuild.versions.difference import compare_versions, difference_lines
 
-    old, before = find_versions(args.old, ctx, args.variant).one()
-    new, after = find_versions(args.new, ctx, args.variant).one()
+    old, before = find_versions(args.old, ctx, args.variant).single_version()
+    new, after = find_versions(args.new, ctx, args.variant).single_version()
     told = compare_versions(old.only(args.variant), new.only(args.variant), titles=(before, after))
     if args.json:
         ctx.ui.data_json(told.to_json())

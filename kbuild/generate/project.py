@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from kbuild import rendering
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import EditorHints
 from kbuild.config.dependencies import distribution_of
 from kbuild.frameworks import FRAMEWORKS, Framework
-from kbuild.generate import templates
 from kbuild.generate.metadata import metadata_text
 from kbuild.plan import BINDING, AotKernel, Component, VariantPlan
 from kbuild.planning.components import device_link_flags
@@ -26,7 +26,7 @@ LANGUAGES = "project/cmake/languages"
 
 def variant_text(plan: VariantPlan) -> str:
     """`cmake/variants/<variant>.cmake`, the one file that only this variant needs."""
-    return templates.render("project/variant.cmake.j2", **_template_values(plan))
+    return rendering.render("project/variant.cmake.j2", **_template_values(plan))
 
 
 def ops_text(plan: VariantPlan) -> str:
@@ -46,7 +46,7 @@ def ops_template(plan: VariantPlan) -> tuple[str, str]:
 
 def _ops(plan: VariantPlan, names: Mapping[str, str]) -> str:
     template = f"project/{FRAMEWORKS.get(plan.framework).ops_template}"
-    return templates.render(template, aot=bool(plan.aot), **names)
+    return rendering.render(template, aot=bool(plan.aot), **names)
 
 
 def _device_names(plan: VariantPlan) -> Mapping[str, str]:
@@ -68,7 +68,7 @@ def extension_file(plan: VariantPlan) -> str:
 def device_languages(plan: VariantPlan) -> tuple[str, ...]:
     """The plan's languages that CMake needs kbuild's help with, in the plan's order."""
     return tuple(
-        language for language in plan.languages if templates.exists(f"{LANGUAGES}/{language}.cmake")
+        language for language in plan.languages if rendering.exists(f"{LANGUAGES}/{language}.cmake")
     )
 
 
@@ -139,7 +139,7 @@ def pyproject_text(plans: Sequence[VariantPlan], away: str = "") -> str:
     common, extras = _requirements(plans)
     framework = FRAMEWORKS.get(plans[0].framework)
     requires = {name for plan in plans for name in FRAMEWORKS.get(plan.framework).build_requires}
-    return templates.render(
+    return rendering.render(
         "project/pyproject.toml.j2",
         compiled=_is_compiled(plans),
         build_requires=sorted(requires),
@@ -153,7 +153,7 @@ def pyproject_text(plans: Sequence[VariantPlan], away: str = "") -> str:
 
 def setup_text(plans: Sequence[VariantPlan]) -> str:
     """`setup.py`, which decides nothing."""
-    return templates.render("project/setup.py.j2", compiled=_is_compiled(plans))
+    return rendering.render("project/setup.py.j2", compiled=_is_compiled(plans))
 
 
 def _is_compiled(plans: Sequence[VariantPlan]) -> bool:
@@ -203,7 +203,7 @@ def clangd_text(plans: Sequence[VariantPlan], away: str = "") -> str:
         away: the way from the file to the source tree; empty when it lies there.
     """
     hints = {plan.backend: _hints(plan) for plan in reversed(plans)}
-    return templates.render(
+    return rendering.render(
         "project/clangd.j2",
         database=f"{away}/{_FOLDER}" if away else _FOLDER,
         editors=[found for _, found in sorted(hints.items()) if found is not None],
@@ -281,7 +281,7 @@ def _python_ops(plan: VariantPlan) -> FileSet:
 
 
 def _cmake_project(plans: Sequence[VariantPlan], source_dir: str) -> FileSet:
-    lists = templates.render(
+    lists = rendering.render(
         "project/CMakeLists.txt.j2",
         name=plans[0].kernel.python_name,
         source_dir=source_dir,
@@ -294,18 +294,18 @@ def _cmake_project(plans: Sequence[VariantPlan], source_dir: str) -> FileSet:
     for name, text in sorted({ops_template(plan) for plan in plans}):
         files.add(f"cmake/{name}", text)
     for name in sorted({name for plan in plans for name in _copied_templates(plan)}):
-        files.add(name.removeprefix("project/"), templates.read(name))
+        files.add(name.removeprefix("project/"), rendering.read(name))
     for target, name in sorted({pair for plan in plans for pair in _support_files(plan)}):
-        files.add(target, templates.read(name))
+        files.add(target, rendering.read(name))
     return files
 
 
 def _copied_templates(plan: VariantPlan) -> tuple[str, ...]:
     """Templates that are copied: kbuild's own CMake, and that of the plan's languages."""
     languages = (
-        name for lang in device_languages(plan) for name in templates.names(LANGUAGES, f"{lang}.*")
+        name for lang in device_languages(plan) for name in rendering.names(LANGUAGES, f"{lang}.*")
     )
-    own = [name for name in templates.names("project/cmake", "*.cmake") if plan.aot or name != _AOT]
+    own = [name for name in rendering.names("project/cmake", "*.cmake") if plan.aot or name != _AOT]
     return (*own, *languages)
 
 

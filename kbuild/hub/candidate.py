@@ -60,7 +60,7 @@ class UploadCandidate:
     reasons: tuple[UploadObstacle, ...] = ()
     """Why it is not uploaded, whatever is allowed."""
     findings: tuple[Finding, ...] = ()
-    """Promises that it breaks."""
+    """Checks that it fails."""
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class UploadCandidate:
 
     @property
     def compliant(self) -> bool:
-        """True when it keeps its promises."""
+        """True when it passes all checks."""
         return not self.findings
 
 

@@ -26,7 +26,7 @@ def with_notice(
     Args:
         card: text of the filled card.
         dirty: variants made from sources that are in no commit.
-        noncompliant: variants that break promises.
+        noncompliant: variants that fail checks.
         overruled: checks that found errors which the author overruled, with reasons, by variant.
     """
     bare = _OLD_NOTICE.sub("", card)

@@ -117,38 +117,38 @@ class RemoteState:
         return older[-1] if older else None
 
 
-def read_remote_state(hub: HubClient, target: UploadTarget, patience: RetryPolicy) -> RemoteState:
+def read_remote_state(hub: HubClient, target: UploadTarget, retry: RetryPolicy) -> RemoteState:
     """Ask who is there, what there is, and whether the one may change the other.
 
     Raises:
         HubError: the Hub cannot be asked.
     """
-    reasons = list(_permission_obstacles(hub, target, patience))
+    reasons = list(_permission_obstacles(hub, target, retry))
     try:
-        refs = patience.persist(lambda: hub.refs(target.repo))
+        refs = retry.call(lambda: hub.refs(target.repo))
     except NotFoundError:
         reasons += _new_repository_obstacles(target)
         return RemoteState(reasons=tuple(reasons))
     except AccessDeniedError as denied:
         reasons.append(UploadObstacle("repository", denied.message, denied.hint))
         return RemoteState(reasons=tuple(reasons))
-    reasons += _repository_obstacles(hub, target, refs, patience)
+    reasons += _repository_obstacles(hub, target, refs, retry)
     trees = {
-        name: patience.persist(lambda head=refs.branches[name]: hub.tree(target.repo, head))  # type: ignore[misc]
+        name: retry.call(lambda head=refs.branches[name]: hub.tree(target.repo, head))  # type: ignore[misc]
         for name in {target.branch, MAIN} & {*refs.branches}
     }
     return RemoteState(refs, trees.get(target.branch, {}), trees.get(MAIN, {}), tuple(reasons))
 
 
 def _permission_obstacles(
-    hub: HubClient, target: UploadTarget, patience: RetryPolicy
+    hub: HubClient, target: UploadTarget, retry: RetryPolicy
 ) -> Iterator[UploadObstacle]:
     try:
-        account = patience.persist(hub.whoami)
+        account = retry.call(hub.whoami)
     except AccessDeniedError as denied:
         yield UploadObstacle("token", denied.message, denied.hint)
         return
-    problem = account.why_not(target.repo)
+    problem = account.write_problem(target.repo)
     if problem and not target.pull:
         hint = "take a token that may write there, another --repo-id, or --create-pr"
         yield UploadObstacle("token", problem, hint)
@@ -163,12 +163,12 @@ def _new_repository_obstacles(target: UploadTarget) -> Iterator[UploadObstacle]:
 
 
 def _repository_obstacles(
-    hub: HubClient, target: UploadTarget, refs: Refs, patience: RetryPolicy
+    hub: HubClient, target: UploadTarget, refs: Refs, retry: RetryPolicy
 ) -> Iterator[UploadObstacle]:
     if target.pull and target.branch not in refs.branches:
         words = f"`{target.branch}` does not exist, and pull requests go to what exists"
         yield UploadObstacle("branch", words, "upload the version without --create-pr first")
-    if target.private and not patience.persist(lambda: hub.is_private(target.repo)):
+    if target.private and not retry.call(lambda: hub.is_private(target.repo)):
         words = f"{target.repo} is public, and --private says that it should not be"
         yield UploadObstacle(
             "repository", words, "make it private on its page, or leave out --private"

@@ -76,7 +76,7 @@ class Account:
     scopes: frozenset[str] | None = None
     """Where a fine-grained token may write: users, organisations, repositories; else None."""
 
-    def why_not(self, repo: Repo) -> str:
+    def write_problem(self, repo: Repo) -> str:
         """Why the token cannot write to a repository; empty when nothing speaks against it."""
         if self.writes is False:
             return f"the token of {self.name} may only read"
@@ -259,7 +259,7 @@ def _ignore(_: str) -> None:
 
 @dataclass
 class RetryPolicy:
-    """The door to time."""
+    """How long, and how often, a call is tried again."""
 
     tries: int = 8
     """How often in a row something may fail."""
@@ -271,7 +271,7 @@ class RetryPolicy:
     say: Callable[[str], None] = _ignore
     chance: random.Random = field(default_factory=random.Random)
 
-    def persist(self, call: Callable[[], T]) -> T:
+    def call(self, function: Callable[[], T]) -> T:
         """Call until it works; for what may be repeated without harm.
 
         Raises:
@@ -279,10 +279,10 @@ class RetryPolicy:
         """
         for failures in range(1, self.tries):
             try:
-                return call()
+                return function()
             except BusyError as busy:
                 self.wait(busy, failures)
-        return call()
+        return function()
 
     def wait(self, busy: BusyError, failures: int) -> None:
         """Wait after so many failures in a row, at least as long as the Hub asks.

@@ -71,7 +71,7 @@ class UploadRun:
     hub: HubClient
     target: UploadTarget
     layout: UploadLayout
-    patience: RetryPolicy
+    retry: RetryPolicy
     say: Callable[[str], None]
     commits: int = 0
     """Made so far, by this run."""
@@ -144,7 +144,7 @@ def read_refs(job: UploadRun) -> Refs:
         HubError: there is no such repository.
     """
     try:
-        return job.patience.persist(lambda: job.hub.refs(job.repo))
+        return job.retry.call(lambda: job.hub.refs(job.repo))
     except NotFoundError as error:
         hint = "is the name right, and may the token see it?"
         raise HubError(f"the Hub shows no {job.repo.kind} `{job.repo}`", hint=hint) from error
@@ -152,7 +152,7 @@ def read_refs(job: UploadRun) -> Refs:
 
 def read_tree(job: UploadRun, commit: str) -> RemoteFiles:
     """The files of a commit."""
-    return job.patience.persist(lambda: job.hub.tree(job.repo, commit))
+    return job.retry.call(lambda: job.hub.tree(job.repo, commit))
 
 
 def commit_all(job: UploadRun, revision: str, head: str, wanted: BranchChanges) -> None:
@@ -163,7 +163,7 @@ def commit_all(job: UploadRun, revision: str, head: str, wanted: BranchChanges) 
         BusyError: the Hub did not answer; whether the last commit was made is not known.
     """
     parts = split_into_commits(wanted)
-    job.patience.persist(lambda: job.hub.send(job.repo, revision, wanted.adds))
+    job.retry.call(lambda: job.hub.send(job.repo, revision, wanted.adds))
     for at in range(len(parts)):
         head = commit_one(job, revision, head, parts, at).id
 
@@ -279,7 +279,7 @@ def upload(job: UploadRun) -> UploadResult:
     """
     if not job.target.pull:
         repo, private = job.repo, job.target.private
-        job.patience.persist(lambda: _ensure_repository(job, private=private, repo=repo.id))
+        job.retry.call(lambda: _ensure_repository(job, private=private, repo=repo.id))
     _retry_until_done(job, _VersionBranch(job).round)
     if job.layout.card:
         _retry_until_done(job, _MainCard(job).round)
@@ -321,9 +321,9 @@ def _retry_until_done(job: UploadRun, once: Callable[[], bool]) -> None:
 def _wait_for_hub(job: UploadRun, problem: HubError, failures: int) -> None:
     """A Hub that is busy is given time; where others come first, a moment is enough."""
     if isinstance(problem, BusyError):
-        job.patience.wait(problem, failures)
+        job.retry.wait(problem, failures)
     else:
-        job.patience.wait(BusyError(problem.message, wait=0), 1)
+        job.retry.wait(BusyError(problem.message, wait=0), 1)
 
 
 class _VersionBranch:
@@ -393,7 +393,7 @@ class _VersionBranch:
         if job.target.pull:
             return
         for name in staging_names(job.target.branch, refs.branches):
-            job.patience.persist(lambda name=name: job.hub.delete_branch(job.repo, name))  # type: ignore[misc]
+            job.retry.call(lambda name=name: job.hub.delete_branch(job.repo, name))  # type: ignore[misc]
 
 
 class _MainCard:

@@ -26,7 +26,7 @@ class FolderStore:
     """See `MirrorStore`. Files come into place by renames, copies inside are hard links."""
 
     workers = _WORKERS
-    rereads = True
+    verifies_copies = True
 
     def __init__(self, root: Path) -> None:
         self.root = root

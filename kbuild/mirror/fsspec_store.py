@@ -36,7 +36,7 @@ _LATER = "run the command again: what has arrived is not sent again"
 def translate_store_error(error: Exception, address: MirrorAddress, what: str) -> KbuildError:
     """The error to raise instead. `what` follows "... was asked"."""
     asked = f"{address.shown} was asked {what}"
-    said = address.hidden(_error_line(error))
+    said = address.without_secrets(_error_line(error))
     if isinstance(error, NotImplementedError) or _status(error) in _NOT_SUPPORTED:
         hint = "mirrors over HTTP can only be read" if address.text.startswith("http") else ""
         return UsageError(f"that cannot be done: {asked}", hint=hint)
@@ -110,7 +110,7 @@ _TEMPORARY = ".kbuild-new"
 class FsspecStore:
     """See `MirrorStore`. Links there are none."""
 
-    rereads = False
+    verifies_copies = False
 
     def __init__(self, address: MirrorAddress) -> None:
         self._address = address
@@ -245,10 +245,10 @@ def _open_filesystem(address: MirrorAddress) -> tuple[Any, str]:
     try:
         files, root = url_to_fs(address.text)
     except ImportError as error:
-        hint = address.hidden(str(error))
+        hint = address.without_secrets(str(error))
         raise ToolchainError(f"{address.shown} needs a driver of fsspec", hint=hint) from error
     except ValueError as error:
-        words = f"`{address.shown}` is no place for a mirror: {address.hidden(str(error))}"
+        words = f"`{address.shown}` is no place for a mirror: {address.without_secrets(str(error))}"
         raise UsageError(words) from error
     except Exception as error:
         raise translate_store_error(error, address, "for a connection") from error

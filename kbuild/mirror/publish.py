@@ -54,7 +54,7 @@ class PublishRun:
     store: MirrorStore
     place: VersionPaths
     layout: UploadLayout
-    patience: RetryPolicy = field(default_factory=lambda: RetryPolicy(tries=STORE_TRIES))
+    retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(tries=STORE_TRIES))
     now: Callable[[], datetime] = _now
     sent: int = 0
     """Bytes that were sent so far."""
@@ -78,7 +78,7 @@ def fill_snapshot(job: PublishRun, wanted: Manifest, before: PublishedVersion | 
     """
     top = job.place.snapshot(wanted.snapshot)
     _write_manifest(job, wanted)
-    there = job.patience.persist(lambda: job.store.sizes(top))
+    there = job.retry.call(lambda: job.store.sizes(top))
     work = _SnapshotWriter(job, top, before, there)
     with ThreadPoolExecutor(job.store.workers) as pool:
         tasks = [pool.submit(work.file, path, wanted.files[path]) for path in sorted(wanted.files)]
@@ -93,11 +93,11 @@ def fill_snapshot(job: PublishRun, wanted: Manifest, before: PublishedVersion | 
 def _write_manifest(job: PublishRun, wanted: Manifest) -> None:
     """First of all: it says which files of the folder are kbuild's. One that is there stays."""
     try:
-        job.patience.persist(lambda: read_manifest(job.store, job.place, wanted.snapshot))
+        job.retry.call(lambda: read_manifest(job.store, job.place, wanted.snapshot))
     except (NotFoundError, ManifestError):
         path = f"{job.place.snapshot(wanted.snapshot)}/{MANIFEST}"
         text = wanted.to_json_text().encode()
-        job.patience.persist(lambda: job.store.write(path, text))
+        job.retry.call(lambda: job.store.write(path, text))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class _SnapshotWriter:
 
     def file(self, path: str, wanted: RemoteFile) -> int:
         """Bring one file; how many bytes had to be sent."""
-        return self.job.patience.persist(partial(self._file, path, wanted))
+        return self.job.retry.call(partial(self._file, path, wanted))
 
     def _file(self, path: str, wanted: RemoteFile) -> int:
         store, target = self.job.store, f"{self.top}/{path}"
@@ -148,7 +148,7 @@ class _SnapshotWriter:
             store.duplicate(f"{self.job.place.snapshot(self.before.snapshot)}/{path}", target)
         except NotFoundError:
             return False
-        return not store.rereads or stored_sha256(store, target) == wanted.sha256
+        return not store.verifies_copies or stored_sha256(store, target) == wanted.sha256
 
 
 def stored_sha256(store: MirrorStore, path: str) -> str:
@@ -225,17 +225,17 @@ def publish(job: PublishRun) -> PublishResult:
 
 def _publish_once(job: PublishRun) -> PublishResult | None:
     """One try; None when somebody else came first."""
-    before = job.patience.persist(lambda: read_version(job.store, job.place))
+    before = job.retry.call(lambda: read_version(job.store, job.place))
     wanted = _new_manifest(job, before)
     name = wanted.snapshot
     is_new = before is None or before.snapshot != name
     if is_new or not _is_complete(job, wanted):
         fill_snapshot(job, wanted, before)
     if is_new:
-        now = job.patience.persist(lambda: read_snapshot_name(job.store, job.place))
+        now = job.retry.call(lambda: read_snapshot_name(job.store, job.place))
         if now != (before.snapshot if before else None):
             return None
-        job.patience.persist(lambda: job.store.write(job.place.ref, name.encode()))
+        job.retry.call(lambda: job.store.write(job.place.ref, name.encode()))
     if job.store.target(job.place.link) != job.place.target(name):
         job.store.point(job.place.link, job.place.target(name))
     if before is not None and is_new:
@@ -255,5 +255,5 @@ def _new_manifest(job: PublishRun, before: PublishedVersion | None) -> Manifest:
 
 
 def _is_complete(job: PublishRun, wanted: Manifest) -> bool:
-    sizes = job.patience.persist(lambda: job.store.sizes(job.place.snapshot(wanted.snapshot)))
+    sizes = job.retry.call(lambda: job.store.sizes(job.place.snapshot(wanted.snapshot)))
     return all(sizes.get(path) == file.size for path, file in wanted.files.items())

@@ -43,7 +43,7 @@ class MirrorStore(Protocol):
         ...
 
     @property
-    def rereads(self) -> bool:
+    def verifies_copies(self) -> bool:
         """Whether reading costs so little that copies inside the store are read again, too."""
         ...
 
@@ -110,7 +110,7 @@ class MirrorAddress:
             return str(self.folder)
         return without_credentials(self.text)
 
-    def hidden(self, text: str) -> str:
+    def without_secrets(self, text: str) -> str:
         """A text from somebody else's library, without what the address keeps secret."""
         text = text.replace(self.text, self.shown)
         for secret in sorted({*_secrets(self.text)}, key=len)[::-1]:

@@ -36,7 +36,7 @@ class MirrorVerification:
 
 
 def verify_version(
-    store: MirrorStore, place: VersionPaths, patience: RetryPolicy
+    store: MirrorStore, place: VersionPaths, retry: RetryPolicy
 ) -> MirrorVerification:
     """Read every file of a version.
 
@@ -44,19 +44,19 @@ def verify_version(
         HubError: the store does not answer.
     """
     try:
-        kept = patience.persist(lambda: read_version(store, place))
+        kept = retry.call(lambda: read_version(store, place))
     except (FileConflictError, ManifestError) as error:
         return MirrorVerification(place, faults=(error.message,))
     if kept is None:
         return MirrorVerification(place, faults=(f"`{place.ref}` is not there",))
     files = kept.manifest.files
-    check = partial(_file_fault, store, place.snapshot(kept.snapshot), patience)
+    check = partial(_file_fault, store, place.snapshot(kept.snapshot), retry)
     with ThreadPoolExecutor(store.workers) as pool:
         found = pool.map(lambda path: check(path, files[path]), sorted(files))
         wrong = [fault for fault in found if fault]
     size = sum(file.size for file in files.values())
     try:
-        strangers = tuple(_unlisted_files(store, kept, patience))
+        strangers = tuple(_unlisted_files(store, kept, retry))
     except AccessDeniedError:
         return MirrorVerification(place, len(files), size, tuple(wrong), is_listed=False)
     return MirrorVerification(
@@ -65,20 +65,20 @@ def verify_version(
 
 
 def _file_fault(
-    store: MirrorStore, top: str, patience: RetryPolicy, path: str, wanted: RemoteFile
+    store: MirrorStore, top: str, retry: RetryPolicy, path: str, wanted: RemoteFile
 ) -> str:
     try:
-        found = patience.persist(lambda: stored_sha256(store, f"{top}/{path}"))
+        found = retry.call(lambda: stored_sha256(store, f"{top}/{path}"))
     except NotFoundError:
         return f"`{path}` is gone"
     return "" if found == wanted.sha256 else f"`{path}` differs from the manifest"
 
 
 def _unlisted_files(
-    store: MirrorStore, kept: PublishedVersion, patience: RetryPolicy
+    store: MirrorStore, kept: PublishedVersion, retry: RetryPolicy
 ) -> Iterator[str]:
     """Files that the client could load, and that nobody published."""
-    there = patience.persist(lambda: store.sizes(kept.place.snapshot(kept.snapshot)))
+    there = retry.call(lambda: store.sizes(kept.place.snapshot(kept.snapshot)))
     for path in sorted(there.keys() - kept.manifest.files.keys() - {MANIFEST}):
         if path.startswith(f"{BUILD}/"):
             yield f"`{path}` is not in the manifest"

@@ -225,7 +225,7 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
                 for made in longest_first(plans)
             ]
             ended = run_tasks(tasks, run, partial(_stop_processes, doors, workshop))
-        site.tell_noted()
+        site.report_repeated_warnings()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[made.variant] or _not_started(made) for made in plans]
         return _write_report(site, plans, results, run)

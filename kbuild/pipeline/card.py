@@ -45,7 +45,7 @@ class CardDestination:
     branch: str | None = None
     """The branch; as `build.toml` says when None."""
     faults: Mapping[str, str] | None = None
-    """Variants that break a promise, with words; portability is always looked at."""
+    """Variants that fail a check, with words; portability is always looked at."""
 
 
 def fill_card(

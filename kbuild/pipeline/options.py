@@ -38,7 +38,7 @@ class BuildOptions:
     python: Path | None = None
     """Interpreter whose Torch is built against first; found when None."""
     toolchain: str = "auto"
-    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.toolchains.NAMES`."""
+    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
     sources: Mapping[str, Path] = field(default_factory=dict)
     """Folders with the headers of dependencies, by dependency."""
     torch_wheels: tuple[Path, ...] = ()
@@ -52,7 +52,7 @@ class BuildOptions:
     dev: bool = False
     """Whether names are to stay while files are edited; see `Identity.for_development`."""
     provenance: bool = False
-    """Whether a provenance statement and a list of ingredients are written beside each variant."""
+    """Whether a provenance statement and an SBOM are written beside each variant."""
     allowed: Mapping[str, str] = field(default_factory=dict)
     """Checks that are overruled, with reasons; see `kbuild.checks.allow`."""
     objects: bool = True
@@ -91,7 +91,7 @@ class BuildResult:
     images: tuple[ImageRow, ...] = ()
     """Images of the kernels in DSLs; of a variant that was up to date, none."""
     provenance: tuple[Path, ...] = ()
-    """The statement and the list of ingredients, where they were asked for."""
+    """The statement and the SBOM, where they were asked for."""
     overruled: Mapping[str, str] = field(default_factory=dict)
     """Checks that found errors which are overruled, with reasons."""
     error: KbuildError | None = None

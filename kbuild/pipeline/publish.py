@@ -99,17 +99,17 @@ def prepare_publication(
     candidates = tuple(examine_candidate(folder) for folder in folders)
     version = max((c.metadata.version for c in candidates if c.metadata), default=0)
     target = target_of(options, project, version)
-    place, patience = (
+    place, retry = (
         version_paths(target.repo, target.branch),
         RetryPolicy(tries=STORE_TRIES, say=say),
     )
-    before = patience.persist(lambda: read_version(store, place))
+    before = retry.call(lambda: read_version(store, place))
     tree = before.manifest.files if before else {}
     if options.missing:
         candidates = tuple(c for c in candidates if c.name not in variants_of(tree))
     card, card_problems = candidate_card(folders, project, candidates, target)
     chosen = [candidate.folder for candidate in candidates]
-    old = MirrorVersions(store, place.repo, patience).version(place.branch) if before else None
+    old = MirrorVersions(store, place.repo, retry).version(place.branch) if before else None
     interface, interface_problems = _interface(chosen, old, version)
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
@@ -121,7 +121,7 @@ def prepare_publication(
     ]
     raise_for_obstacles(_REFUSED, reasons)
     layout = read_layout(chosen, project.root if project else None, card)
-    job = PublishRun(store, place, layout, patience)
+    job = PublishRun(store, place, layout, retry)
     told = mirror_changes(layout, tree)
     warnings = (*provenance_warnings(candidates), *overruled_warnings(candidates))
     return PreparedPublication(job, before, told, interface, warnings)

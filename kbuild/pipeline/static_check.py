@@ -112,7 +112,7 @@ def _torch(choice: VariantChoice) -> tuple[int, ...]:
 
 def _include_verdict(desk: TypecheckContext, made: VariantPlan, tree: SourceTree) -> SourceVerdict:
     asked = BACKENDS.get(made.backend).include_check
-    assert asked is not None  # noqa: S101 - see `_can_judge`
+    assert asked is not None  # noqa: S101 - see `_can_check_statically`
     files, findings = check_includes(made, tree, asked)
     proved = f"includes of {len(files)} file{'s' if len(files) != 1 else ''} resolved"
     return SourceVerdict(made.variant, proved, desk.unproved(made), findings)

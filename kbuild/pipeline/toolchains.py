@@ -40,7 +40,7 @@ def toolchain_source(
     """The source of that name, with the headers that kernels depend on.
 
     Args:
-        name: one of `NAMES`.
+        name: one of `TOOLCHAIN_NAMES`.
         runner: starts compilers, interpreters and git.
         cache: kbuild's cache folder.
         python: interpreter whose Torch is built against first.

@@ -73,7 +73,7 @@ class HubSession:
     """The Hub, and how patient one is with it."""
 
     hub: HubClient
-    patience: RetryPolicy
+    retry: RetryPolicy
 
 
 def target_of(options: UploadOptions, project: Project | None, version: int) -> UploadTarget:
@@ -159,7 +159,7 @@ def compare_interface(
         surface = read_public_api(package, own)
     except PublicApiError as error:
         return InterfaceComparison(problem=UploadObstacle("interface", error.message, error.hint))
-    changes = desk.patience.persist(
+    changes = desk.retry.call(
         lambda: api_changes(desk.hub, target, commit, package, surface, own=own)
     )
     return InterfaceComparison(changes, replaces)
@@ -185,7 +185,7 @@ def card_files_for(
         build: the folder with the variants, and perhaps a card.
         project: whose card is filled; None takes what lies beside the variants.
         target: where it is shown.
-        faults: variants that break a promise, with words.
+        faults: variants that fail a check, with messages.
         dirty: variants whose source is in no commit.
         overruled: reasons by check that was overruled, by variant.
     """
@@ -276,7 +276,7 @@ def preflight(
     """
     version = project.file.general.version
     target = target_of(options, project, version)
-    standing = read_remote_state(desk.hub, target, desk.patience)
+    standing = read_remote_state(desk.hub, target, desk.retry)
     package = find_package(project.root, project.python_name)
     interface = compare_interface(
         package, target, standing, desk, own=project.python_name, version=version
@@ -345,7 +345,7 @@ def prepare_upload(
     candidates = tuple(examine_candidate(folder) for folder in folders)
     version = max((c.metadata.version for c in candidates if c.metadata), default=0)
     target = target_of(options, project, version)
-    standing = read_remote_state(desk.hub, target, desk.patience)
+    standing = read_remote_state(desk.hub, target, desk.retry)
     if options.missing:
         candidates = tuple(c for c in candidates if c.name not in standing.variants)
     card, card_problems = candidate_card(folders, project, candidates, target)
@@ -378,9 +378,7 @@ def send_upload(prepared: PreparedUpload, desk: HubSession, doors: Services) -> 
     Raises:
         HubError: the Hub refuses, is not reached, or somebody else changes the same variants.
     """
-    return upload(
-        UploadRun(desk.hub, prepared.target, prepared.layout, desk.patience, doors.ui.say)
-    )
+    return upload(UploadRun(desk.hub, prepared.target, prepared.layout, desk.retry, doors.ui.say))
 
 
 def _compare_first_package(

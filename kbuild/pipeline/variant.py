@@ -221,13 +221,13 @@ class BuildContext:
     """Warnings before the compilation, with the variants that they are about."""
 
     def note(self, variant: str, words: str) -> None:
-        """Warn about a variant; words that were said of another wait for `tell_noted`."""
+        """Warn about a variant; for words that were said of another, at the end only."""
         variants = self.noted.setdefault(words, [])
         variants.append(variant)
         if len(variants) == 1 or self.doors.ui.verbosity > 0:
             self.doors.ui.warn(f"{variant}: {words}")
 
-    def tell_noted(self) -> None:
+    def report_repeated_warnings(self) -> None:
         """Say of which other variants each warning is true."""
         for words, (_, *others) in self.noted.items():
             if others and self.doors.ui.verbosity <= 0:
@@ -363,7 +363,7 @@ def build_variant(
     Raises:
         BuildError: a process failed; the variant directory is as it was.
         ConfigError: `build.toml` does not fit the kernel functions that it names.
-        CheckError: the result breaks a promise; the variant directory is as it was.
+        CheckError: the result fails a check; the variant directory is as it was.
         IncompleteError: the run's time was over; the next run continues.
     """
     from kbuild.build.compile import Compilation
@@ -411,7 +411,7 @@ def build_variant(
 
 def _check_sources(site: BuildContext, made: VariantPlan) -> tuple[Finding, ...]:
     """What can be judged on the sources is judged before anything is compiled."""
-    words = f"{site.project.name} would break its promises"
+    words = f"{site.project.name} would fail its checks"
     return _raise_for_errors(site, site.judge.findings(made), words)
 
 
@@ -424,7 +424,7 @@ def _check_output(
     python, portable = toolchain.python, toolchain.redistributable
     memory = ProbeCache(site.doors.cache, fresh=site.options.fresh)
     output = Output(folder, made.parsed_variant, python, portable, tree=tree, memory=memory)
-    words = f"{made.variant} was built but breaks its promises"
+    words = f"{made.variant} was built but fails its checks"
     return _raise_for_errors(site, run_checks(output), words)
 
 

@@ -42,7 +42,7 @@ class Attestation:
     inputs: tuple[str, ...]
     """The project's files that went in, relative to it."""
     options: Mapping[str, Any]
-    """See `Facts.options`."""
+    """See `ProvenanceFacts.options`."""
 
     def write(self, cache: Path, runner: Runner) -> tuple[Path, Path]:
         """Write both files; returns the statement's path and the list's.

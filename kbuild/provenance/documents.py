@@ -52,7 +52,7 @@ _OMITTED_PLAN_KEYS = ("toolchain", "notes", "commit", "dirty", "format")
 
 @dataclass(frozen=True)
 class ProvenanceFacts:
-    """Everything that a statement and a list of ingredients say."""
+    """Everything that a statement and an SBOM say."""
 
     plan: VariantPlan
     made: Provenance
@@ -75,7 +75,7 @@ def statement_text(facts: ProvenanceFacts, bom: tuple[str, str]) -> str:
 
     Args:
         facts: what is said.
-        bom: name and SHA-256 of the list of ingredients.
+        bom: name and SHA-256 of the SBOM.
     """
     variant = facts.plan.variant
     document = {

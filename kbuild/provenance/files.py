@@ -24,7 +24,7 @@ def statement_path(variant: Path) -> Path:
 
 
 def sbom_path(variant: Path) -> Path:
-    """Where the list of ingredients is."""
+    """Where the SBOM is."""
     return variant.with_name(variant.name + SBOM_SUFFIX)
 
 
@@ -67,7 +67,7 @@ def matches_variant(statement: Path, variant: Path) -> bool:
 
 
 def matches_sbom(statement: Path, bom: Path) -> bool:
-    """True when a list of ingredients is the one that the statement names, or is not there."""
+    """True when an SBOM is the one that the statement names, or is not there."""
     if not bom.is_file():
         return True
     try:

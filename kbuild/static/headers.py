@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbuild import rendering
 from kbuild.backends.base import TypeCheck
 from kbuild.frameworks import FRAMEWORKS
-from kbuild.generate import templates
 from kbuild.plan import Requirements, VariantPlan
 from kbuild.runtime.files import FileSet
 from kbuild.static.types import IncludeFolders
@@ -46,7 +46,7 @@ class HeaderDir:
         """
         framework = FRAMEWORKS.get(plan.framework)
         support = {
-            f"{framework.package_root}/{name}": templates.read(f"project/{name}")
+            f"{framework.package_root}/{name}": rendering.read(f"project/{name}")
             for name in framework.support_files
         }
         return IncludeFolders(

@@ -23,7 +23,7 @@ class VariantCompatibility:
     unknown: str = ""
     """Why it could not be asked; empty when it was."""
 
-    def word(self, variant: str) -> str:
+    def label(self, variant: str) -> str:
         """What there is to say of a variant."""
         if self.unknown:
             return "?"

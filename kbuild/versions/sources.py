@@ -142,7 +142,7 @@ def public_api_of(version: KernelVersion) -> PublicApi | None:
 
 
 def python_files(version: KernelVersion) -> dict[str, RemoteFile]:
-    """The Python files of the variant that `surface_of` reads, without what builds generate."""
+    """The Python files of the variant that `public_api_of` reads, without what builds generate."""
     top = f"{BUILD}/{min(version.variants, default='')}/"
     found = {path.removeprefix(top): f for path, f in version.files.items() if path.startswith(top)}
     return {path: f for path, f in found.items() if path.endswith(".py") and path != "_ops.py"}
@@ -167,16 +167,16 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class HubVersions:
-    """See `Source`."""
+    """See `VersionSource`."""
 
-    def __init__(self, hub: HubClient, repo_id: str, patience: RetryPolicy) -> None:
+    def __init__(self, hub: HubClient, repo_id: str, retry: RetryPolicy) -> None:
         self._hub = hub
-        self._patience = patience
+        self._retry = retry
         self._id = repo_id
 
     @property
     def title(self) -> str:
-        """See `Source.title`."""
+        """See `VersionSource.title`."""
         return f"hub:{self._id}"
 
     @cached_property
@@ -185,61 +185,61 @@ class HubVersions:
         for kind in ("kernel", "model"):
             repo = Repo(self._id, "kernel" if kind == "kernel" else "model")
             try:
-                return repo, self._patience.persist(lambda repo=repo: self._hub.refs(repo))  # type: ignore[misc]
+                return repo, self._retry.call(lambda repo=repo: self._hub.refs(repo))  # type: ignore[misc]
             except NotFoundError:
                 continue
         hint = "is the name right? A private kernel needs `hf auth login`, or `HF_TOKEN`"
         raise UsageError(f"the Hub shows no kernel `{self._id}`", hint=hint)
 
     def names(self) -> tuple[str, ...]:
-        """See `Source.names`."""
+        """See `VersionSource.names`."""
         return sort_versions(name for name in self._found[1].branches if _NUMBERED.fullmatch(name))
 
     def version(self, name: str) -> KernelVersion:
-        """See `Source.version`: a branch, or a commit in full."""
+        """See `VersionSource.version`: a branch, or a commit in full."""
         repo, refs = self._found
         commit = refs.branches.get(name) or (name if _COMMIT.fullmatch(name) else None)
         if commit is None:
             raise _unknown_version_error(self.title, name, self.names())
         try:
-            tree = self._patience.persist(lambda: self._hub.tree(repo, commit))
+            tree = self._retry.call(lambda: self._hub.tree(repo, commit))
         except NotFoundError:
             raise _unknown_version_error(self.title, name, self.names()) from None
         return KernelVersion(
             self._id,
             name,
             tree,
-            lambda path: self._patience.persist(lambda: self._hub.read(repo, commit, path)),
-            dates=lambda: self._patience.persist(lambda: self._hub.dates(repo, commit)),
+            lambda path: self._retry.call(lambda: self._hub.read(repo, commit, path)),
+            dates=lambda: self._retry.call(lambda: self._hub.dates(repo, commit)),
         )
 
 
 class MirrorVersions:
-    """See `Source`."""
+    """See `VersionSource`."""
 
-    def __init__(self, store: MirrorStore, repo: Repo, patience: RetryPolicy) -> None:
+    def __init__(self, store: MirrorStore, repo: Repo, retry: RetryPolicy) -> None:
         self.store = store
         self.repo = repo
-        self._patience = patience
+        self._retry = retry
 
     @property
     def title(self) -> str:
-        """See `Source.title`."""
+        """See `VersionSource.title`."""
         return f"{self.store.shown}/{self.repo.id}"
 
     def names(self) -> tuple[str, ...]:
-        """See `Source.names`."""
-        return sort_versions(self._patience.persist(lambda: list_branches(self.store, self.repo)))
+        """See `VersionSource.names`."""
+        return sort_versions(self._retry.call(lambda: list_branches(self.store, self.repo)))
 
     def has(self, name: str) -> bool:
         """Whether there is such a version; works where nothing can be listed."""
         place = version_paths(self.repo, name)
-        return self._patience.persist(lambda: read_snapshot_name(self.store, place)) is not None
+        return self._retry.call(lambda: read_snapshot_name(self.store, place)) is not None
 
     def version(self, name: str) -> KernelVersion:
-        """See `Source.version`."""
+        """See `VersionSource.version`."""
         place = version_paths(self.repo, name)
-        kept = self._patience.persist(lambda: read_version(self.store, place))
+        kept = self._retry.call(lambda: read_version(self.store, place))
         if kept is None:
             raise _unknown_version_error(self.title, name, self.names())
         top, made = place.snapshot(kept.snapshot), kept.manifest
@@ -247,13 +247,13 @@ class MirrorVersions:
             self.repo.id,
             name,
             made.files,
-            lambda path: self._patience.persist(lambda: self.store.read(f"{top}/{path}")),
+            lambda path: self._retry.call(lambda: self.store.read(f"{top}/{path}")),
         )
         return _with_dates(version, dict.fromkeys(version.variants, made.published))
 
 
 class BuiltVersions:
-    """See `Source`. One version: that of the variants in a folder."""
+    """See `VersionSource`. One version: that of the variants in a folder."""
 
     def __init__(self, folders: Sequence[Path], project: Path | None, shown: str) -> None:
         self._folders = tuple(folders)
@@ -261,11 +261,11 @@ class BuiltVersions:
         self.title = shown
 
     def names(self) -> tuple[str, ...]:
-        """See `Source.names`."""
+        """See `VersionSource.names`."""
         return (f"v{self._version}",)
 
     def version(self, name: str) -> KernelVersion:
-        """See `Source.version`."""
+        """See `VersionSource.version`."""
         if name not in self.names():
             raise _unknown_version_error(self.title, name, self.names())
         layout = read_layout(self._folders, self._project)

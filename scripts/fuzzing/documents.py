@@ -245,7 +245,7 @@ def account(data: bytes, _folder: Path) -> object:
     from kbuild.hub.repository import Repo
     from kbuild.runtime.untrusted import parse_json
 
-    return account_of(parse_json(data, "whoami", "an answer of the Hub")).why_not(Repo("o/k"))
+    return account_of(parse_json(data, "whoami", "an answer of the Hub")).write_problem(Repo("o/k"))
 
 
 def nix_output(data: bytes, folder: Path) -> object:

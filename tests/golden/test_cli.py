@@ -1,4 +1,4 @@
-"""What the command line says, word for word: the overview, a bad verb, and the reference page."""
+"""What the command line prints: the overview, a bad command, and the reference page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _elsewhere(tmp_path, monkeypatch):
     ("name", "argv"),
     [
         ("help", ["--help"]),
-        ("no_verb", []),
-        ("unknown_verb", ["biuld"]),
+        ("no_command", []),
+        ("unknown_command", ["biuld"]),
         ("option_first", ["--json", "build"]),
         ("unknown_option", ["build", "--varaint", "x", "--json"]),
         ("no_builds", ["check-builds", "."]),

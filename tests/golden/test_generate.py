@@ -9,7 +9,7 @@ from plans import SECTIONS, plan_of
 
 from kbuild import __version__
 from kbuild.generate.project import generate, generate_project
-from kbuild.generate.templates import template_root
+from kbuild.rendering import template_root
 from kbuild.runtime.files import FileSet
 
 COPIED = (

@@ -39,19 +39,17 @@ import sys
 from pathlib import Path
 from kbuild.errors import KbuildError
 from kbuild.hub.huggingface import open_hub
-from kbuild.hub.layout import lay_out
-from kbuild.hub.repository import Patience
-from kbuild.hub.upload import Job, Target
-from kbuild.hub.upload import upload
-from kbuild.hub.repository import Repo
+from kbuild.hub.layout import read_layout
+from kbuild.hub.repository import Repo, RetryPolicy
+from kbuild.hub.upload import UploadRun, UploadTarget, upload
 project = Path(sys.argv[1])
 folders = sorted(path.parent for path in project.glob("build/*/metadata.json"))
 card = {"README.md": project / "build" / "CARD.md"}
 try:
-    layout = lay_out(folders, project, card)
-    target = Target(Repo(sys.argv[2]), "v1", pull="pull" in sys.argv[3:])
-    patience = Patience(tries=4, first=0.01)
-    outcome = upload(Job(open_hub(), target, layout, patience, lambda text: None))
+    layout = read_layout(folders, project, card)
+    target = UploadTarget(Repo(sys.argv[2]), "v1", pull="pull" in sys.argv[3:])
+    retry = RetryPolicy(tries=4, first=0.01)
+    outcome = upload(UploadRun(open_hub(), target, layout, retry, lambda text: None))
 except KbuildError as error:
     sys.exit(f"{type(error).__name__}: {error.message}")
 print(outcome.status)

@@ -86,6 +86,6 @@ class Bench:
         assert done.returncode == 0, done.stderr
 
     def python(self, code: str, env: Mapping[str, str] | None = None) -> str:
-        done = run((sys.executable, "-c", code), cwd=self.cache, env=env)
+        done = run((sys.executable, "-B", "-c", code), cwd=self.cache, env=env)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return done.stdout

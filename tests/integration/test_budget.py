@@ -117,8 +117,7 @@ def test_a_new_workspace_takes_its_objects_from_the_cache(
     assert "relu_cpu/relu_cpu.cpp" in page.read_text()
     assert next(Path(first["path"]).glob("*.so")).read_bytes() == library
     loaded = bench.python(LOADED_BY_NOTHING_TO_DO.format(root=str(bench.root)), cache_of(bench))
-    modules = ("kbuild.build", *(f"kbuild.build.{n}" for n in ("quantity", "state", "workspace")))
-    assert tuple(loaded.split()) == modules
+    assert loaded.split() == ["kbuild.build", "kbuild.build.state"]
     shutil.rmtree(bench.root / ".kbuild")
     done = bench.kbuild("build", "--backend", "cpu", "--json", env={"KBUILD_CACHE": "off"})
     (entry,) = [one for one in json.loads(done.stdout)["variants"] if one["path"]]

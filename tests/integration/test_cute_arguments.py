@@ -13,7 +13,7 @@ import pytest
 from cute_bench import OLD, VERSION, Shop, cache_with_dsl, shop
 from cute_calls import Linked, Tensor, joined
 
-from kbuild.generate import templates
+from kbuild import rendering
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.image import UnitImage
 from kbuild.languages.launcher.images import object_files
@@ -288,7 +288,7 @@ def launching(folder: Path) -> tuple[str, str]:
     source.write_text(
         "#include <cstddef>\n"
         '#define KBUILD_FFI extern "C" __attribute__((weak, visibility("hidden")))\n'
-        f"namespace {{\n{templates.read('launcher/object_launch.h')}}}\n"
+        f"namespace {{\n{rendering.read('launcher/object_launch.h')}}}\n"
         'extern "C" void set_stream(void* stream) { kbuild::launch_stream = stream; }\n'
     )
     return str(source), "-lstdc++"

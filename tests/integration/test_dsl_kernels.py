@@ -189,7 +189,12 @@ assert torch.equal(kernel.ops._add_jit(x[0], y[0]), x[0] + y[0])
 assert "triton" in sys.modules
 """
     program = loaded(str(bench.root / "build" / VARIANT), code)
-    (environment,) = store.glob("triton-3.9.0-*")
+    (environment,) = (
+        folder
+        for folder in store.glob("triton-3.9.0-*")
+        if json.loads((folder / "entry.json").read_text())["recipe"]["inputs"]["pins"]
+        == ["triton==3.9.0"]
+    )
     paths = {"PYTHONPATH": str(environment / "root"), "TRITON_INTERPRET": "1"}
     bench.python(program, paths)
     without = "assert not hasattr(kernel.ops, '_add_jit') and 'triton' not in sys.modules"

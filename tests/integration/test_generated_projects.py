@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from plans import plan_of
 
+from kbuild import rendering
 from kbuild.frameworks import FRAMEWORKS
-from kbuild.generate import templates
 from kbuild.generate.metadata import metadata_text
 from kbuild.generate.project import generate, generate_project, ops_text
 from kbuild.plan import BINDING, Component, PackagedFile, Source, VariantPlan
@@ -23,7 +23,7 @@ from kbuild.toolchains import build_tools
 pytestmark = pytest.mark.compile
 CPU = "torch213-cxx11-cpu-x86_64-linux"
 METAL = "torch213-metal-aarch64-darwin"
-LANGUAGES = templates.template_root() / "project" / "cmake" / "languages"
+LANGUAGES = rendering.template_root() / "project" / "cmake" / "languages"
 
 BINDING_CPP = """
 #include <torch/csrc/stable/library.h>

@@ -41,7 +41,7 @@ LAYERS = (
     ),
     ("public_api",),
     ("sources", "store", "variant", "git", "binary", "static"),
-    ("sourcetree", "code_digest", "licences", "registry", "ui"),
+    ("sourcetree", "code_digest", "licences", "registry", "rendering", "ui"),
     ("runtime",),
     ("errors", "version", "progress", "__init__"),
 )
@@ -61,7 +61,7 @@ def ranked(names: Sequence[str]) -> str:
 
 def is_akin(name: str, other: str) -> bool:
     """True of parts of one package."""
-    return name.split(".")[0] == other.split(".")[0]
+    return name.split(".", maxsplit=1)[0] == other.split(".", maxsplit=1)[0]
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -143,3 +143,19 @@ def test_the_core_names_no_backend():
             if isinstance(node, ast.Compare):
                 literals = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
                 assert not literals & names, f"{path}:{node.lineno} compares with {literals}"
+
+
+WORKERS = ROOT / "kbuild" / "languages" / "worker"
+
+
+def test_class_names_are_unique():
+    """Except for `Compiler`: the class of every worker is found by that name."""
+    places: dict[str, list[Path]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path)
+    shared = {name: paths for name, paths in places.items() if len(paths) > 1}
+    workers = shared.pop("Compiler")
+    assert all(WORKERS in path.parents for path in workers)
+    assert not shared

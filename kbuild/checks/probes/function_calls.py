@@ -27,7 +27,7 @@ SIMPLE = {"int": 1, "float": 1.0, "bool": False, "Optional": None, "None": None}
 Tell = Callable[[str], None]
 
 
-class NotSimple(BaseException):
+class UnsupportedFunctionArgumentError(BaseException):
     """A parameter asks for something that cannot be made up."""
 
 
@@ -83,7 +83,7 @@ def _tried(function: Any, kinds: list[str], limit_s: float) -> dict[str, Any]:
                 reason = _first_line(error)
             else:
                 return {"given": list(shape)}
-    except NotSimple as error:
+    except UnsupportedFunctionArgumentError as error:
         return {"skipped": f"no value can be made up for {error}"}
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -97,7 +97,7 @@ def _given_fake(function: Any, kinds: list[str]) -> None:
         with mode():
             arguments = [_value(kind, SHAPES[0]) for kind in kinds]
         function(*arguments)
-    except (Exception, NotSimple):  # noqa: BLE001 - whatever it is, the process goes on
+    except (Exception, UnsupportedFunctionArgumentError):  # noqa: BLE001 - whatever it is, the process goes on
         return
 
 
@@ -106,7 +106,7 @@ def _value(kind: str, shape: tuple[int, ...]) -> Any:
         return _ramp(shape)
     if kind in SIMPLE:
         return SIMPLE[kind]
-    raise NotSimple(f"`{kind}`")
+    raise UnsupportedFunctionArgumentError(f"`{kind}`")
 
 
 def _ramp(shape: tuple[int, ...]) -> Any:
@@ -117,7 +117,7 @@ def _ramp(shape: tuple[int, ...]) -> Any:
     if _has("numpy"):
         numpy = importlib.import_module("numpy")
         return numpy.linspace(-1, 1, prod(shape), dtype=numpy.float32).reshape(shape)
-    raise NotSimple("an array without Torch and NumPy")
+    raise UnsupportedFunctionArgumentError("an array without Torch and NumPy")
 
 
 def _ops_of(folder: Path) -> Any:

@@ -25,7 +25,7 @@ TRACED = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
 Tell = Callable[[str], None]
 
 
-class NotSimple(BaseException):
+class UnsupportedOpArgumentError(BaseException):
     """The schema asks for something that cannot be made up."""
 
 
@@ -107,7 +107,7 @@ def _tried(op: Any, limit_s: float) -> dict[str, Any]:
             else:
                 given = [*positional, *named.values()]
                 return {"given": list(shape), **_described([results, given])}
-    except NotSimple as error:
+    except UnsupportedOpArgumentError as error:
         return {"skipped": f"no value can be made up for {error}"}
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -152,7 +152,7 @@ def _of_kind(kind: str, tensor: Callable[[], Any], name: str) -> Any:
         return [_of_kind(kind[len("List[") : -1], tensor, name)]
     if kind == "Device":
         return torch.device("cpu")
-    raise NotSimple(f"`{kind} {name}`")
+    raise UnsupportedOpArgumentError(f"`{kind} {name}`")
 
 
 def _described(values: Any) -> dict[str, Any]:

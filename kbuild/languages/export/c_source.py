@@ -9,7 +9,6 @@ from typing import Any
 
 from kbuild.config.issue import did_you_mean, listed
 from kbuild.errors import UsageError
-from kbuild.generate.templates import render
 from kbuild.languages.export.signature import (
     DIVISOR,
     ExportArgument,
@@ -35,6 +34,7 @@ from kbuild.ops.expression.nodes import (
     Not,
     Number,
 )
+from kbuild.rendering import render
 from kbuild.runtime.files import FileSet
 
 _MAX_AXES = 3

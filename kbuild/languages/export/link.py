@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from kbuild.errors import DamagedFileError, UsageError
-from kbuild.generate.templates import render
 from kbuild.languages.export.c_source import ERRORS, MARK, assumption_condition, c_type, prototype
 from kbuild.languages.export.signature import ExportVariant, c_name
 from kbuild.languages.unit import ImageTarget
+from kbuild.rendering import render
 from kbuild.runtime.files import FileSet
 from kbuild.runtime.untrusted import parse_json, reading, reason_of
 

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kbuild import rendering
 from kbuild.errors import BuildError
-from kbuild.generate import templates
 from kbuild.languages.image import UnitImage
 from kbuild.languages.launcher.calls import call_struct
 from kbuild.languages.launcher.cxx_text import c_identifier
@@ -78,7 +78,7 @@ def launcher_files(
     blob, objects = bytes(images.blob), images.objects
     if blob and objects:
         raise ValueError(f"`{kernel}` has images of two kinds")
-    source = templates.render(
+    source = rendering.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
         tables=images.tables(),
@@ -146,14 +146,14 @@ def _driver(targets: Sequence[ImageTarget]) -> str:
 
 def _runtime(host: FrameworkAdapter, driver: str, objects: Sequence[UnitImage]) -> dict[str, str]:
     """The parts that are the same in every launcher for one driver."""
-    common = {name: templates.read(f"launcher/{name}.h") for name in _COMMON}
+    common = {name: rendering.read(f"launcher/{name}.h") for name in _COMMON}
     names = _OF_OBJECTS if objects else _OF_DRIVER
-    own = {name: templates.read(f"launcher/{driver}_{name}.h") for name in names}
+    own = {name: rendering.read(f"launcher/{driver}_{name}.h") for name in names}
     hosted = {name: host.header(name) for name in _OF_HOST}
     headers = {**common, **own, **hosted, "arithmetic": arithmetic_header().replace(_ONCE, "")}
     if not objects:
         return {**headers, "object": ""}
-    run = templates.read("launcher/object_run.h")
+    run = rendering.read("launcher/object_run.h")
     return {**headers, "object": _conventions(host, objects), "run": run}
 
 
@@ -161,17 +161,17 @@ def _fill(ops: Sequence[CompiledOp], driver: str) -> str:
     """What gives tensors a value before the launches, where an op does that."""
     if not any(op.spec.fills for op in ops):
         return ""
-    return "".join(templates.read(f"launcher/{name}.h") for name in (f"{driver}_fill", "fill"))
+    return "".join(rendering.read(f"launcher/{name}.h") for name in (f"{driver}_fill", "fill"))
 
 
 def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
     """What calls objects, and what they call back."""
     kinds = sorted({one.image.convention for one in objects})
-    launch = templates.read("launcher/object_launch.h")
+    launch = rendering.read("launcher/object_launch.h")
     back = host.header("object") + launch if "tvm-ffi" in kinds else ""
-    calls = "".join(templates.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
+    calls = "".join(rendering.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
     has_library = any(one.image.loading == "library" for one in objects)
-    return back + calls + (templates.read("launcher/object_library.h") if has_library else "")
+    return back + calls + (rendering.read("launcher/object_library.h") if has_library else "")
 
 
 def _launches(ops: Sequence[CompiledOp]) -> Iterator[tuple[CompiledOp, int]]:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kbuild.generate import templates
+from kbuild import rendering
 from kbuild.languages.launcher.cxx_text import CXX_TYPES, cxx_string, is_required_number, member_of
 from kbuild.ops.fake_kernels import needed_by_shapes
 from kbuild.ops.model import OpSpec
@@ -34,11 +34,11 @@ class FrameworkAdapter(ABC):
 
     def header(self, part: str) -> str:
         """One of the host's headers."""
-        return templates.read(f"launcher/{self.stem}_{part}.h")
+        return rendering.read(f"launcher/{self.stem}_{part}.h")
 
     def text(self, **values: Any) -> str:
         """The ops of a launcher, and the end of its source."""
-        return templates.render(f"launcher/{self.stem}_ops.cpp.j2", **values)
+        return rendering.render(f"launcher/{self.stem}_ops.cpp.j2", **values)
 
     def registration(self, *, module: bool) -> str:  # noqa: ARG002 - not every host has one
         """What comes before everything else."""
@@ -72,7 +72,7 @@ class TorchAdapter(FrameworkAdapter):
     def registration(self, *, module: bool) -> str:
         """The Python module, for extensions without bindings of their own."""
         return (
-            templates.read("project/registration.h").replace("#pragma once\n", "") if module else ""
+            rendering.read("project/registration.h").replace("#pragma once\n", "") if module else ""
         )
 
     def judge(self, op: OpSpec) -> None:

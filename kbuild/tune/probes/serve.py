@@ -99,7 +99,6 @@ class BenchmarkServer:
                 choose(launch, DEFAULT_CHOICE)
 
     def _measured(self, job: Job, choose: Callable[[int, int], object]) -> dict[str, Any]:
-
         values = self._inputs(job)
         checked = _CandidateCheck(self, job, values, self._expected(job, values))
         for candidate in job["candidates"]:
@@ -157,12 +156,12 @@ class BenchmarkServer:
         tell(job, None)
         device = self.settings["device"]
         if not job["inputs"]:
-            return list(self.tensors.made_up(job["arguments"], device))
+            return list(self.tensors.make_inputs(job["arguments"], device))
         given = function(job["inputs"])(**job["facts"], device=device)
         return [
             self.tensors.chosen(given, one, value)
             for one, value in zip(
-                job["arguments"], self.tensors.made_up(job["arguments"], device), strict=True
+                job["arguments"], self.tensors.make_inputs(job["arguments"], device), strict=True
             )
         ]
 

@@ -93,7 +93,7 @@ def restore(
     Args:
         own: what `copies` gave.
         values: what it was given.
-        arguments: see `made_up`.
+        arguments: see `make_inputs`.
     """
     for one, value, argument in zip(own, values, arguments, strict=True):
         if value is not None and "reset" in argument:

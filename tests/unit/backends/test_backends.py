@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kbuild import rendering
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Archs
-from kbuild.generate import templates
 from kbuild.matrix import arch_entry, deployment_target
 from kbuild.version import Version
 
@@ -17,7 +17,7 @@ COMPILED = [backend for backend in BACKENDS if backend.section is not None]
 @pytest.mark.parametrize("backend", COMPILED, ids=lambda backend: backend.name)
 def test_every_language_is_cmakes_or_ours(backend):
     for language in backend.languages:
-        ours = templates.exists(f"project/cmake/languages/{language}.cmake")
+        ours = rendering.exists(f"project/cmake/languages/{language}.cmake")
         assert ours or language in CMAKE_LANGUAGES
 
 

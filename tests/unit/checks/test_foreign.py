@@ -1,4 +1,4 @@
-"""Mach-O and PE libraries: a good one passes, and each broken promise is found."""
+"""Mach-O and PE libraries: a good one passes, and each fault is found."""
 
 from __future__ import annotations
 

@@ -98,11 +98,11 @@ def test_check_takes_the_project_s_word_and_no_variant_s(kbuild, wrong):
     assert answer.code == 0, answer.err
     found = answer.json["targets"][0]["outputs"][0]["findings"]
     assert [(each["severity"], each["overruled"]) for each in found] == [("warning", REASON)]
-    for verb in ("check", "check-builds"):
-        alone = kbuild(verb, "demo/build/torch-cuda", "--no-load")
+    for command in ("check", "check-builds"):
+        alone = kbuild(command, "demo/build/torch-cuda", "--no-load")
         assert alone.code == 6
         assert f"the author overruled it ({REASON}); `--allow ops` does too" in alone.out
-        assert kbuild(verb, "demo/build/torch-cuda", "--no-load", "--allow", "ops").code == 0
+        assert kbuild(command, "demo/build/torch-cuda", "--no-load", "--allow", "ops").code == 0
     (wrong / "kbuild.toml").unlink()
     assert kbuild("check", "demo", "--no-load").code == 6
     assert kbuild("check", "demo", "--no-load", "--strict", "--allow", "ops").code == 0
@@ -124,7 +124,7 @@ def test_the_client_reads_such_metadata(kbuild, wrong):
 
 
 @pytest.mark.parametrize(
-    ("verb", "name", "words"),
+    ("command", "name", "words"),
     [
         ("build", "opps", "there is no check `opps`\n  hint: did you mean `ops`?"),
         ("check", "opps", "there is no check `opps`\n  hint: did you mean `ops`?"),
@@ -135,8 +135,8 @@ def test_the_client_reads_such_metadata(kbuild, wrong):
         ("build", "signature", "there is no check `signature`"),
     ],
 )
-def test_names_that_are_refused(kbuild, wrong, variant, verb, name, words):
-    answer = kbuild(verb, "demo", "--allow", name)
+def test_names_that_are_refused(kbuild, wrong, variant, command, name, words):
+    answer = kbuild(command, "demo", "--allow", name)
     assert answer.code == 2
     assert f"--allow: {words}" in answer.err
 
@@ -157,8 +157,8 @@ FILES = {
 @pytest.mark.parametrize("text", FILES)
 def test_what_is_wrong_with_the_file(kbuild, wrong, text):
     (wrong / "kbuild.toml").write_text(text)
-    for verb in ("build", "check", "check-config"):
-        answer = kbuild(verb, "demo")
+    for command in ("build", "check", "check-config"):
+        answer = kbuild(command, "demo")
         assert answer.code == 3, answer.err
         assert FILES[text] in answer.err
 

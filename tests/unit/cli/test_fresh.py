@@ -1,4 +1,4 @@
-"""Verbs that load kernels do so once, unless asked for more."""
+"""Commands that load kernels do so once, unless asked for more."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Interpreter:
     return made
 
 
-@pytest.mark.parametrize("verb", ["check-builds", "check"])
-def test_fresh(kbuild, variant, interpreter, verb):
+@pytest.mark.parametrize("command", ["check-builds", "check"])
+def test_fresh(kbuild, variant, interpreter, command):
     def remembered(*options):
-        answer = kbuild(verb, "demo/build", "--only", "load", "--load", "--json", *options)
+        answer = kbuild(command, "demo/build", "--only", "load", "--load", "--json", *options)
         assert answer.code == 0, answer.err
         ((output,),) = [target["outputs"] for target in answer.json["targets"]]
         assert output["checks"] == {"load": "ok"}
@@ -44,10 +44,10 @@ def test_fresh(kbuild, variant, interpreter, verb):
     assert remembered("--fresh") is None
 
 
-@pytest.mark.parametrize("verb", ["check-builds", "check"])
-def test_what_was_built_elsewhere_has_a_note(kbuild, variant, interpreter, verb):
+@pytest.mark.parametrize("command", ["check-builds", "check"])
+def test_what_was_built_elsewhere_has_a_note(kbuild, variant, interpreter, command):
     (variant / "__init__.py").write_text("raise RuntimeError('was run')\n")
-    answer = kbuild(verb, "demo", "--only", "load", "--json")
+    answer = kbuild(command, "demo", "--only", "load", "--json")
     assert answer.code == 0, answer.err
     ((output,),) = [target["outputs"] for target in answer.json["targets"]]
     (finding,) = output["findings"]
@@ -59,16 +59,15 @@ def test_what_was_built_elsewhere_has_a_note(kbuild, variant, interpreter, verb)
 def test_a_second_build_of_the_same_bytes_loads_nothing_but_reproduce_does(
     kbuild, demo, interpreter, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        probe_process, "PROGRAM", "no-such-program"
-    )  # nothing written in one remains
+    # nothing written in one remains
+    monkeypatch.setattr(probe_process, "BUBBLEWRAP", "no-such-program")
     log = tmp_path / "log"
     log.touch()
     with (demo / "torch-ext" / "demo" / "__init__.py").open("a") as file:
         file.write(f"\nwith open({str(log)!r}, 'a') as file:\n    file.write('loaded ')\n")
 
-    def loaded(verb, *options):
-        answer = kbuild(verb, "demo", *options)
+    def loaded(command, *options):
+        answer = kbuild(command, "demo", *options)
         assert answer.code == 0, answer.err
         return log.read_text().split().count("loaded")
 

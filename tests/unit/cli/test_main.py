@@ -24,7 +24,7 @@ def test_overview_names_every_verb(kbuild, flag):
     answer = kbuild(flag)
     assert answer.code == 0
     assert answer.err == ""
-    assert all(f"  {verb.name} " in answer.out for verb in COMMANDS)
+    assert all(f"  {command.name} " in answer.out for command in COMMANDS)
 
 
 @pytest.mark.parametrize("argv", [("help", "build"), ("build", "--help"), ("build", "-h")])
@@ -38,15 +38,15 @@ def test_help_of_a_verb(kbuild, argv):
 def test_nothing_asked(kbuild):
     answer = kbuild()
     assert (answer.code, answer.out) == (2, "")
-    assert "no verb was given" in answer.err
+    assert "no command was given" in answer.err
 
 
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
         (["bild"], "did you mean `build`?"),
-        (["zzzzz"], "`kbuild --help` lists the verbs"),
-        (["--color", "build"], "write the verb first"),
+        (["zzzzz"], "`kbuild --help` lists the commands"),
+        (["--color", "build"], "write the command first"),
         (["schema", "--jsno"], "did you mean `--json`?"),
         (["schema", "--zzzzzzz"], "lists the arguments"),
         (["schema", "--", "x"], "takes nothing after `--`"),

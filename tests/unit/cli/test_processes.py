@@ -1,4 +1,4 @@
-"""Verbs that start processes, with a runner that only pretends: test, doctor, and init's git."""
+"""Commands that start processes, with a runner that only pretends: test, doctor, and init's git."""
 
 from __future__ import annotations
 

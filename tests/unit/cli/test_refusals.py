@@ -14,8 +14,8 @@ from kbuild.pipeline import variant as pipeline_variant
 
 
 def test_a_path_that_is_too_long(kbuild):
-    for verb in ("plan", "build", "check", "init"):
-        answer = kbuild(verb, "x" * 5000)
+    for command in ("plan", "build", "check", "init"):
+        answer = kbuild(command, "x" * 5000)
         assert answer.code == 12
         assert "xxx...xxx" in answer.err
         assert "the name is too long for the file system" in answer.err
@@ -84,8 +84,8 @@ def test_a_file_where_the_workspace_belongs(kbuild, demo):
 def test_a_cache_that_cannot_be_written_is_no_failure(kbuild, demo, tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("a file")
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
-    for verb in ("check-config", "plan", "build", "clean"):
-        assert kbuild(verb, "demo").code == 0
+    for command in ("check-config", "plan", "build", "clean"):
+        assert kbuild(command, "demo").code == 0
     assert (tmp_path / "cache").read_text() == "a file"
 
 
@@ -116,14 +116,14 @@ def test_errors_are_objects_with_json(kbuild, here):
 
 def test_a_folder_whose_name_is_not_utf8(demo, here):
     odd = os.fsencode(demo.rename(here / os.fsdecode(b"de\xffmo")))
-    for verb, out in (
+    for command, out in (
         (b"check-config", b""),
         (b"plan", b""),
         (b"build", odd + b"/build/torch-cuda\n"),
         (b"check-builds", b""),
     ):
         done = subprocess.run(  # noqa: TID251
-            (sys.executable, "-m", "kbuild", verb, odd),
+            (sys.executable, "-m", "kbuild", command, odd),
             env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONUTF8": "1"},
             capture_output=True,
             check=False,

@@ -34,12 +34,12 @@ def test_twice(kbuild, halves):
     assert "`cutlass_3_8` is given twice" in kbuild("plan", "halves", *twice).err
 
 
-@pytest.mark.parametrize("verb", ["plan", "build", "list-variants"])
-def test_a_wrong_folder_ends_the_command(kbuild, halves, here, verb):
+@pytest.mark.parametrize("command", ["plan", "build", "list-variants"])
+def test_a_wrong_folder_ends_the_command(kbuild, halves, here, command):
     make_tree(here / "mine", "3.9.2")
-    reasons = ("--reasons",) if verb == "list-variants" else ()
+    reasons = ("--reasons",) if command == "list-variants" else ()
     source = ("--with-source", "cutlass_3_8=mine")
-    answer = kbuild(verb, "halves", "--backend", "cpu", "--variant", "*", *source, *reasons)
+    answer = kbuild(command, "halves", "--backend", "cpu", "--variant", "*", *source, *reasons)
     if "Torch" in answer.out + answer.err:
         pytest.skip("there is no Torch that any variant fits")
     assert answer.code == 4

@@ -28,16 +28,16 @@ def test_what_a_link_holds_is_shipped(kbuild: Callable, demo: Path, package: Pat
     assert shipped.read_text() == "{}"
 
 
-@pytest.mark.parametrize("verb", ["check-config", "plan", "build"])
+@pytest.mark.parametrize("command", ["check-config", "plan", "build"])
 def test_what_is_no_file_of_the_project(
-    kbuild: Callable, demo: Path, package: Path, tmp_path: Path, verb: str
+    kbuild: Callable, demo: Path, package: Path, tmp_path: Path, command: str
 ) -> None:
     """And a pipe is no reason to wait for ever."""
     (tmp_path / "secret.json").write_text("secret")
     (package / "data.json").symlink_to(tmp_path / "secret.json")
     (package / "zero.json").symlink_to("/dev/zero")
     os.mkfifo(package / "pipe.py")
-    answer = kbuild(verb, "demo")
+    answer = kbuild(command, "demo")
     assert answer.code == 3
     for line in (
         "data.json: `torch-ext/demo/data.json` leads out of the project",

@@ -12,7 +12,7 @@ import pytest
 from device_bench import MACHINE, elf, fatbin
 
 CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch-cuda"
-VERBS = ("check", "check-builds", "check-abi")
+COMMANDS = ("check", "check-builds", "check-abi")
 
 
 def outputs(answer):
@@ -26,7 +26,7 @@ def kinds(answer):
 
 @pytest.fixture
 def sealed(kbuild, variant):
-    """A variant that keeps every promise."""
+    """A variant that passes every check."""
     assert kbuild("hash", "demo").code == 0
     return variant
 
@@ -44,13 +44,13 @@ def library(here):
 
 
 class TestGrammar:
-    @pytest.mark.parametrize("verb", ["check", "check-builds"])
+    @pytest.mark.parametrize("command", ["check", "check-builds"])
     @pytest.mark.parametrize(
         ("target", "kind"),
         [("demo", "project"), ("demo/build", "build"), ("demo/build/torch-cuda", "variant")],
     )
-    def test_folders(self, kbuild, sealed, verb, target, kind):
-        answer = kbuild(verb, target, "--no-load", "--json")
+    def test_folders(self, kbuild, sealed, command, target, kind):
+        answer = kbuild(command, target, "--no-load", "--json")
         assert (answer.code, kinds(answer), outputs(answer)) == (0, [kind], [CUDA])
 
     def test_the_project_here(self, kbuild, sealed, demo, monkeypatch):
@@ -66,9 +66,9 @@ class TestGrammar:
         assert "\n\ndemo/build\nvariant" in answer.out
 
     @pytest.mark.compile
-    @pytest.mark.parametrize("verb", VERBS)
-    def test_a_library(self, kbuild, library, verb):
-        answer = kbuild(verb, "lonely.so", "--json")
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_a_library(self, kbuild, library, command):
+        answer = kbuild(command, "lonely.so", "--json")
         assert (answer.code, kinds(answer), outputs(answer)) == (6, ["library"], ["lonely.so"])
         (output,) = answer.json["targets"][0]["outputs"]
         assert output["checks"]["rpath"] == "fail"
@@ -81,7 +81,7 @@ class TestGrammar:
         (here / "other.so").write_text("no library")
         assert kbuild("check-abi", "lonely.so", "--only", "binary").code == 0
 
-    @pytest.mark.parametrize("verb", VERBS)
+    @pytest.mark.parametrize("command", COMMANDS)
     @pytest.mark.parametrize(
         ("target", "words"),
         [
@@ -92,15 +92,15 @@ class TestGrammar:
             ("hub:org/relu", "`hub:org/relu` names no revision"),
         ],
     )
-    def test_no_target(self, kbuild, demo, verb, target, words):
-        answer = kbuild(verb, target)
+    def test_no_target(self, kbuild, demo, command, target, words):
+        answer = kbuild(command, target)
         assert answer.code == 2
         assert words in answer.err
 
-    @pytest.mark.parametrize("verb", ["check-builds", "check-abi"])
-    def test_only_check_takes_a_project_that_is_not_built(self, kbuild, demo, verb):
+    @pytest.mark.parametrize("command", ["check-builds", "check-abi"])
+    def test_only_check_takes_a_project_that_is_not_built(self, kbuild, demo, command):
         assert kbuild("check", "demo").code == 0
-        answer = kbuild(verb, "demo")
+        answer = kbuild(command, "demo")
         assert (answer.code, "no built variants" in answer.err) == (2, True)
 
     def test_built_variants_are_selected_like_those_to_be_built(self, kbuild, sealed):
@@ -144,15 +144,15 @@ class TestWhichChecks:
         assert answer.code == 2
         assert "leave no check" in answer.err
 
-    @pytest.mark.parametrize("verb", VERBS)
-    def test_list(self, kbuild, here, verb):
-        answer = kbuild(verb, "--list", "--json")
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_list(self, kbuild, here, command):
+        answer = kbuild(command, "--list", "--json")
         names = {row["check"] for row in answer.json}
         assert "manylinux" in names
-        assert ("layout" in names) == (verb != "check-abi")
-        assert ("types" in names) == (verb == "check")
+        assert ("layout" in names) == (command != "check-abi")
+        assert ("types" in names) == (command == "check")
         assert all(row["summary"].endswith(".") for row in answer.json)
-        assert "manylinux" in kbuild(verb, "--list").out
+        assert "manylinux" in kbuild(command, "--list").out
 
     def test_strict(self, kbuild, sealed):
         (sealed / "__init__.py").write_text("import numpy\n")
@@ -239,7 +239,7 @@ class TestAnswer:
         ]
         assert "warning: new.py:1: needs a newer Python" in imports
         assert imports.splitlines()[-1] == "    in: torch-rocm"
-        assert answer.err == "error: 2 of 2 variants break a promise\n"
+        assert answer.err == "error: 2 of 2 variants fail a check\n"
 
     def test_eighty_columns_and_no_colour(self, kbuild, broken, monkeypatch):
         monkeypatch.setenv("COLUMNS", "80")

@@ -32,10 +32,10 @@ def test_the_plan_names_the_wheel(kbuild, project, here):
     assert versions["torch-wheel"].startswith(f"{name} sha256:")
 
 
-@pytest.mark.parametrize("verb", ["plan", "build"])
-def test_a_wheel_for_no_chosen_variant_is_an_error(kbuild, project, here, verb):
+@pytest.mark.parametrize("command", ["plan", "build"])
+def test_a_wheel_for_no_chosen_variant_is_an_error(kbuild, project, here, command):
     name = torch_wheel(here, "2.13.0+cu126").name
-    answer = kbuild(verb, "project", *CPU, "--torch-wheel", name)
+    answer = kbuild(command, "project", *CPU, "--torch-wheel", name)
     assert answer.code == 2
     assert f"{name} is Torch 2.13 for cuda 12.6" in answer.err
     assert "torch213-cxx11-cpu-x86_64-linux" in answer.err

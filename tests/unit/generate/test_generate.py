@@ -14,12 +14,12 @@ import tomli
 from jinja2 import UndefinedError
 from plans import SECTIONS, plan_of
 
+from kbuild import rendering
 from kbuild.backends import BACKENDS
-from kbuild.generate import templates
 from kbuild.generate.project import generate, generate_project, ops_text
 
 ROOT = Path(__file__).parents[3]
-PROJECT = templates.template_root() / "project"
+PROJECT = rendering.template_root() / "project"
 COMPILED = [name for name, sections in SECTIONS.items() if sections]
 _DIGEST = """
 from plans import SECTIONS, plan_of
@@ -71,7 +71,7 @@ def test_only_language_snippets_know_backends():
 
 def test_a_missing_value_is_an_error():
     with pytest.raises(UndefinedError):
-        templates.render("project/setup.py.j2")
+        rendering.render("project/setup.py.j2")
 
 
 @pytest.mark.parametrize("variant", SECTIONS)

@@ -8,7 +8,7 @@ import shlex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbuild.generate import templates
+from kbuild import rendering
 
 
 def unescaped(text: str) -> str:
@@ -17,25 +17,25 @@ def unescaped(text: str) -> str:
 
 
 def test_plain_words_stay_bare():
-    assert templates.argument("torch-ext/relu.cpp") == "torch-ext/relu.cpp"
-    assert templates.arguments(["a", "b c"]) == ' a "b c"'
+    assert rendering.argument("torch-ext/relu.cpp") == "torch-ext/relu.cpp"
+    assert rendering.arguments(["a", "b c"]) == ' a "b c"'
 
 
 def test_list_separators_are_escaped_twice():
-    assert templates.argument("a;b") == '"a\\\\;b"'
+    assert rendering.argument("a;b") == '"a\\\\;b"'
 
 
 @given(st.text(alphabet="a]=[\n\\$@{};"))
 def test_bracketed_text_ends_where_it_should(text):
-    match = re.match(r"\[(=+)\[\n(.*?)\]\1\]", templates.bracketed(text), flags=re.DOTALL)
+    match = re.match(r"\[(=+)\[\n(.*?)\]\1\]", rendering.bracketed(text), flags=re.DOTALL)
     assert match is not None
     assert match[2] == text
-    assert match[0] == templates.bracketed(text)
+    assert match[0] == rendering.bracketed(text)
 
 
 @given(st.text(alphabet=st.characters(blacklist_characters=";\0\n\r")))
 def test_arguments_round_trip(text):
-    quoted = templates.argument(text)
+    quoted = rendering.argument(text)
     inside = quoted[1:-1] if quoted.startswith('"') else quoted
     assert unescaped(inside) == text
     assert quoted != ""
@@ -43,6 +43,6 @@ def test_arguments_round_trip(text):
 
 @given(st.lists(st.text(alphabet=st.characters(blacklist_characters=";\0\n\r$"), min_size=1)))
 def test_command_lines_round_trip(flags):
-    text = templates.in_genex(templates.command_line(flags))
+    text = rendering.in_genex(rendering.command_line(flags))
     assert ">" not in text.replace("$<ANGLE-R>", "")
     assert shlex.split(unescaped(text.replace("$<ANGLE-R>", ">"))) == flags

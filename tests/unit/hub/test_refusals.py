@@ -78,7 +78,7 @@ def test_how_long_the_hub_asks_to_wait(headers: dict[str, str], seconds: float |
 
 
 class TestPatience:
-    def patience(self, waits: list[float], **more: Any) -> RetryPolicy:
+    def retry(self, waits: list[float], **more: Any) -> RetryPolicy:
         return RetryPolicy(sleep=waits.append, chance=random.Random(1), **more)  # noqa: S311
 
     def test_longer_each_time_and_never_at_the_same_moment(self) -> None:
@@ -88,7 +88,7 @@ class TestPatience:
             raise BusyError("busy")
 
         with pytest.raises(BusyError):
-            self.patience(waits).persist(fail)
+            self.retry(waits).call(fail)
         assert len(waits) == 7
         assert all(2**n <= wait < 2 ** (n + 1) for n, wait in enumerate(waits))
 
@@ -101,13 +101,13 @@ class TestPatience:
                 raise error
             return "done"
 
-        assert self.patience(waits).persist(once) == "done"
+        assert self.retry(waits).call(once) == "done"
         assert 30 < waits[0] < 33
 
     def test_not_for_hours(self) -> None:
         waits: list[float] = []
         with pytest.raises(BusyError):
-            self.patience(waits).wait(BusyError("busy", wait=7200), 1)
+            self.retry(waits).wait(BusyError("busy", wait=7200), 1)
         assert waits == []
 
 
@@ -132,4 +132,4 @@ class TestRights:
         ],
     )
     def test_why_not(self, account: Account, words: str) -> None:
-        assert account.why_not(self.REPO) == words
+        assert account.write_problem(self.REPO) == words

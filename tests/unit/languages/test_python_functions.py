@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tomli
 
-from kbuild.generate import templates
+from kbuild import rendering
 from kbuild.languages.python_package import (
     PYTHON_FOLDER,
     functions_source,
@@ -120,7 +120,7 @@ def written(control: bool) -> dict[str, str]:
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """The package as a build makes it, with its module `_ops` and the runtime that it loaded."""
     name = f"kbuild_functions_{next(NAMESPACES)}"
-    ops = templates.render(
+    ops = rendering.render(
         "project/ops_tvm_ffi.py.j2",
         aot=True, ops_name=name, extension_file="x.so", dispatch_key="CPU", jax_platform="cpu",
     )  # fmt: skip

@@ -50,8 +50,8 @@ class Room:
     waits: list[float] = field(default_factory=list)
 
     def publish(self, layout: UploadLayout, place: VersionPaths = PLACE) -> PublishResult:
-        patience = RetryPolicy(tries=4, sleep=self.waits.append)
-        return publish(PublishRun(self.store, place, layout, patience, now=lambda: self.time))
+        retry = RetryPolicy(tries=4, sleep=self.waits.append)
+        return publish(PublishRun(self.store, place, layout, retry, now=lambda: self.time))
 
     def later(self, days: float) -> None:
         self.time += timedelta(days=days)

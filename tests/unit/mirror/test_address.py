@@ -47,7 +47,7 @@ def test_another_machines_files() -> None:
 def test_secrets_are_not_shown(url: str) -> None:
     address = parse_mirror_address(url, HERE)
     assert address.shown.partition("://")[2] in ("host/kernels", "bucket/kernels")
-    said = address.hidden(f"cannot open {url}: bad {SECRET} for {url.upper()[:4]}")
+    said = address.without_secrets(f"cannot open {url}: bad {SECRET} for {url.upper()[:4]}")
     for text in (address.shown, said, repr(address), str(address)):
         assert SECRET not in text
 

@@ -24,14 +24,14 @@ KILLED = KeyboardInterrupt
 class Faulty:
     """A store that fails where a seed says, before or after it has done what it was asked."""
 
-    rereads: bool
+    verifies_copies: bool
     workers = 1  # the order of calls is the seed's business alone
 
     def __init__(self, store: MirrorStore, chance: random.Random, look: Callable[[], None]) -> None:
         self.store = store
         self.chance = chance
         self.look = look
-        self.rereads = store.rereads
+        self.verifies_copies = store.verifies_copies
         self.faults = 0
 
     @property

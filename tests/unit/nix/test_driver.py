@@ -170,7 +170,7 @@ def _no(*_):
 
 
 class TestBuild:
-    """The verb turns back to this machine only where it may."""
+    """The command turns back to this machine only where it may."""
 
     def run(self, root, doors, monkeypatch, *words):
         monkeypatch.delenv("KBUILD_DRIVER")

@@ -1,4 +1,4 @@
-"""What a statement and a list of ingredients say, and that they say the same everywhere."""
+"""What a statement and an SBOM say, and that they say the same everywhere."""
 
 from __future__ import annotations
 

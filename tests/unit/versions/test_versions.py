@@ -54,7 +54,7 @@ class TestSources:
 
     def test_mirror(self, tmp_path: Path) -> None:
         found = self.mirror(tmp_path)
-        source = MirrorVersions(found.store, PLACE.repo, patience())
+        source = MirrorVersions(found.store, PLACE.repo, retry())
         assert source.names() == ("v1", "v2", "v10")
         assert source.version("v1").variants == (CPU,)
         assert source.version("v1").dates() == {CPU: NOON}
@@ -66,7 +66,7 @@ class TestSources:
 
     def test_the_same_wherever_it_is(self, tmp_path: Path) -> None:
         found = self.mirror(tmp_path)
-        there = MirrorVersions(found.store, PLACE.repo, patience()).version("v1")
+        there = MirrorVersions(found.store, PLACE.repo, retry()).version("v1")
         here = BuiltVersions(built(tmp_path, {CPU: {"__init__.py": API}}), None, "x").version("v1")
         assert not diff(there, here)
 
@@ -79,7 +79,7 @@ class TestSources:
         return found
 
 
-def patience() -> Any:
+def retry() -> Any:
     from kbuild.hub.repository import RetryPolicy
 
     return RetryPolicy(tries=1)
@@ -219,14 +219,14 @@ class TestFitting:
             "--",
             CUDA,
         )
-        words = [first.word(name) for name in (CPU, CUDA, "torch-cpu")]
+        words = [first.label(name) for name in (CPU, CUDA, "torch-cpu")]
         assert words == ["loaded here", "no CUDA", "fits"]
         assert second.chosen is None
 
     def test_no_client(self) -> None:
         runner = Says(json.dumps({"state": "absent", "reason": "No module named 'kernels'"}))
         (found,) = check_compatibility([(CPU,)], Path("python"), runner)  # type: ignore[arg-type]
-        assert found.word(CPU) == "?"
+        assert found.label(CPU) == "?"
         assert "No module named" in found.unknown
 
     def test_no_variants_no_question(self) -> None:

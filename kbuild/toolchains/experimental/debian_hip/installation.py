@@ -141,7 +141,7 @@ class DebianHipMaker:
     runner: Runner
 
     def fill(self, folder: Path, debs: Sequence[Path]) -> Mapping[str, Any]:
-        """Make the entry in `folder`, which will be moved to `target`; see `kbuild.store.MakeEntry`.
+        """Make the entry in `folder`, to be moved to `target`; see `kbuild.store.MakeEntry`.
 
         Raises:
             ToolchainError: a package or a tool is not as expected.

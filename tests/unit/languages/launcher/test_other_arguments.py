@@ -158,22 +158,36 @@ def other(*, returned: bool = True) -> tuple[CompiledOp, ...]:
     return made if returned else without_fallback(made)
 
 
-@pytest.fixture(scope="module", params=HOSTS)
-def loaded(request: Any, driver: Driver, tmp_path_factory: Any) -> Any:
+@pytest.fixture(scope="module")
+def loaded_by_torch(driver: Driver, tmp_path_factory: Any) -> Any:
     folder = tmp_path_factory.mktemp("other")
-    if request.param == "tvm-ffi":
-        ops = other(returned=False)
-        path = library(files_of("other", ops, framework="tvm-ffi"), folder, "other")
-        return Functions(path, [op.spec for op in ops])
     path = extension(files_of("other", other()), folder, "_other_tests")
     torch.ops.load_library(str(path))
     return torch.ops._other_tests
+
+
+@pytest.fixture(scope="module", params=HOSTS)
+def loaded(request: Any, driver: Driver, tmp_path_factory: Any) -> Any:
+    if request.param == "torch":
+        return request.getfixturevalue("loaded_by_torch")
+    ops = other(returned=False)
+    files = files_of("other", ops, framework="tvm-ffi")
+    path = library(files, tmp_path_factory.mktemp("other"), "other")
+    return Functions(path, [op.spec for op in ops])
 
 
 @pytest.fixture
 def ops(loaded: Any, driver: Driver) -> Iterator[Any]:
     driver.said()
     yield loaded
+    driver.library.fake_forget()
+
+
+@pytest.fixture
+def torch_ops(loaded_by_torch: Any, driver: Driver) -> Iterator[Any]:
+    """The ops of Torch alone: TVM-FFI has no fallback, no devices and no fake kernels."""
+    driver.said()
+    yield loaded_by_torch
     driver.library.fake_forget()
 
 
@@ -394,9 +408,7 @@ class TestListsOfTensors:
         driver.library.fake_quiet(0)
         assert after - before < 1000 * 16
 
-    def test_the_fallback_gets_the_list(self, ops, driver):
-        if isinstance(ops, Functions):
-            pytest.skip("TVM-FFI has no fallback")
+    def test_the_fallback_gets_the_list(self, torch_ops, driver):
         with torch.library._scoped_library("_other_tests", "FRAGMENT") as library:
             library.define("_small_jit(Tensor[2] xs, Tensor?[2] more, int[] n=[1]) -> Tensor")
 
@@ -406,10 +418,10 @@ class TestListsOfTensors:
             library.impl("_small_jit", run, "CompositeExplicitAutograd")
             y = torch.arange(8).half()
             for _ in range(50):
-                assert torch.equal(ops.small([X, y], [None, X + 1], [3]), 2 * y + 4)
-                assert torch.equal(ops.small([X, y], [None, None], [3]), 2 * y + 3)
+                assert torch.equal(torch_ops.small([X, y], [None, X + 1], [3]), 2 * y + 4)
+                assert torch.equal(torch_ops.small([X, y], [None, None], [3]), 2 * y + 3)
             assert driver.launches() == []
-        ops.small([X[:4], X[:4]], [])
+        torch_ops.small([X[:4], X[:4]], [])
         assert len(driver.launches()) == 1
 
     def test_only_what_require_allows_is_compiled(self):
@@ -421,10 +433,8 @@ class TestListsOfTensors:
 
 class TestDevices:
     @pytest.fixture
-    def ops(self, ops):
-        if isinstance(ops, Functions):
-            pytest.skip("TVM-FFI passes no devices")
-        return ops
+    def ops(self, torch_ops):
+        return torch_ops
 
     @pytest.mark.parametrize("device", [None, torch.device("cpu")])
     def test_that_of_the_tensors(self, ops, driver, device):
@@ -473,10 +483,8 @@ def test_multiprocessors_in_a_shape(ops, driver):
 
 class TestResultsThatMayBeNone:
     @pytest.fixture
-    def called(self, ops):
-        if isinstance(ops, Functions):
-            pytest.skip("of Torch's ops")
-        return ops.maybe
+    def called(self, torch_ops):
+        return torch_ops.maybe
 
     @pytest.mark.parametrize("with_lse", [True, False])
     @pytest.mark.parametrize("b", [None, X])
@@ -510,14 +518,12 @@ class TestFakes:
     """What `torch.compile` is told agrees with what is launched."""
 
     @pytest.fixture
-    def faked(self, loaded, driver):
-        if isinstance(loaded, Functions):
-            pytest.skip("of Torch's ops")
+    def faked(self, torch_ops):
         names = {"torch": torch}
         for op in other():
             register = f"torch.library.register_fake('_other_tests::{op.spec.name}')"
             exec(fake_source(op.spec, register), names)  # noqa: S102 - what kbuild writes
-        return loaded
+        return torch_ops
 
     def test_opcheck(self, faked):
         checks = ("test_schema", "test_autograd_registration", "test_faketensor")

@@ -8,7 +8,7 @@ from kbuild.cli import COMMANDS, overview
 from kbuild.cli.completions import bash, fish, zsh
 from kbuild.cli.generate_docs import describe_command
 
-NAMES = [verb.name for verb in COMMANDS]
+NAMES = [command.name for command in COMMANDS]
 # These print a script, a page, or nothing at all.
 WITHOUT_JSON = {"completions", "generate-docs", "devshell", "testshell"}
 
@@ -23,10 +23,10 @@ def test_names_are_unique():
 
 
 def test_every_module_has_both_functions(description):
-    module = importlib.import_module(description.verb.module)
-    assert description.verb.name in module.__doc__
-    assert callable(getattr(module, description.verb.configure))
-    assert callable(getattr(module, description.verb.execute))
+    module = importlib.import_module(description.command.module)
+    assert description.command.name in module.__doc__
+    assert callable(getattr(module, description.command.configure))
+    assert callable(getattr(module, description.command.execute))
 
 
 def test_every_argument_has_help(description):
@@ -35,7 +35,7 @@ def test_every_argument_has_help(description):
 
 def test_every_verb_that_answers_speaks_json(description):
     flags = {flag for option in description.options for flag in option.flags}
-    assert ("--json" in flags) == (description.verb.name not in WITHOUT_JSON)
+    assert ("--json" in flags) == (description.command.name not in WITHOUT_JSON)
     assert {"--help", "--quiet", "--verbose", "--color"} <= flags
 
 
@@ -46,7 +46,7 @@ def test_overview_fits_a_terminal():
 @pytest.mark.parametrize("script", [bash, fish, zsh])
 def test_completions_know_verbs_and_options(script, description):
     text = script([description])
-    assert description.verb.name in text
+    assert description.command.name in text
     for option in description.options:
         long = next(flag for flag in option.flags if flag.startswith("--"))
         assert long.removeprefix("--") in text

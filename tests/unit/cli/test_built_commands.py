@@ -1,4 +1,4 @@
-"""Finding built variants, and the verbs that work on them: check-builds, check-abi, hash, clean."""
+"""Finding built variants, and the commands for them: check-builds, check-abi, hash, clean."""
 
 from __future__ import annotations
 
