@@ -200,42 +200,43 @@ _CHECKS_INTRODUCTION = """\
 
 # Checks
 
-What `kbuild check` and `check-builds` ask of a variant, `check-abi` of its libraries. A build asks
-all of them before it puts a variant in place. `--list` prints the names; `--only` and `--skip` take
-them. [Check a kernel that somebody else built](../how-to/check-a-kernel.md) shows them at work.
+`kbuild check` and `check-builds` run these checks on a variant, and `check-abi` runs those for
+libraries. A build runs all of them before it puts a variant in place. `--list` prints the names;
+`--only` and `--skip` take them. [Check a kernel that somebody else
+built](../how-to/check-a-kernel.md) shows how to use them.
 
-A finding is an *error* (a check fails; exit code 6), a *warning* (an error with `--strict`)
-or a *note* (something that could not be tried here, or is worth knowing; `-v` shows it). What says
-the same of several places is told once, with a count and the first places; `-v` and `--json` tell
-each.
+A finding is an *error* (a check failed; exit code 6), a *warning* (an error with `--strict`) or a
+*note* (something that could not be tried here, or is worth knowing; `-v` shows it). Equal findings
+are listed once, with a count and the first places; `-v` and `--json` list each.
 
-A check errs where it shows a failure: an op named outside the kernel's namespace, an import that
-fails whenever the kernel is loaded, a symbol that nobody has. What it cannot follow is a warning.
+A check reports an error only where it can show a failure: an op outside the kernel's namespace, an
+import that fails whenever the kernel is loaded, a symbol that no library defines. What it cannot
+follow is a warning.
 
 ## Overrule a check
 
-An author who knows better overrules a check by its name:
+The author of a kernel can overrule a check by its name:
 
 ```sh
 kbuild build --allow ops          # for one build; also build-and-copy, build-and-upload, check, ...
 ```
 
-For a project, `kbuild.toml` beside `build.toml` says so, with a reason for each check:
+To overrule it for a project, write a reason into `kbuild.toml` beside `build.toml`:
 
 ```toml
 [allow]
 ops = "the names come from a table that is made while the package is imported"
 ```
 
-The check still looks, and its errors become warnings that name the reason. Which checks found
-something and were overruled stands in the variant's `metadata.json`
-(`provenance.kernel-builder.overruled`, which the client ignores), in the card, and in the
-provenance; a build that finds the variant up to date and `upload` say it again. `kbuild check`
-takes the word of the project's `kbuild.toml`, never that of a variant. A build without the option
-or the line does not take such a variant for up to date: it looks again, and refuses.
+The check still runs, and its errors become warnings with the reason. The variant's `metadata.json`
+(`provenance.kernel-builder.overruled`, which the client ignores), the card and the provenance list
+the overruled checks that found errors. `upload`, and a build that finds the variant up to date,
+repeat them. `kbuild check` reads the project's `kbuild.toml`, and never believes a variant. A build
+without the option or the entry does not treat such a variant as up to date: it checks again and
+fails.
 
-{protecting} protect those who load a kernel, and cannot be overruled; nor can signatures, digests
-and what is refused of archives.
+{protecting} protect users of a kernel. Nobody can overrule them, nor signatures, digests and the
+limits of archives.
 """
 _CHECK_GROUPS = {
     "files": "Files",
@@ -261,7 +262,7 @@ def checks_markdown() -> str:
             line for check in CHECKS if check.group == group for line in _check_section(check)
         ]
     parts.append(f"## {_SOURCE_CHECKS_TITLE}\n")
-    parts.append("Asked by `check` when the target is a project; `ops` and `imports` as well.\n")
+    parts.append("`check` runs these on a project, and `ops` and `imports` as well.\n")
     for name, summary in SOURCE_CHECKS.items():
         parts += [f"### `{name}`\n", f"{summary}\n"]
     return "\n".join(parts)
@@ -274,7 +275,7 @@ def _check_section(check: Check) -> Iterator[str]:
     if more:
         yield f"{more}\n"
     if check.slow:
-        yield "Runs another Python: `--no-load` leaves it out, `--python` says which.\n"
+        yield "Starts another Python: `--no-load` skips it, `--python` names the interpreter.\n"
 
 
 def _check_explanation(check: Check) -> str:
