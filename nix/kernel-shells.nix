@@ -58,6 +58,8 @@ in
       hook = ''
         ${environmentPath entry}
         export LOCAL_KERNELS="${project.repoId}=${target}"
+        # For root, nothing keeps Python from writing into the store.
+        export PYTHONDONTWRITEBYTECODE=1
         package=$(mktemp -d)
         ln -s ${target} "$package/${project.pythonName}"
         export PYTHONPATH=$package''${PYTHONPATH:+:$PYTHONPATH}

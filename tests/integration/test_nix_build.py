@@ -401,10 +401,14 @@ class TestShells:
         (plan,) = json.loads(done.stdout)
         assert plan["toolchain"]["source"] == "wheels"
 
-    def test_a_test_shell_imports_the_kernel(self, sandbox, relu, cpu) -> None:
+    def test_a_test_shell_imports_the_kernel_and_writes_nothing_into_the_store(
+        self, sandbox, relu, cpu, monkeypatch
+    ) -> None:
+        monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         script = "import torch, relu; print(relu.relu(torch.tensor([-1.0, 2.0])).tolist())"
         done = sandbox.nix(relu, ("develop",), "test", "-c", "python3", "-c", script)
         assert done.stdout.split() == ["[0.0,", "2.0]"]
+        assert not list(cpu.rglob("__pycache__"))
 
 
 class TestFailures:
