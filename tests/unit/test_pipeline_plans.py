@@ -6,15 +6,13 @@ from git_bench import commit, git
 from projects import BINDING, kernel
 
 from kbuild.identity import Identity
-from kbuild.pipeline.options import BuildOptions
-from kbuild.pipeline.plans import plan_variants, replan_for_compilers
-from kbuild.pipeline.variant import BuildContext
+from kbuild.pipeline.plans import replan_for_compilers
 from kbuild.plan import Requirements
+from kbuild.planning.variant import Planner
 from kbuild.runtime.processes import LocalRunner
 from kbuild.selection import Selection
-from kbuild.services import Services
+from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
-from kbuild.ui import Ui
 
 CLEAN = Identity("abc1234", "f" * 40)
 NAMES = ("torch211-cxx11-cu128-x86_64-linux", "torch211-cxx11-cu130-x86_64-linux")
@@ -38,9 +36,9 @@ class OldCompiler(ToolchainSource):
 
 def test_only_what_another_release_compiles_is_made_again(project) -> None:
     made = project(BINDING, kernel("cuda"), backends=("cuda",))
-    plans = plan_variants(made, Selection(globs=NAMES), LocalRunner(), identity=CLEAN)
-    tools = FallbackToolchains([OldCompiler()])
-    old, new = replan_for_compilers(made, plans, tools, LocalRunner(), identity=CLEAN)
+    planner = Planner(made, SourceTree(made.root), LocalRunner(), CLEAN)
+    plans = planner.select(Selection(globs=NAMES))
+    old, new = replan_for_compilers(planner, plans, FallbackToolchains([OldCompiler()]))
     assert [one.variant for one in (old, new)] == [one.variant for one in plans]
     assert "10.0" in plans[0].archs
     assert "10.0" not in old.archs
@@ -49,9 +47,9 @@ def test_only_what_another_release_compiles_is_made_again(project) -> None:
 
 def test_archs_that_the_user_asks_for_stay(project) -> None:
     made = project(BINDING, kernel("cuda"), backends=("cuda",))
-    given = {"identity": CLEAN, "archs": ("9.0",)}
-    plans = plan_variants(made, Selection(globs=NAMES[:1]), LocalRunner(), **given)
-    (old,) = replan_for_compilers(made, plans, OldCompiler(), LocalRunner(), **given)
+    planner = Planner(made, SourceTree(made.root), LocalRunner(), CLEAN, ("9.0",))
+    plans = planner.select(Selection(globs=NAMES[:1]))
+    (old,) = replan_for_compilers(planner, plans, OldCompiler())
     assert old.archs == ("9.0",)
 
 
@@ -61,14 +59,7 @@ def test_names_stay_while_files_are_edited_in_development(project) -> None:
     commit(made.root)
 
     def names(*, dev: bool) -> tuple[str, bool]:
-        options = BuildOptions(dev=dev)
-        site = BuildContext(
-            made,
-            FallbackToolchains([]),
-            options,
-            Services(LocalRunner(), Ui(), made.root / "cache"),
-        )
-        first, *_ = plan_variants(made, Selection(), LocalRunner(), identity=site.identity)
+        first, *_ = Planner(made, SourceTree(made.root), LocalRunner(), dev=dev).select(Selection())
         return first.ops_name, first.dirty
 
     clean = [names(dev=dev) for dev in (True, False)]
@@ -81,11 +72,5 @@ def test_names_stay_while_files_are_edited_in_development(project) -> None:
 
 def test_an_id_that_was_given_is_the_name_in_development(project) -> None:
     given = Identity("mine_dirty", "f" * 40, dirty=True)
-    services = Services(LocalRunner(), Ui(), Path("cache"))
-    site = BuildContext(
-        project(BINDING, kernel("cpu")),
-        FallbackToolchains([]),
-        BuildOptions(identity=given, dev=True),
-        services,
-    )
-    assert site.identity is given
+    made = project(BINDING, kernel("cpu"))
+    assert Planner(made, SourceTree(made.root), LocalRunner(), given, dev=True).identity is given

@@ -6,17 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from projects import BINDING, kernel
+from projects import BINDING, kernel, plan_variant
 
 from kbuild.errors import ConfigError, UsageError
 from kbuild.generate.project import generate
 from kbuild.identity import Identity
 from kbuild.plan import VariantPlan
-from kbuild.planning.variant import make_plan
 from kbuild.project import Project
 from kbuild.runtime.processes import LocalRunner
 from kbuild.selection import Selection, project_variants, select_variants
-from kbuild.sourcetree import SourceTree
 
 CLEAN = Identity("abc1234", "f" * 40)
 STABLE = '\n[torch]\nstable-abi = "2.11"\n'
@@ -41,7 +39,7 @@ def triton(name: str = "add", backend: str = '"cuda"', extra: str = "") -> str:
 
 def plan(made: Project, name: str, archs: tuple[str, ...] = ()) -> VariantPlan:
     (choice,) = select_variants(made, Selection(globs=(name,)))
-    return make_plan(made, choice, SourceTree(made.root), CLEAN, archs=archs)
+    return plan_variant(made, choice, CLEAN, archs)
 
 
 @pytest.fixture
