@@ -9,7 +9,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, cast
 
 from kbuild.backends.capability import Capability
 from kbuild.errors import BuildError
@@ -17,7 +18,8 @@ from kbuild.languages.expand import expand
 from kbuild.languages.image import KernelImage
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch, KernelParameter
-from kbuild.ops.model import Candidate, IssueCollector, OpSpec
+from kbuild.ops.dialects import DIALECTS, Dialect
+from kbuild.ops.model import Candidate, IssueCollector, Launch, OpSpec
 from kbuild.registry import Registry
 from kbuild.version import Version
 
@@ -64,20 +66,14 @@ class LinkInputs:
     """Whether they need the HIP runtime; the one that Torch loads."""
 
 
-class Language:
+class Language(Dialect):
     """A DSL whose kernels are compiled ahead of time."""
 
-    name: ClassVar[str]
     worker: ClassVar[str]
     """What compiles: a module of `kbuild.languages.worker`, or the path of a file `*.py`."""
 
-    def refuses(self, pins: Sequence[str]) -> str | None:
-        """Why this toolchain cannot be used; None when it can.
-
-        Args:
-            pins: what `toolchain` says: `triton==3.9.0`.
-        """
-        raise NotImplementedError
+    materials: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    """Distribution -> `licence` and `enters`, as the rows of `kbuild/provenance/licences.toml`."""
 
     def targets(
         self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
@@ -171,6 +167,18 @@ class Language:
         del functions, place
         return op
 
+    def jit_source(self, op: OpSpec, launches: Sequence[tuple[Launch, BoundLaunch]]) -> str:
+        """Python source of the function `_jit_<op>`, which launches kernels with the DSL itself.
+
+        It follows `kbuild.languages.python_package.JIT_HEAD`. Only languages with
+        `has_jit_fallback` are asked.
+
+        Args:
+            op: with `fallback = "jit"`.
+            launches: with their real candidates, and the functions that they name.
+        """
+        raise NotImplementedError
+
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """What the worker is asked to compile; the image depends on nothing else of the unit.
 
@@ -188,7 +196,7 @@ def flavour_of(backend: str, toolkit: str | None) -> Flavour:
     return "cuda13" if newest else "cuda12"
 
 
-LANGUAGES: Registry[Language] = Registry("kbuild.languages")
+LANGUAGES = cast("Registry[Language]", DIALECTS)
 """Every DSL, by the name that `language` says."""
 
 

@@ -183,6 +183,9 @@ class Cute(Language):
 
     name = "cute"
     worker = "cute"
+    distributions = (DISTRIBUTION,)
+    needs_grid = False
+    shaped = True
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""

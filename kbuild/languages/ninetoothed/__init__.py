@@ -29,6 +29,12 @@ class NineToothed(Triton):
 
     name = "ninetoothed"
     worker = "ninetoothed.compiler"
+    distributions = ("ninetoothed", "triton")
+    options = ("num_warps", "num_stages")
+    needs_grid = False
+    structured = False
+    settled = ("configs", "matrix", "grid", "divisible", "ones", "int64")
+    has_jit_fallback = False
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""

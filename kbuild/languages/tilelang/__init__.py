@@ -243,6 +243,10 @@ class TileLang(Language):
 
     name = "tilelang"
     worker = "tilelang"
+    distributions = (DISTRIBUTION,)
+    needs_grid = False
+    own_candidates = True
+    on_cpu = True
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
