@@ -23,6 +23,9 @@ class Cpu(Backend):
     name = "cpu"
     title = "CPU"
     section = CpuSection
+    in_client = True
+    is_host = True
+    torch_local = "cpu"
     define = "CPU_KERNEL"
     dispatch_key = "CPU"
     jax_platform = "cpu"

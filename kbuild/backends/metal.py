@@ -28,6 +28,8 @@ class Metal(Backend):
     name = "metal"
     title = "Metal"
     section = MetalSection
+    in_client = True
+    torch_device = "mps"
     define = "METAL_KERNEL"
     dispatch_key = "MPS"
     definitions = (

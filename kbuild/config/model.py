@@ -13,10 +13,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     ConfigDict,
-    Field,
     StrictInt,
     StrictStr,
 )
@@ -149,16 +147,8 @@ class NoarchSection(Section):
 
     pyext: tuple[StrictStr, ...] = ()
     """Extra file extensions under `torch-ext/` to ship as data, beside `py` and `pyi`."""
-    cuda_capabilities: tuple[StrictStr, ...] | None = Field(
-        default=None, validation_alias=AliasChoices("cuda-capabilities", "cuda_capabilities")
-    )
-    """CUDA compute capabilities to announce; nothing is compiled for them. Older tools write
-    `cuda_capabilities`."""
-    rocm_archs: tuple[StrictStr, ...] | None = Field(
-        default=None, validation_alias=AliasChoices("rocm-archs", "rocm_archs")
-    )
-    """ROCm architectures to announce; nothing is compiled for them. Older tools write
-    `rocm_archs`."""
+
+    # `kbuild.config.file_model` adds the arch lists of the backends.
 
 
 class TvmFfiSection(Section):
