@@ -289,15 +289,15 @@ def _dialect(value: Any, place: IssueCollector) -> Dialect | None:
 def _toolchain(value: Any, dialect: Dialect | None, place: IssueCollector) -> tuple[str, ...]:
     where = place.at("toolchain")
     pins = [value] if isinstance(value, str) else _as_list(value)
-    names = []
+    wanted = dialect.distributions if dialect is not None else ()
+    name, names = wanted[0] if wanted else "name", []
     for index, pin in enumerate(pins):
         match = _PIN.fullmatch(pin) if isinstance(pin, str) else None
         if match is None:
             spot = where.at(index) if isinstance(value, list) else where
-            spot.error(f"`{pin}` is not an exact version", "e.g. `triton==3.9.0`")
+            spot.error(f"`{pin}` is not an exact version", f"write `{name}==<version>`")
         else:
             names.append(match["name"].lower().replace("_", "-"))
-    wanted = dialect.distributions if dialect is not None else ()
     for name in wanted if len(names) == len(pins) else ():
         if name not in names:
             hint = _pinned(name, wanted)

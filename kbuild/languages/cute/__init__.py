@@ -11,6 +11,7 @@ from typing import Any
 from kbuild.errors import BuildError, ToolchainError
 from kbuild.languages.base import (
     LANGUAGES,
+    Exporter,
     Language,
     LinkInputs,
     ResolvedTargets,
@@ -22,6 +23,7 @@ from kbuild.languages.base import (
 )
 from kbuild.languages.image import KernelImage
 from kbuild.languages.unit import KernelUnit
+from kbuild.licences import Licence
 from kbuild.ops.binding import BoundLaunch, TensorFacts
 from kbuild.ops.model import ArgumentSource
 from kbuild.version import Version
@@ -186,6 +188,13 @@ class Cute(Language):
     distributions = (DISTRIBUTION,)
     needs_grid = False
     shaped = True
+    licence_terms = (
+        Licence(
+            DISTRIBUTION,
+            "NVIDIA's Software License Agreement for the CUTLASS DSL",
+            "https://docs.nvidia.com/cutlass/latest/media/docs/pythonDSL/license.html",
+        ),
+    )
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
@@ -232,6 +241,12 @@ class Cute(Language):
     def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
         """See `Language.judge`."""
         validate_release(image, DISTRIBUTION, version_of(pins))
+
+    def exporter(self) -> Exporter | None:
+        """See `Language.exporter`."""
+        from kbuild.languages.cute.export import CuteExporter
+
+        return CuteExporter()
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

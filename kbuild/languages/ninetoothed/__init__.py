@@ -50,6 +50,10 @@ class NineToothed(Triton):
         pinned = {pin.partition("==")[0] for pin in pins}
         return (*pins, *(one for one in _COMPANIONS if one.partition("==")[0] not in pinned))
 
+    def exporter(self) -> None:
+        """See `Language.exporter`."""
+        return
+
     def complete(
         self, op: OpSpec, functions: Mapping[str, KernelFunction], place: IssueCollector
     ) -> OpSpec | None:
