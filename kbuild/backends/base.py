@@ -106,6 +106,8 @@ class Backend:
     those below `kbuild/matrix/` and `templates/init/`. None for kbuild's own backends."""
     template: ClassVar[str | None] = None
     """Folder of `templates/init/` with the sources of a new kernel; the name when None."""
+    default_on: ClassVar[tuple[str, ...]] = ()
+    """Platforms, as `sys.platform` has them, on which new projects are for this backend."""
     is_host: ClassVar[bool] = False
     """True when kernels run on the CPU, where any machine can call them."""
     torch_field: ClassVar[str] = ""

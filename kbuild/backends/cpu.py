@@ -24,6 +24,7 @@ class Cpu(Backend):
     title = "CPU"
     section = CpuSection
     in_client = True
+    default_on = ("darwin", "linux", "win32")
     is_host = True
     torch_local = "cpu"
     define = "CPU_KERNEL"

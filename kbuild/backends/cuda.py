@@ -74,6 +74,7 @@ class Cuda(Backend):
     section = CudaSection
     general = CudaGeneral
     in_client = True
+    default_on = ("linux", "win32")
     has_readable_archs = True
     torch_field = "cuda"
     torch_local = "cu"

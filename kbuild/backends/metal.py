@@ -29,6 +29,7 @@ class Metal(Backend):
     title = "Metal"
     section = MetalSection
     in_client = True
+    default_on = ("darwin",)
     torch_device = "mps"
     define = "METAL_KERNEL"
     dispatch_key = "MPS"

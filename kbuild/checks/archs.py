@@ -240,7 +240,8 @@ class ArchsCheck(Check):
     def _unclaimed(self, output: Output, holders: Sequence[LibraryDeviceCode]) -> Iterator[Finding]:
         metadata = metadata_of(output)
         if metadata is not None and metadata.archs and not _has_readable_archs(metadata):
-            what = f"`backend.archs` is not proved: kbuild cannot read {metadata.backend} code"
+            title = _title(metadata.backend)
+            what = f"`backend.archs` is not proved: kbuild cannot read {title} code"
             yield Finding(self.name, "info", METADATA_FILE, what)
         if metadata is None or metadata.archs or not _has_readable_archs(metadata):
             return

@@ -22,7 +22,7 @@ HINT = (
 def unloadable_reason(backend: str) -> str:
     """Why users of the public client cannot load the backend's variants; empty when they can."""
     known = BACKENDS.find(backend)
-    if known is None or known.in_client:  # `metadata` reports what no backend is called
+    if known is not None and known.in_client:
         return ""
     return f"the `kernels` client does not know the backend `{backend}`: its users cannot load it"
 

@@ -99,7 +99,7 @@ def execute_schema(args: Namespace, ctx: Services) -> int:  # noqa: ARG001 - eve
     from kbuild.config.schema import json_schema
     from kbuild.project import backend_catalog
 
-    ctx.ui.data_json(json_schema(backend_catalog()))
+    ctx.ui.data_json(json_schema(backend_catalog(plugins=True)))
     return 0
 
 
