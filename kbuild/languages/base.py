@@ -113,6 +113,14 @@ class Language(Dialect):
     worker: ClassVar[str]
     """What compiles: a module of `kbuild.languages.worker`, or the path of a file `*.py`."""
 
+    init_backends: ClassVar[tuple[str, ...]] = ()
+    """Backends that `kbuild init --language` writes a kernel for; the templates are a folder of the
+    DSL's name in `templates/init/`, and a file in `templates/init/sections/`."""
+    init_note: ClassVar[str] = ""
+    """What an author has to know before publishing such a kernel."""
+    data: ClassVar[Path | None] = None
+    """Folder of a plug-in's data files: `init/`, written like `templates/init/`. None for kbuild's
+    own DSLs."""
     licence_terms: ClassVar[tuple[Licence, ...]] = ()
     """The licences that `licences` names."""
     materials: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})

@@ -188,6 +188,11 @@ class Cute(Language):
     distributions = (DISTRIBUTION,)
     needs_grid = False
     shaped = True
+    init_backends = ("cuda",)
+    init_note = (
+        "NVIDIA's static runtime, from your own wheel, is linked into the kernel; who publishes it "
+        f"accepts its licence: `kbuild upload --accept-license {DISTRIBUTION}`"
+    )
     licence_terms = (
         Licence(
             DISTRIBUTION,

@@ -33,6 +33,7 @@ class NineToothed(Triton):
     options = ("num_warps", "num_stages")
     needs_grid = False
     structured = False
+    init_backends = ("cuda",)
     settled = ("configs", "matrix", "grid", "divisible", "ones", "int64")
     has_jit_fallback = False
 

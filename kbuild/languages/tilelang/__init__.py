@@ -247,6 +247,7 @@ class TileLang(Language):
     needs_grid = False
     own_candidates = True
     on_cpu = True
+    init_backends = ("cpu", "cuda")
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""

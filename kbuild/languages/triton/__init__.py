@@ -123,6 +123,7 @@ class Triton(Language):
     )
     own_candidates = True
     structured = True
+    init_backends: ClassVar[tuple[str, ...]] = ("cuda", "rocm")
     has_jit_fallback = True
     # With libdevice and AMD's device libraries, which are linked into images.
     materials: ClassVar = {"triton": {"licence": "MIT", "enters": "device"}}
