@@ -6,10 +6,8 @@ from itertools import pairwise
 
 from kbuild.identity import Identity
 from kbuild.pipeline.build import longest_first
-from kbuild.planning.variant import make_plan
 from kbuild.selection import Selection, select_variants
-from kbuild.sourcetree import SourceTree
-from tests.support.projects import BINDING, kernel
+from tests.support.projects import BINDING, kernel, plan_variant
 
 CLEAN = Identity("abc1234", "f" * 40)
 
@@ -17,7 +15,7 @@ CLEAN = Identity("abc1234", "f" * 40)
 def test_one_of_each_toolkit_leads_and_nothing_is_lost(project) -> None:
     made = project(BINDING, kernel("cpu"), kernel("cuda"), backends=("cpu", "cuda"))
     choices = select_variants(made, Selection(globs=("torch21[34]-*-x86_64-linux",)))
-    plans = [make_plan(made, choice, SourceTree(made.root), CLEAN) for choice in choices]
+    plans = [plan_variant(made, choice, CLEAN) for choice in choices]
     ordered = longest_first(plans)
     assert sorted(one.variant for one in ordered) == sorted(one.variant for one in plans)
     toolkits = {(one.requires.backend, one.requires.toolkit) for one in plans}

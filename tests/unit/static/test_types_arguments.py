@@ -7,21 +7,17 @@ from pathlib import Path
 
 from kbuild.backends.base import TypeCheck
 from kbuild.identity import Identity
-from kbuild.planning.variant import make_plan
 from kbuild.project import Project
 from kbuild.selection import project_variants
-from kbuild.sourcetree import SourceTree
 from kbuild.static.types import IncludeFolders, compiler_arguments
-from tests.support.projects import BINDING, kernel
+from tests.support.projects import BINDING, kernel, plan_variant
 
 CHECK = TypeCheck(headers=("sycl",), definitions=("LANGUAGE=1",))
 
 
 def made(project: Project, folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The binding's arguments, and the kernel's, with `/t`, `/s` and `/p` as headers' places."""
-    plan = make_plan(
-        project, project_variants(project)[-1], SourceTree(project.root), Identity("check")
-    )
+    plan = plan_variant(project, project_variants(project)[-1], Identity("check"))
     (folder / "torch-ext").mkdir(parents=True)
     folders = IncludeFolders(
         project.root,

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from kbuild.errors import UsageError
-from kbuild.languages.export.c_source import c_string_literals
+from kbuild.languages.triton.export.c_source import c_string_literals
 from tests.support.exported_functions import ADD, CODE, FAST, compiled, files, run, symbol
 
 CALL = "call = lambda n, x=32: f(None, c_uint64(x), c_uint64(48), c_uint64(64), c_int32(n))\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbuild.errors import UsageError
-from kbuild.languages.export.link import link, read_header
+from kbuild.languages.triton.export.link import link, read_header
 from tests.support.exported_functions import compiled, files, run, symbol
 
 PLAIN = "*fp32, *fp32, *fp32, i32, 1024"
