@@ -2,9 +2,8 @@
 
 `every/` is part of every project, `common/` of those for Torch; `torch/`, `noarch/`, `dsl/` or
 `tvm-ffi/` holds the bindings, and each backend's or Python DSL's sources have a folder. In
-`sections/` is what `build.toml` says of a kernel for a backend, or in a DSL. The backend of a
-plug-in has both below `init/` of its own data. A file that ends in `.j2` is rendered; the others
-are copied.
+`sections/` is what `build.toml` says of a kernel for a backend, or in a DSL. A plug-in has both
+below `init/` of its own data. A file that ends in `.j2` is rendered; the others are copied.
 """
 
 from __future__ import annotations
@@ -19,19 +18,13 @@ from typing import Any
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Backend
 from kbuild.errors import FileConflictError, UsageError
+from kbuild.languages.base import LANGUAGES, Language
 from kbuild.licences import spdx_doubt
 from kbuild.runtime.files import FileSet
 
 PLACEHOLDER_OWNER = "your-org"
 _SUFFIX = ".j2"
 TORCH, TVM_FFI = FRAMEWORKS = ("torch", "tvm-ffi")
-LANGUAGE_BACKENDS = {
-    "cute": ("cuda",),
-    "ninetoothed": ("cuda",),
-    "tilelang": ("cpu", "cuda"),
-    "triton": ("cuda", "rocm"),
-}
-"""Python DSL that there is a source in -> what it is compiled for."""
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _REPOSITORY = _OWNER
 
@@ -146,8 +139,8 @@ def has_template(backend: Backend, framework: str, templates: Path) -> bool:
     return any((root / section).is_file() for root in _template_roots([backend], templates))
 
 
-def _template_roots(backends: Iterable[Backend], templates: Path) -> list[Path]:
-    return [templates, *(backend.data / "init" for backend in backends if backend.data)]
+def _template_roots(owners: Iterable[Backend | Language], templates: Path) -> list[Path]:
+    return [templates, *(owner.data / "init" for owner in owners if owner.data)]
 
 
 def scaffold_files(scaffold: Scaffold, templates: Path) -> FileSet:
@@ -157,13 +150,14 @@ def scaffold_files(scaffold: Scaffold, templates: Path) -> FileSet:
         scaffold: the names.
         templates: the folder that holds `every/`, `torch/` and the others.
     """
-    files = FileSet()
-    roots = _template_roots(map(BACKENDS.get, scaffold.compiled), templates)
+    files: dict[str, bytes] = {}  # a DSL's own file takes the place of a common one
+    languages = [LANGUAGES.get(scaffold.language)] if scaffold.language else []
+    roots = _template_roots([*map(BACKENDS.get, scaffold.compiled), *languages], templates)
     for folder in (root / name for name in scaffold.folders for root in roots):
         for source in _template_files(folder):
             path = _target_path(source.relative_to(folder).as_posix(), scaffold)
-            files.add(path.removesuffix(_SUFFIX), _rendered(source, scaffold, roots))
-    return files
+            files[path.removesuffix(_SUFFIX)] = _rendered(source, scaffold, roots)
+    return FileSet(files)
 
 
 def validate_no_conflicts(files: FileSet, target: Path) -> None:

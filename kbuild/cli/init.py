@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 
 ALL_BACKENDS = "all"
 _FRAMEWORKS = ("torch", "tvm-ffi")
-LANGUAGES = ("cute", "ninetoothed", "tilelang", "triton")
-"""Python DSLs that there are templates for."""
-_LICENCE_NOTES = {
-    "cute": "NVIDIA's static runtime, from your own wheel, is linked into the kernel; who "
-    "publishes it accepts its licence: `kbuild upload --accept-license nvidia-cutlass-dsl`",
-}
-"""What an author has to know before publishing, by DSL."""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from kbuild.languages.base import LANGUAGES
+
+    languages = {one.name: one.init_backends for one in LANGUAGES.load(plugins=True)}
+    languages = {name: backends for name, backends in languages.items() if backends}
     parser.add_argument(
         "path", nargs="?", type=Path, help="the new project's folder (default: the name, or here)"
     )
@@ -51,9 +48,10 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--language",
-        choices=LANGUAGES,
-        help="a kernel in this Python DSL: cute and ninetoothed for cuda, tilelang for cpu and "
-        "cuda, triton for cuda and rocm (default: C++ and the like)",
+        choices=tuple(languages),
+        help="a kernel in this Python DSL: "
+        + ", ".join(f"{name} for {' and '.join(able)}" for name, able in languages.items())
+        + " (default: C++ and the like)",
     )
     parser.add_argument("--license", default="Apache-2.0", metavar="SPDX", help="its licence")
     parser.add_argument(
@@ -134,11 +132,11 @@ def _validate_templates(args: Namespace, compiled: Sequence[str]) -> None:
 
 def _resolve_backends(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The backends, and those that get compiled sources; a DSL compiles for some of them."""
-    from kbuild.scaffold import LANGUAGE_BACKENDS
+    from kbuild.languages.base import LANGUAGES
 
     if args.language and args.noarch:
         raise UsageError("--noarch compiles nothing", hint="leave out --language or --noarch")
-    able = LANGUAGE_BACKENDS.get(args.language)
+    able = LANGUAGES.get(args.language).init_backends if args.language else ()
     backends, compiled = _parse_backends(args, able or _supported_backends(args))
     unable = sorted(set(backends) - set(able or backends))
     if able and unable:
@@ -218,6 +216,8 @@ def _report(
 
 
 def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
+    from kbuild.languages.base import LANGUAGES
+
     given = (args.name or target.name).rpartition("/")[2]
     notes = []
     if given != scaffold.name:
@@ -226,8 +226,8 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
     if scaffold.needs_gpu:
         notes.append("building takes no GPU; the tests and the example need one")
-    if scaffold.language in _LICENCE_NOTES:
-        notes.append(_LICENCE_NOTES[scaffold.language])
+    if scaffold.language and (note := LANGUAGES.get(scaffold.language).init_note):
+        notes.append(note)
     return notes
 
 

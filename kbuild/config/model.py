@@ -7,7 +7,7 @@ sources costs every start). Keys are written in kebab-case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -207,10 +207,6 @@ class BuildFile(Section):
         return tables[key]
 
 
-ToolchainRejection = Callable[[Sequence[str]], "str | None"]
-"""From the pins of a toolchain (`triton==3.9.0`) to why it cannot be used."""
-
-
 @dataclass(frozen=True, eq=False)
 class BackendCatalog:
     """What the backends add to the models and to the rules; handed in by `kbuild.project`."""
@@ -223,9 +219,6 @@ class BackendCatalog:
     """Every name that `general.backends` may hold."""
     arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch)."""
-    language: Callable[[str], ToolchainRejection | None] = lambda _: None
-    """From the name of a Python DSL to why a toolchain cannot be used; None when no kernels are
-    built from it."""
 
     @property
     def language_backends(self) -> tuple[str, ...]:
