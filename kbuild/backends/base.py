@@ -160,6 +160,9 @@ class Backend:
     """Suffixes of sources that the device compiler takes."""
     arch_key: ClassVar[str | None] = None
     """The `[kernel.*]` key that lists archs, in kebab-case."""
+    toolkit_headers: ClassVar[tuple[str, ...]] = ()
+    """Parts of lower-case names of headers that only the toolkit has: C++ that includes one needs
+    it, also where device code comes from Python DSLs."""
     type_check: ClassVar[TypeCheck | None] = None
     """How `kbuild check` type-checks the units; None when only a build can tell."""
     include_check: ClassVar[IncludeCheck | None] = None

@@ -101,6 +101,7 @@ class Cuda(Backend):
     languages = ("CXX", "CUDA")
     device_suffixes = (".cu",)
     arch_key = "cuda-capabilities"
+    toolkit_headers = ("cuda", "cub/", "thrust/")
 
     def check_arch(self, arch: str) -> None:
         """`9.0`, `9.0a`, `12.0f`, each with or without `+PTX`."""
