@@ -75,6 +75,7 @@ def backend_catalog(*, plugins: bool = False) -> BackendCatalog:
         kernel_sections={b.name: b.section for b in backends if b.section is not None},
         general_sections={b.name: b.general for b in backends if b.general is not None},
         backends=tuple(b.name for b in backends),
+        hosts=tuple(b.name for b in backends if b.is_host),
         arch_keys={b.name: (b.arch_key, b.check_arch) for b in backends if b.arch_key is not None},
     )
 

@@ -219,6 +219,8 @@ class BackendCatalog:
     """Every name that `general.backends` may hold."""
     arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch)."""
+    hosts: tuple[str, ...] = ()
+    """Backends whose kernels run on the CPU."""
 
     @property
     def language_backends(self) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def _compiler_source(
     wheels = _wheel_source(runner, cache, python, say, supply)
     if name == "wheels":
         return wheels
-    return FallbackToolchains((replace(host, finders={}), wheels, host, *hip))
+    return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
 
 
 def _wheel_source(

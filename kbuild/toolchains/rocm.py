@@ -74,10 +74,11 @@ def unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | None
     torch = facts["torch"]
     if requires.torch is None or not requires.torch_exact:
         return None
-    found = _RELEASE.match(torch["hip"] or "")
+    hip = torch["built_for"].get("hip", "")
+    found = _RELEASE.match(hip)
     if found is not None and found[1] == requires.toolkit:
         return None
-    has = f"{torch['version']}" + (f" for ROCm {torch['hip']}" if torch["hip"] else "")
+    has = f"{torch['version']}" + (f" for ROCm {hip}" if hip else "")
     return (
         f"needs Torch {requires.torch} built for ROCm {requires.toolkit}, such as a wheel given by "
         f"--torch-wheel; "
@@ -124,7 +125,7 @@ def torch_entries_for_hip(
         return base.cache
     root = Path(torch["root"])
     entries["KBUILD_HIPIFY_DIR"] = str(root / "utils" / "hipify")
-    if _TORCH_INCLUDE_ENTRY in entries and not torch["hip"]:
+    if _TORCH_INCLUDE_ENTRY in entries and not torch["built_for"].get("hip"):
         which, store = (
             FULL_ABI_HEADERS if full else STABLE_ABI_HEADERS,
             open_store(host.cache.folder),

@@ -115,7 +115,11 @@ def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterato
 def _check_dsl_backends(
     name: str, dialect: Dialect, document: Document, context: RuleContext
 ) -> Iterator[Issue]:
-    able = [one for one in context.catalog.language_backends if dialect.on_cpu or one != "cpu"]
+    able = [
+        one
+        for one in context.catalog.language_backends
+        if dialect.on_cpu or one not in context.catalog.hosts
+    ]
     named = document.backends_of(name)
     if document.get("kernel", name, "backend") == []:
         yield Issue(("kernel", name, "backend"), "lists no backend", f"one of {listed(able)}")

@@ -51,7 +51,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "given": (
         1,
-        "a105efcc8900231b",
+        "451b15a2245c2f0f",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
