@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from kbuild.languages.base import LANGUAGES, Language
+from kbuild.languages.devices import cuda_devices
 from kbuild.languages.launcher.launch_variants import is_compiled_for
 from kbuild.languages.outcomes import PRUNED, CallKind, UnitOutcome, call_kind
-from kbuild.languages.releases import cuda_devices
 from kbuild.languages.resolve import ResolvedKernel
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch

@@ -202,7 +202,7 @@ def _archs(
     if not components and not kernels:
         listed = getattr(noarch, key.replace("-", "_")) if noarch and key else None
         return tuple(sorted(listed or ()))
-    device = set(desk.backend.languages) - {CXX_LANGUAGE}
+    device = desk.backend.device_languages
     compiled = (part for part in components if part.languages & device)
     archs = {arch for part in compiled for arch in part.archs}
     if kernels:

@@ -13,8 +13,10 @@ from kbuild.checks.base import Finding
 from kbuild.identity import Identity
 from kbuild.project import open_project
 from kbuild.selection import project_variants
+from kbuild.sources.cxx import read_cxx
+from kbuild.sources.includes import IncludeLine
 from kbuild.sourcetree import SourceTree
-from kbuild.static.includes import IncludeDirective, check_includes, includes
+from kbuild.static.includes import check_includes
 
 BUILD = """\
 [general]
@@ -100,7 +102,7 @@ def test_below_a_condition_it_is_a_warning(look: Look) -> None:
 
 def test_lines_kinds_and_guards() -> None:
     text = '// x\n#ifndef A_H\n#define A_H\n#include <a>\n#if B\n#import "b.h"\n#endif\n#endif\n'
-    assert list(includes(text)) == [
-        IncludeDirective("a", 4, is_quoted=False, is_conditional=False),
-        IncludeDirective("b.h", 6, is_quoted=True, is_conditional=True),
-    ]
+    assert read_cxx(text).includes == (
+        IncludeLine("a", 4, is_quoted=False, is_next=False),
+        IncludeLine("b.h", 6, is_quoted=True, is_next=False, is_conditional=True),
+    )

@@ -56,7 +56,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "languages": (
         1,
-        "14f031251f9716bf",
+        "275a7f25f400725c",
         "languages/environment.py",
     ),
 }
