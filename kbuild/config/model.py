@@ -7,7 +7,7 @@ sources costs every start). Keys are written in kebab-case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -236,6 +236,8 @@ class BackendCatalog:
     language: Callable[[str], ToolchainRejection | None] = lambda _: None
     """From the name of a Python DSL to why a toolchain cannot be used; None when no kernels are
     built from it."""
+    rules: Sequence[Callable[..., Iterable[Any]]] = ()
+    """What sections in Python DSLs must say: rules as those of `kbuild.config.rules`."""
 
     @property
     def language_backends(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from kbuild.runtime.processes import LocalRunner
 from kbuild.store import Store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import FallbackToolchains
+from kbuild.toolchains.experimental import rocm_sources
 from kbuild.toolchains.experimental.deb_archive import unpack_deb
 from kbuild.toolchains.experimental.debian_hip.installation import (
     data_text,
@@ -30,7 +31,6 @@ from kbuild.toolchains.experimental.debian_packages import (
     find_mirror,
 )
 from kbuild.toolchains.host import find_cxx
-from kbuild.toolchains.rocm import rocm_sources
 
 
 @pytest.fixture

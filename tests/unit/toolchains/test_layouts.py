@@ -56,7 +56,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "languages": (
         1,
-        "14f031251f9716bf",
+        "46fd2c94e04e9eba",
         "languages/environment.py",
     ),
 }
