@@ -12,7 +12,7 @@ from pydantic import StrictBool, StrictStr
 from kbuild.backends.base import BACKENDS, Archs, Backend, EditorHints, UnitFlags
 from kbuild.backends.capability import Capability, shared_code
 from kbuild.config.model import BackendGeneral, KernelSection, VersionText
-from kbuild.matrix import arch_table, compatible_arch_chains
+from kbuild.matrix import compatible_arch_chains
 from kbuild.runtime.processes import Runner
 from kbuild.version import Version
 
@@ -73,6 +73,11 @@ class Cuda(Backend):
     title = "CUDA"
     section = CudaSection
     general = CudaGeneral
+    in_client = True
+    default_on = ("linux", "win32")
+    has_readable_archs = True
+    torch_field = "cuda"
+    torch_local = "cu"
     define = "CUDA_KERNEL"
     dispatch_key = "CUDA"
     definitions = ("USE_CUDA=1",)
@@ -97,7 +102,7 @@ class Cuda(Backend):
 
     def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
         """Every requested capability that nvcc can target, in version order."""
-        table = arch_table(self.name, toolkit)
+        table = self.arch_table(toolkit)
         wanted = _merge_ptx(Capability.parse(arch) for arch in requested or table.default)
         targets = {Capability.parse(arch) for arch in table.targets}
         kept = [arch for arch in wanted if arch.target in targets]

@@ -57,6 +57,11 @@ class Xpu(Backend):
     title = "XPU"
     section = XpuSection
     general = XpuGeneral
+    in_client = True
+    torch_field = "xpu"
+    torch_local = "xpu"
+    torch_device = "xpu"
+    device_code = "SYCL"
     define = "XPU_KERNEL"
     dispatch_key = "XPU"
     definitions = ("USE_XPU",)

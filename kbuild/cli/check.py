@@ -204,9 +204,10 @@ def _check_target(
 def _check_sources(
     target: CheckTarget, wanted: CheckSelection, args: Namespace, ctx: Services
 ) -> SourceReport:
+    from kbuild.checks.client import ClientCheck, check_backend
     from kbuild.pipeline.source_checks import binding_findings, python_findings
     from kbuild.pipeline.static_check import backends_needing_a_build
-    from kbuild.project import open_project
+    from kbuild.project import BUILD_FILE, open_project
 
     project = open_project(target.path)
     ctx.ui.warn_all(project.warnings)
@@ -214,9 +215,16 @@ def _check_sources(
         replace(verdict, findings=wanted.judged(verdict.findings))
         for verdict in _static_verdicts(project, wanted, args, ctx)
     ]
-    backends = project.file.general.backends if wanted.wants("ops") else ()
-    on_bindings = binding_findings(project, backends) if backends else ()
-    findings = wanted.judged((*python_findings(project, wants=wanted.wants), *on_bindings))
+    backends = project.file.general.backends
+    on_backends = [
+        finding
+        for backend in backends
+        if wanted.wants(ClientCheck.name)
+        for finding in check_backend(backend, BUILD_FILE)
+    ]
+    on_bindings = binding_findings(project, backends) if wanted.wants("ops") else ()
+    on_python = python_findings(project, wants=wanted.wants)
+    findings = wanted.judged((*on_backends, *on_python, *on_bindings))
     return SourceReport(project.name, findings, tuple(verdicts), backends_needing_a_build(project))
 
 

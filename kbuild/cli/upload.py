@@ -67,8 +67,8 @@ def add_upload_options(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="accept the licence of others' code that is linked into a kernel, e.g. "
-        "nvidia-cutlass-dsl (repeatable; or KBUILD_ACCEPT_LICENSE)",
+        help="accept the licence of others' code that is linked into a kernel, by the "
+        "name that the refusal gives (repeatable; or KBUILD_ACCEPT_LICENSE)",
     )
     how.add_argument(
         "--dry-run", action="store_true", help="show what would change, and change nothing"

@@ -27,6 +27,7 @@ from kbuild.languages.compile_environment import (
     json_digest,
     read_sources,
 )
+from kbuild.languages.devices import device_facts
 from kbuild.languages.environment import DslEnvironments
 from kbuild.languages.image import UnitImage
 from kbuild.languages.image_cache import CompileResult, ImageCache, KernelClaim, SharedKernels
@@ -38,7 +39,6 @@ from kbuild.languages.outcomes import (
     rejection_error,
     unit_label,
 )
-from kbuild.languages.releases import device_facts
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.languages.worker_client import (
     ANSWER_TIMEOUT,

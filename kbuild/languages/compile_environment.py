@@ -131,15 +131,8 @@ _VARIABLES = {
     "PATH": "/usr/bin:/bin",
     "LC_ALL": "C.UTF-8",
     "PYTHONHASHSEED": "0",
-    # Paths would come into the images with it.
-    "TRITON_DISABLE_LINE_INFO": "1",
-    # Releases have different defaults.
-    "TRITON_DEFAULT_FP_FUSION": "1",
-    "TRITON_BACKENDS_IN_TREE": "1",
-    # Registers and spills are read from it.
-    "TRITON_DUMP_PTXAS_LOG": "1",
 }
-"""The whole environment of a worker, but for its home."""
+"""The environment of a worker, but for its home and `Language.variables`."""
 _ASSEMBLER_LABELS = {TOOLKIT.rstrip("-"): "nvcc", CXX: CXX, HIP: "clang"}
 """What a program is called beside an image, where that is no ptxas."""
 Assembler = tuple[Path, str]

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from kbuild.config.document import TABLES_FOLDER, Document, RuleContext
 from kbuild.config.issue import Issue, listed, one_of
-from kbuild.config.model import CXX, ToolchainRejection
+from kbuild.config.model import CXX
 from kbuild.errors import ConfigError, Problem
 from kbuild.version import Version
 
 if TYPE_CHECKING:
+    from kbuild.ops.dialects import Dialect
     from kbuild.ops.schema.model import Schema
 
 
@@ -33,21 +34,17 @@ def dsl_sections(document: Document, context: RuleContext) -> Iterator[Issue]:
     for name, section in foreign.items():
         path = ("kernel", name, "language")
         language = section["language"]
-        if language not in DIALECTS:
-            hint = one_of(language, (CXX, *DIALECTS))
+        dialect = DIALECTS.find(language)
+        if dialect is None:
+            hint = one_of(language, (CXX, *DIALECTS.names()))
             yield Issue(path, f"`{language}` is not a language", hint)
             continue
-        refuses = context.catalog.language(language)
-        if refuses is None:
-            known = (name for name in DIALECTS if context.catalog.language(name))
-            hint = f"this version builds {listed(sorted((CXX, *known)))}"
-            yield Issue(path, f"kbuild cannot build `{language}` kernels yet", hint)
-        yield from _check_dsl_backends(name, language, document, context)
+        yield from _check_dsl_backends(name, dialect, document, context)
         yield from _unknown_keys(name, section, document, context)
         issues = read_section(name, section).issues
         yield from issues
-        if refuses and not any(issue.path[2:3] == ("toolchain",) for issue in issues):
-            yield from _check_toolchain(name, document, refuses)
+        if not any(issue.path[2:3] == ("toolchain",) for issue in issues):
+            yield from _check_toolchain(name, document, dialect)
 
 
 def tvm_ffi_fallbacks(document: Document, _: RuleContext) -> Iterator[Issue]:
@@ -108,29 +105,26 @@ def _schema(text: str | None) -> Schema | None:
         return None
 
 
-def _check_toolchain(name: str, document: Document, refuses: ToolchainRejection) -> Iterator[Issue]:
+def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterator[Issue]:
     path = ("kernel", name, "toolchain")
     one = document.text(*path)
     pins = [one] if one is not None else [pin for _, pin in document.strings(*path)]
-    reason = refuses(pins) if pins else None
+    reason = dialect.refuses(pins) if pins else None
     if reason is not None:
         what, _, hint = reason.partition("; ")
         yield Issue(path, what, hint)
 
 
 def _check_dsl_backends(
-    name: str, language: str, document: Document, context: RuleContext
+    name: str, dialect: Dialect, document: Document, context: RuleContext
 ) -> Iterator[Issue]:
-    from kbuild.ops.dialects import DIALECTS
-
-    on_cpu = DIALECTS[language].on_cpu
-    able = [one for one in context.catalog.language_backends if on_cpu or one != "cpu"]
+    able = [one for one in context.catalog.language_backends if dialect.on_cpu or one != "cpu"]
     named = document.backends_of(name)
     if document.get("kernel", name, "backend") == []:
         yield Issue(("kernel", name, "backend"), "lists no backend", f"one of {listed(able)}")
     for position, (path, backend) in enumerate(named):
         if backend in context.catalog.kernel_sections and backend not in able:
-            message = f"kernels for `{backend}` are not written in `{language}`"
+            message = f"kernels for `{backend}` are not written in `{dialect.name}`"
             yield Issue(path, message, f"backends with such kernels: {listed(able)}")
         if backend in [other for _, other in named[:position]]:
             yield Issue(path, f"`{backend}` is listed twice", "keep one of them")

@@ -115,6 +115,13 @@ METADATA = (
         on(PLAIN, metadata={"backend": "cuda"}),
     ),
     Case(
+        "unknown to the client",
+        "`backend.type` that no client knows",
+        "client",
+        "does not know the backend `hip`",
+        on(PLAIN, variant="torch213-cxx11-hip-x86_64-linux"),
+    ),
+    Case(
         "refused by the client",
         "a name that `kernels` refuses",
         "metadata-client",

@@ -11,6 +11,7 @@ from typing import Any
 from kbuild.errors import BuildError, ToolchainError
 from kbuild.languages.base import (
     LANGUAGES,
+    Exporter,
     Language,
     LinkInputs,
     ResolvedTargets,
@@ -22,6 +23,7 @@ from kbuild.languages.base import (
 )
 from kbuild.languages.image import KernelImage
 from kbuild.languages.unit import KernelUnit
+from kbuild.licences import Licence
 from kbuild.ops.binding import BoundLaunch, TensorFacts
 from kbuild.ops.model import ArgumentSource
 from kbuild.version import Version
@@ -183,6 +185,21 @@ class Cute(Language):
 
     name = "cute"
     worker = "cute"
+    distributions = (DISTRIBUTION,)
+    needs_grid = False
+    shaped = True
+    init_backends = ("cuda",)
+    init_note = (
+        "NVIDIA's static runtime, from your own wheel, is linked into the kernel; who publishes it "
+        f"accepts its licence: `kbuild upload --accept-license {DISTRIBUTION}`"
+    )
+    licence_terms = (
+        Licence(
+            DISTRIBUTION,
+            "NVIDIA's Software License Agreement for the CUTLASS DSL",
+            "https://docs.nvidia.com/cutlass/latest/media/docs/pythonDSL/license.html",
+        ),
+    )
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
@@ -229,6 +246,12 @@ class Cute(Language):
     def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
         """See `Language.judge`."""
         validate_release(image, DISTRIBUTION, version_of(pins))
+
+    def exporter(self) -> Exporter | None:
+        """See `Language.exporter`."""
+        from kbuild.languages.cute.export import CuteExporter
+
+        return CuteExporter()
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

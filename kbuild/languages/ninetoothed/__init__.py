@@ -29,6 +29,13 @@ class NineToothed(Triton):
 
     name = "ninetoothed"
     worker = "ninetoothed.compiler"
+    distributions = ("ninetoothed", "triton")
+    options = ("num_warps", "num_stages")
+    needs_grid = False
+    structured = False
+    init_backends = ("cuda",)
+    settled = ("configs", "matrix", "grid", "divisible", "ones", "int64")
+    has_jit_fallback = False
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
@@ -43,6 +50,10 @@ class NineToothed(Triton):
         """See `Language.requirements`."""
         pinned = {pin.partition("==")[0] for pin in pins}
         return (*pins, *(one for one in _COMPANIONS if one.partition("==")[0] not in pinned))
+
+    def exporter(self) -> None:
+        """See `Language.exporter`."""
+        return
 
     def complete(
         self, op: OpSpec, functions: Mapping[str, KernelFunction], place: IssueCollector

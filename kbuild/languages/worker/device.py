@@ -45,7 +45,7 @@ class TargetDevice:
         """Without facts there is none: a DSL is imported.
 
         Args:
-            facts: as `kbuild.languages.releases.device_facts` gives them.
+            facts: as `kbuild.languages.devices.device_facts` gives them.
         """
         self.facts: Mapping[str, Any] = facts or {}
         self.files: Mapping[str, str] = {}
@@ -229,24 +229,12 @@ class TorchDeviceProperties:
         return f"<properties of {current.arch}>"
 
 
-class TritonDeviceProperties(dict[str, Any]):
-    """`driver.active.utils.get_device_properties()`, alike."""
-
-    def __init__(self, known: Mapping[str, Any], names: Sequence[str]) -> None:
-        whole = {name: device_dependent(f"get_device_properties()[{name!r}]") for name in names}
-        super().__init__({**whole, **known})
-
-
 _OF_TORCH = (
     "name", "major", "minor", "total_memory", "multi_processor_count", "is_integrated",
     "is_multi_gpu_board", "max_threads_per_multi_processor", "max_threads_per_block", "warp_size",
     "regs_per_multiprocessor", "shared_memory_per_block", "shared_memory_per_block_optin",
     "shared_memory_per_multiprocessor", "L2_cache_size", "gcnArchName", "uuid", "pci_bus_id",
     "pci_device_id", "pci_domain_id", "clock_rate", "memory_clock_rate", "memory_bus_width",
-)  # fmt: skip
-_OF_TRITON = (
-    "max_shared_mem", "max_num_regs", "multiprocessor_count", "warpSize", "sm_clock_rate",
-    "mem_clock_rate", "mem_bus_width", "arch", "cu_count",
 )  # fmt: skip
 
 
@@ -269,22 +257,6 @@ def torch_device_properties(
         del known["shared_memory_per_block_optin"]
     own = [name for name in _OF_TORCH if name != "gcnArchName" or device.backend == "hip"]
     return TorchDeviceProperties({"name": name(question), **known}, own)
-
-
-def triton_device_properties(
-    question: str = "driver.active.utils.get_device_properties()",
-) -> TritonDeviceProperties:
-    """As Triton gives them."""
-    device = current.gpu(question)
-    facts = device.facts
-    known = {"max_shared_mem": facts["shared"], "warpSize": facts["warp"]}
-    registers = facts["properties"].get("regs_per_multiprocessor")
-    if registers is not None:
-        known["max_num_regs"] = registers
-    if device.backend == "hip":
-        known["arch"] = device.arch
-    other = {"arch", "cu_count"} if device.backend == "cuda" else set()
-    return TritonDeviceProperties(known, [name for name in _OF_TRITON if name not in other])
 
 
 def name(question: str) -> Any:

@@ -17,6 +17,7 @@ EXPECTED = (
     "archs",
     "binary",
     "clash",
+    "client",
     "depends",
     "images",
     "imports",

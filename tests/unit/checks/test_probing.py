@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from interpreter_bench import Interpreter, make_interpreter
 
+from kbuild.backends import BACKENDS
 from kbuild.checks import probe_cache, probe_process
 from kbuild.checks.base import Output
 from kbuild.checks.load import NOT_LOADED, LoadCheck
@@ -24,6 +25,7 @@ from kbuild.metadata import Metadata
 from kbuild.runtime.processes import LocalRunner, ProcessResult
 
 Make = Callable[..., Output]
+CPU = json.dumps(BACKENDS.get("cpu").probe_facts())
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernels are loaded on Linux")
 
 
@@ -55,7 +57,7 @@ class Home:
 
     def loaded(self, output: Output, source: str, **how: Any) -> ProbeAnswer:
         (output.root / "__init__.py").write_text(source)
-        arguments = (output.root, "torch-cpu", "cpu", "_relu_cpu_1", "torch", "1")
+        arguments = (output.root, "torch-cpu", CPU, "_relu_cpu_1", "torch", "1")
         return run_probe(self.runner, self.interpreter.python, "load_probe", *arguments, **how)
 
 

@@ -6,9 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from kbuild.languages.export.c_source import read_grid, write_source
-from kbuild.languages.export.signature import read_signature, variant_of
 from kbuild.languages.image import ImageParameter, KernelImage
+from kbuild.languages.triton.export.c_source import read_grid, write_source
+from kbuild.languages.triton.export.signature import read_signature, variant_of
 from kbuild.languages.unit import ImageTarget
 from kbuild.ops.binding import KernelParameter
 from kbuild.runtime.files import FileSet

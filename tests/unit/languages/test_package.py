@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 import tomli
 
-from kbuild.languages.jit_fallback import source_file, source_module
-from kbuild.languages.python_package import PYTHON_FOLDER, package_files
+from kbuild.languages.python_package import (
+    PYTHON_FOLDER,
+    package_files,
+    source_file,
+    source_module,
+)
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.model import IssueCollector
 from kbuild.ops.section import read_section

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from projects import plan_variant
 
 from kbuild.backends import BACKENDS
 from kbuild.checks.base import Finding
 from kbuild.identity import Identity
-from kbuild.planning.variant import make_plan
 from kbuild.project import open_project
 from kbuild.selection import project_variants
 from kbuild.sources.cxx import read_cxx
@@ -58,7 +58,7 @@ def look(tmp_path: Path) -> Look:
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text)
         project, tree = open_project(tmp_path), SourceTree(tmp_path)
-        made = make_plan(project, project_variants(project)[0], tree, Identity("check"))
+        made = plan_variant(project, project_variants(project)[0], Identity("check"))
         asked = BACKENDS.get("metal").include_check
         assert asked
         return check_includes(made, tree, asked)

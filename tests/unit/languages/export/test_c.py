@@ -8,7 +8,7 @@ import pytest
 from exported import ADD, CODE, FAST, compiled, files, run, symbol
 
 from kbuild.errors import UsageError
-from kbuild.languages.export.c_source import c_string_literals
+from kbuild.languages.triton.export.c_source import c_string_literals
 
 CALL = "call = lambda n, x=32: f(None, c_uint64(x), c_uint64(48), c_uint64(64), c_int32(n))\n"
 

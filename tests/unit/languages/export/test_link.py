@@ -6,7 +6,7 @@ import pytest
 from exported import compiled, files, run, symbol
 
 from kbuild.errors import UsageError
-from kbuild.languages.export.link import link, read_header
+from kbuild.languages.triton.export.link import link, read_header
 
 PLAIN = "*fp32, *fp32, *fp32, i32, 1024"
 FAST = "*fp32:16, *fp32:16, *fp32:16, i32:16, 1024"

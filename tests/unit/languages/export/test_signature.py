@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbuild.errors import UsageError
-from kbuild.languages.export.c_source import read_grid
-from kbuild.languages.export.signature import ExportArgument, read_signature, read_target
+from kbuild.languages.triton.export.c_source import read_grid
+from kbuild.languages.triton.export.signature import ExportArgument, read_signature, read_target
 
 NAMES = "x, n, alpha, BLOCK!"
 

@@ -62,14 +62,16 @@ def cute_image(unit: KernelUnit, bound: BoundLaunch) -> tuple[KernelImage, dict[
     )
     tensors = {one.name for one in parameters if one.kind in ("tensor", "flat")}
     assumed = (tensors | set(unit.divisible)) if unit.aligned else set()
+    entry = f"kbuild_aot_{json_digest(request)[:16]}"
+    init, ready = (f"__cute_internal_{entry}_{n}" for n in ("cuda_init", "cuda_load_to_device"))
     image = KernelImage(
-        "cute", unit.target.arch, "object", f"kbuild_aot_{json_digest(request)[:16]}", parameters,
+        "cute", unit.target.arch, "object", entry, parameters,
         0, 1,
         divisible=frozenset(assumed), ones=frozenset(unit.ones), convention="tvm-ffi",
         compiler={"nvidia-cutlass-dsl": "4.8.1"}, loading="library",
+        load_functions=(init, ready),
     )  # fmt: skip
-    hooks = {"INIT": "cuda_init", "READY": "cuda_load_to_device"}
-    names = {macro: f"__cute_internal_{image.entry}_{name}" for macro, name in hooks.items()}
+    names = {"INIT": init, "READY": ready}
     names |= {f"{macro}_OWN": f"{name}_own" for macro, name in names.items()}
     dim = 2 if unit.op == "rows" else 1
     fail = {"fails": 1, "fails_in_cuda": 2}.get(unit.op, 0)

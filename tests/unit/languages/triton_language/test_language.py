@@ -8,8 +8,9 @@ import pytest
 from sections import op_of, text_of
 
 from kbuild.languages.base import LANGUAGES, flavour_of
+from kbuild.languages.devices import max_shared_memory
 from kbuild.languages.expand import expand
-from kbuild.languages.releases import max_shared_memory, triton_release
+from kbuild.languages.triton import triton_release
 from kbuild.languages.unit import ImageTarget
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.expression import parse

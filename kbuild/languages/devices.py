@@ -1,57 +1,18 @@
-"""What each release of Triton compiles for, and with which assembler; facts in `releases.toml`."""
+"""What holds for every GPU of an arch: shared memory, registers, names; facts in `devices.toml`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kbuild.languages.unit import CPU_TARGET, ImageTarget
 from kbuild.matrix import MatrixEntry, matrix_entries
-from kbuild.version import Version
 
-_FILE = Path(__file__).with_name("releases.toml")
+_FILE = Path(__file__).with_name("devices.toml")
 _WARP, _WAVE = 32, 64
 """Threads that go together; the latter on AMD's GPUs for data centres."""
-_NEW = (9, 0)
-"""The first capability that is assembled by the second of the assemblers."""
-
-
-@dataclass(frozen=True)
-class TritonRelease:
-    """One release, `major.minor`, or a later one that nothing else is known of."""
-
-    version: str
-    facts: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        return f"Triton {self.version}"
-
-    def archs(self, flavour: str) -> tuple[str, ...]:
-        """Capabilities or gfx names."""
-        return tuple(self.facts[flavour])
-
-    def assemblers(self, flavour: str) -> tuple[str, ...]:
-        """Names of the ptxas for archs below 9.0, and of that from 9.0 on; none for AMD."""
-        return tuple(self.facts["assemblers"].get(flavour, ()))
-
-    def assembler(self, flavour: str, target: ImageTarget) -> str | None:
-        """Name of the ptxas for one target."""
-        names, capability = self.assemblers(flavour), target.capability
-        if not names or capability is None:
-            return None
-        return names[capability.base >= _NEW]
-
-
-@cache
-def triton_release(version: str) -> TritonRelease:
-    """The facts that hold for a version `3.9.0`: those of the newest release up to it."""
-    wanted = Version.parse(version)
-    rows = _facts()["release"]
-    known = [row for row in rows if Version.parse(row["since"]) <= wanted]
-    return TritonRelease(version, known[-1] if known else rows[0])
 
 
 def max_shared_memory(target: ImageTarget) -> int:
@@ -71,7 +32,7 @@ def cuda_devices() -> Mapping[str, int]:
 
 
 def device_facts(target: ImageTarget, flavour: str) -> dict[str, Any]:
-    """What holds for every device that a target's code is made for, as its worker is told.
+    """What holds for every device that a target's code is made for, as its worker needs them.
 
     Args:
         target: whose devices.

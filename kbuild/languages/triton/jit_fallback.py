@@ -1,16 +1,14 @@
-"""Generates what `fallback = "jit"` runs.
+"""Generates what `fallback = "jit"` runs: Python that launches the author's kernel with Triton.
 
-Python that launches the author's kernel with the DSL itself.
-
-It is part of `_aot.py` and runs for calls that no image was made for, where the DSL is installed.
+It is part of `_aot.py` and runs for calls that no image was made for, where Triton is installed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
 
+from kbuild.languages.python_package import BoundLaunches, source_module
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.nodes import Match, Name
@@ -35,48 +33,15 @@ from kbuild.ops.model import (
     Value,
 )
 
-SOURCES_FOLDER = "_aot_sources"
-"""Folder of the authors' sources, in the package."""
-JIT_HEAD = '''
-_folder = pathlib.Path(__file__).parent / "_aot_sources"
-
-
-def _function(module, name):
-    """A kernel function, from the source that its images were compiled from."""
-    sys.path.insert(0, str(_folder))
-    try:
-        return getattr(importlib.import_module(f"._aot_sources.{module}", __package__), name)
-    finally:
-        sys.path.remove(str(_folder))
-
-
-def _fallback(schema, distribution):
-    """Register what runs where no image fits a call; nothing where the DSL is not installed."""
-
-    def register(function):
-        name = schema.partition("(")[0]
-        if name not in _registered and importlib.util.find_spec(distribution):
-            _registered.add(name)
-            _library.define(schema)
-            _library.impl(name, function, "CompositeExplicitAutograd")
-        return function
-
-    return register
-
-
-_library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "FRAGMENT")
-'''
-JIT_IMPORTS = ("importlib", "importlib.util", "pathlib", "sys")
 _DEVICE = {
     "sm_count": "torch.cuda.get_device_properties({tensor}.device).multi_processor_count",
     "capability": "(lambda c: 10 * c[0] + c[1])(torch.cuda.get_device_capability({tensor}.device))",
 }
 _ASKED = {**TORCH_QUERIES, "address": "{tensor}.data_ptr()"}
-BoundLaunches = Sequence[tuple[Launch, BoundLaunch]]
 
 
 def jit_source(op: OpSpec, launches: BoundLaunches) -> str:
-    """Python source of the op's fallback; it needs `HEAD`, and the op's fake kernel.
+    """Python source of the op's fallback; it needs `JIT_HEAD`, and the op's fake kernel.
 
     Args:
         op: with `fallback = "jit"`.
@@ -109,21 +74,6 @@ def _filled(op: OpSpec, name: str, value: FillValue) -> str:
     number = f"float({value!r})" if isinstance(value, str) else repr(value)
     guard = f"if {name} is not None: " if name in op.may_be_none else ""
     return f"{guard}{name}.fill_({number})"
-
-
-def source_module(path: str) -> str:
-    """The name that a source is imported by: `torch-ext/my/ops.py` is `my.ops`."""
-    parts = list(PurePosixPath(path).with_suffix("").parts)
-    if parts[-1] == "__init__" and len(parts) > 1:
-        parts.pop()
-    odd = [index for index, part in enumerate(parts) if not part.isidentifier()]
-    return ".".join(parts[odd[-1] + 1 :] if odd else parts)
-
-
-def source_file(path: str) -> str:
-    """Where a source lies below `SOURCES`."""
-    name = source_module(path).replace(".", "/")
-    return f"{name}/__init__.py" if path.endswith("/__init__.py") else f"{name}.py"
 
 
 def _listed(op: OpSpec) -> str:

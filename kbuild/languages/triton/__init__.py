@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
 
 from kbuild.backends.capability import Capability
-from kbuild.languages.base import LANGUAGES, Language, ResolvedTargets, flavour_of
-from kbuild.languages.releases import TritonRelease, triton_release
+from kbuild.languages.base import LANGUAGES, Exporter, Language, ResolvedTargets, flavour_of
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
-from kbuild.ops.model import ArgumentSource
+from kbuild.ops.model import ArgumentSource, Launch, OpSpec
 from kbuild.version import Version
 
 OLDEST = Version.parse("3.4")
@@ -45,11 +47,66 @@ _DEFAULT = {"cuda": ("8.0+PTX", "9.0", "10.0", "12.0"), "rocm": ("gfx90a", "gfx9
 """Archs where the section says none. 8.6 and 8.9 run the code for 8.0, what is newer its PTX."""
 _PTXAS = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 """What Triton assembles with: below 9.0, and from there on."""
+_VARIABLES = {
+    # Paths would come into the images with it.
+    "TRITON_DISABLE_LINE_INFO": "1",
+    # Releases have different defaults.
+    "TRITON_DEFAULT_FP_FUSION": "1",
+    "TRITON_BACKENDS_IN_TREE": "1",
+    # Registers and spills are read from it.
+    "TRITON_DUMP_PTXAS_LOG": "1",
+}
 _ONE_CHIP = Version.parse("9.0")
 """From here on Triton compiles for one chip alone, and so is its PTX."""
 _FALLBACK = ImageTarget("sm_80", "ptx")
 _PTX_VERSION = 80
 """PTX ISA 8.0: what every driver for CUDA 12 and later reads."""
+
+
+_FACTS = Path(__file__).with_name("releases.toml")
+_SECOND_ASSEMBLER = (9, 0)
+"""The first capability that is assembled by the second of the assemblers."""
+
+
+@dataclass(frozen=True)
+class TritonRelease:
+    """One release, `major.minor`, or a later one that nothing else is known of."""
+
+    version: str
+    facts: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"Triton {self.version}"
+
+    def archs(self, flavour: str) -> tuple[str, ...]:
+        """Capabilities or gfx names."""
+        return tuple(self.facts[flavour])
+
+    def assemblers(self, flavour: str) -> tuple[str, ...]:
+        """Names of the ptxas for archs below 9.0, and of that from 9.0 on; none for AMD."""
+        return tuple(self.facts["assemblers"].get(flavour, ()))
+
+    def assembler(self, flavour: str, target: ImageTarget) -> str | None:
+        """Name of the ptxas for one target."""
+        names, capability = self.assemblers(flavour), target.capability
+        if not names or capability is None:
+            return None
+        return names[capability.base >= _SECOND_ASSEMBLER]
+
+
+def triton_release(version: str) -> TritonRelease:
+    """The facts that hold for a version `3.9.0`: those of the newest release up to it."""
+    wanted, rows = Version.parse(version), _facts()["release"]
+    known = [row for row in rows if Version.parse(row["since"]) <= wanted]
+    return TritonRelease(version, known[-1] if known else rows[0])
+
+
+@cache
+def _facts() -> Mapping[str, Any]:
+    import tomli
+
+    facts: Mapping[str, Any] = tomli.loads(_FACTS.read_text("utf-8"))
+    return facts
 
 
 @LANGUAGES.add
@@ -58,6 +115,18 @@ class Triton(Language):
 
     name = "triton"
     worker = "triton"
+    distributions: ClassVar[tuple[str, ...]] = ("triton",)
+    options: ClassVar[tuple[str, ...]] = (
+        *("num_warps", "num_stages", "num_ctas", "maxnreg"),
+        *("waves_per_eu", "matrix_instr_nonkdim", "kpack", "schedule_hint"),
+        *("enable_fp_fusion", "launch_pdl", "launch_cooperative_grid"),
+    )
+    own_candidates = True
+    structured = True
+    init_backends: ClassVar[tuple[str, ...]] = ("cuda", "rocm")
+    has_jit_fallback = True
+    # With libdevice and AMD's device libraries, which are linked into images.
+    materials: ClassVar = {"triton": {"licence": "MIT", "enters": "device"}}
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
@@ -83,6 +152,11 @@ class Triton(Language):
             notes += [note] if note and archs is not None else []
         return ResolvedTargets(tuple(found), tuple(notes))
 
+    def variables(self, request: Mapping[str, Any]) -> Mapping[str, str]:
+        """See `Language.variables`."""
+        del request
+        return _VARIABLES
+
     def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:
         """See `Language.programs`."""
         names = triton_release(version_of(pins) or "").assemblers(flavour)
@@ -91,6 +165,18 @@ class Triton(Language):
     def program(self, pins: Sequence[str], flavour: str, target: ImageTarget) -> str | None:
         """See `Language.program`."""
         return triton_release(version_of(pins) or "").assembler(flavour, target)
+
+    def jit_source(self, op: OpSpec, launches: Sequence[tuple[Launch, BoundLaunch]]) -> str:
+        """See `Language.jit_source`."""
+        from kbuild.languages.triton.jit_fallback import jit_source
+
+        return jit_source(op, launches)
+
+    def exporter(self) -> Exporter | None:
+        """See `Language.exporter`."""
+        from kbuild.languages.triton.export.command import TritonExporter
+
+        return TritonExporter()
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

@@ -8,8 +8,14 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from kbuild.errors import DamagedFileError, UsageError
-from kbuild.languages.export.c_source import ERRORS, MARK, assumption_condition, c_type, prototype
-from kbuild.languages.export.signature import ExportVariant, c_name
+from kbuild.languages.triton.export.c_source import (
+    ERRORS,
+    MARK,
+    assumption_condition,
+    c_type,
+    prototype,
+)
+from kbuild.languages.triton.export.signature import ExportVariant, c_name
 from kbuild.languages.unit import ImageTarget
 from kbuild.rendering import render
 from kbuild.runtime.files import FileSet

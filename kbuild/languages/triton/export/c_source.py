@@ -9,14 +9,14 @@ from typing import Any
 
 from kbuild.config.issue import did_you_mean, listed
 from kbuild.errors import UsageError
-from kbuild.languages.export.signature import (
+from kbuild.languages.image import KernelImage
+from kbuild.languages.triton.export.signature import (
     DIVISOR,
     ExportArgument,
     ExportSignature,
     ExportVariant,
     c_name,
 )
-from kbuild.languages.image import KernelImage
 from kbuild.languages.unit import ImageTarget
 from kbuild.ops.expression import Expression, ExpressionError, Query, parse
 from kbuild.ops.expression.nodes import (
