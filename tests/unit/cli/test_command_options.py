@@ -6,7 +6,6 @@ from argparse import ArgumentParser
 from dataclasses import dataclass
 
 import pytest
-from projects import BINDING, kernel
 
 from kbuild.command_options import (
     add_options,
@@ -21,6 +20,7 @@ from kbuild.pipeline.options import BuildOptions
 from kbuild.runtime.processes import LocalRunner
 from kbuild.services import Services
 from kbuild.ui import Ui
+from tests.support.projects import BINDING, kernel
 
 
 def parse_level(level: int) -> int:

@@ -56,7 +56,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "languages": (
         1,
-        "275a7f25f400725c",
+        "4c8b5c7c9f777b91",
         "languages/environment.py",
     ),
 }
