@@ -86,5 +86,7 @@ def test_no_data_names_a_dsl() -> None:
 
 def test_names_are_found() -> None:
     assert {*NAMES} >= {"cute", "ninetoothed", "nvidia-cutlass-dsl", "tilelang", "triton"}
-    source = 'import kbuild.languages.triton\nif a == "cute": f(CUTE_PIN, b"TileLang", CuteExport, execute)\n'
+    source = """import kbuild.languages.triton
+if a == "cute": f(CUTE_PIN, b"TileLang", CuteExport, execute)
+"""
     assert sum(bool(named(text)) for _, text in texts(ast.parse(source))) == 5
