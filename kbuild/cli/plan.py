@@ -48,22 +48,22 @@ def execute(args: Namespace, ctx: Services) -> int:
         sources_of,
         torch_wheels_of,
     )
-    from kbuild.pipeline.plans import plan_variants, replan_for_compilers, with_toolchains
+    from kbuild.pipeline.plans import replan_for_compilers, with_toolchains
     from kbuild.pipeline.toolchains import (
         open_torch_wheels,
         toolchain_source,
         validate_wheels_are_used,
     )
+    from kbuild.planning.variant import Planner
     from kbuild.project import open_project
     from kbuild.sourcetree import SourceTree
 
     root = ctx.folder(args.kernel_dir)
     tree = SourceTree(root)
     project = open_project(root, tree)
-    identity, archs = identity_of(args), archs_of(args, project, ctx.runner)
-    plans = plan_variants(
-        project, selection_of(args), ctx.runner, identity=identity, archs=archs, tree=tree
-    )
+    archs = archs_of(args, project, ctx.runner)
+    planner = Planner(project, tree, ctx.runner, identity_of(args), archs)
+    plans = planner.select(selection_of(args))
     if not args.no_toolchain:
         sources = sources_of(args, ctx, project)
         wheels = open_torch_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
@@ -71,10 +71,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         tools = toolchain_source(
             args.toolchain, ctx.runner, ctx.cache, args.python, sources, torch_wheels=wheels
         )
-        plans = replan_for_compilers(
-            project, plans, tools, ctx.runner, identity=identity, archs=archs, tree=tree
-        )
-        plans = with_toolchains(plans, tools)
+        plans = with_toolchains(replan_for_compilers(planner, plans, tools), tools)
     if args.json:
         ctx.ui.data_json([made.to_json() | {"digest": made.digest} for made in plans])
     else:
@@ -177,15 +174,17 @@ def execute_list(args: Namespace, ctx: Services) -> int:
     reasons: dict[str, str | None] = {}
     if args.json or args.reasons:
         from kbuild.cli.build_options import sources_of, torch_wheels_of
-        from kbuild.pipeline.plans import unsupported_reasons
         from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source
+        from kbuild.planning.variant import Planner
+        from kbuild.sourcetree import SourceTree
 
         sources = sources_of(args, ctx, project)
         wheels = open_torch_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
         tools = toolchain_source(
             args.toolchain, ctx.runner, ctx.cache, args.python, sources, torch_wheels=wheels
         )
-        reasons = unsupported_reasons(project, choices, ctx.runner, tools)
+        plans = Planner(project, SourceTree(project.root), ctx.runner).plans(choices)
+        reasons = {plan.variant: tools.refuses(plan.requires) for plan in plans}
     if args.json:
         ctx.ui.data_json([_variant_json(choice, reasons) for choice in choices])
     elif args.reasons:

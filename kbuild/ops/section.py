@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -259,12 +261,25 @@ class SectionReading:
 
 
 def read_section(name: str, section: Mapping[str, Any]) -> SectionReading:
-    """Read a section as TOML gives it.
+    """Read a section as TOML gives it; the same section is parsed once.
 
     Args:
         name: the kernel's name.
         section: the `[kernel.<name>]` table; `backend` and the like are not looked at.
     """
+    try:
+        text = json.dumps(section)
+    except (TypeError, RecursionError):  # a date, or nested too deeply: an error in any key
+        return _parse_section(name, section)
+    return _parse_json(name, text)
+
+
+@lru_cache(maxsize=256)
+def _parse_json(name: str, text: str) -> SectionReading:
+    return _parse_section(name, json.loads(text))
+
+
+def _parse_section(name: str, section: Mapping[str, Any]) -> SectionReading:
     place = IssueCollector(("kernel", name))
     dialect = _dialect(section.get("language"), place.at("language"))
     toolchain = _toolchain(section.get("toolchain"), dialect, place)

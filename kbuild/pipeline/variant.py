@@ -23,20 +23,17 @@ from kbuild.errors import (
     grouped,
 )
 from kbuild.git import Repository
-from kbuild.identity import Identity, identify
 from kbuild.licences import metadata_entry
 from kbuild.metadata import Builder, overruled_in
 from kbuild.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.source_checks import SourceChecker
 from kbuild.plan import VariantPlan
-from kbuild.planning.context import source_files
 from kbuild.project import BUILD_FILE, KBUILD_FILE, Project
 from kbuild.runtime.file_state import IMPOSSIBLE_STATE, all_unchanged
 from kbuild.runtime.os_errors import explain_os_error
 from kbuild.runtime.workspace import Workspace
 from kbuild.services import Services
-from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 
 if TYPE_CHECKING:
@@ -251,15 +248,6 @@ class BuildContext:
     def output(self) -> Path:
         """Where variant directories go."""
         return self.options.output or self.project.root / "build"
-
-    @cached_property
-    def identity(self) -> Identity | None:
-        """The state of the source, where plans are not to ask git themselves."""
-        if self.options.identity is not None or not self.options.dev:
-            return self.options.identity
-        tree = SourceTree(self.project.root)
-        found = identify(tree, source_files(self.project, tree), self.services.runner)
-        return found.for_development()
 
     def target_of(self, made: VariantPlan) -> Path:
         """Where the variant directory goes."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -118,6 +119,32 @@ class ToolchainSource:
             ToolchainError: with what is missing and how to get it.
         """
         raise NotImplementedError
+
+
+class CachedToolchains(ToolchainSource):
+    """Asks another source once about the same requirements; errors are not kept."""
+
+    name = "cached"
+
+    def __init__(self, source: ToolchainSource) -> None:
+        self._refuses, self._preview = cache(source.refuses), cache(source.preview)
+        self._compiler, self._provision = cache(source.compiler), cache(source.provision)
+
+    def refuses(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.refuses`."""
+        return self._refuses(requires)
+
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`."""
+        return self._preview(requires)
+
+    def compiler(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.compiler`."""
+        return self._compiler(requires)
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """See `ToolchainSource.provision`."""
+        return self._provision(requires)
 
 
 @dataclass(frozen=True)

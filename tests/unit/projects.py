@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kbuild.identity import Identity
+from kbuild.plan import VariantPlan
+from kbuild.planning.variant import Planner
+from kbuild.project import Project
+from kbuild.runtime.processes import LocalRunner
+from kbuild.selection import VariantChoice
+from kbuild.sourcetree import SourceTree
+
 GENERAL = """\
 [general]
 name = "my-kernel"
@@ -49,3 +57,11 @@ def write_project(root: Path, *parts: str, backends: tuple[str, ...] = ("cpu",))
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
     return root
+
+
+def plan_variant(
+    project: Project, choice: VariantChoice, identity: Identity, archs: tuple[str, ...] = ()
+) -> VariantPlan:
+    """The plan of one variant."""
+    planner = Planner(project, SourceTree(project.root), LocalRunner(), identity, archs)
+    return planner.plans([choice])[0]

@@ -9,7 +9,7 @@ from kbuild.sources.cxx import cxx_tokens
 
 
 def texts(source: str) -> list[str]:
-    return [token.text for token in cxx_tokens(source) if token.text]
+    return [token.text for token in cxx_tokens(source) if token.kind not in ("string", "number")]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_tokens(source, expected):
 )
 def test_includes(line):
     (found,) = (token for token in cxx_tokens(line) if token.kind == "include")
-    assert found.text == "a/b.h"
+    assert found.text[1:-1] == "a/b.h"
 
 
 def test_no_include_in_the_middle_or_by_macro():

@@ -10,7 +10,7 @@ import pytest
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.identity import identify
 from kbuild.planning.context import source_files
-from kbuild.planning.variant import make_plans
+from kbuild.planning.variant import Planner
 from kbuild.project import open_project
 from kbuild.runtime.processes import LocalRunner
 from kbuild.selection import Selection, select_variants
@@ -193,7 +193,7 @@ def test_each_file_is_read_once_for_all_variants(tmp_path: Path, opened: Counter
     project = open_project(tmp_path, tree)
     chosen = select_variants(project, Selection())
     assert len(chosen) > 20
-    plans = make_plans(project, chosen, tree, LocalRunner())
+    plans = Planner(project, tree, LocalRunner()).plans(chosen)
     assert len(plans) == len(chosen)
     code = {path: n for path, n in opened.items() if path.endswith((".cu", ".h", ".cpp"))}
     assert len(code) == GROUPS * UNITS + HEADERS + 1
@@ -204,7 +204,7 @@ def test_what_was_read_before_is_what_is_identified(tmp_path: Path) -> None:
     large(tmp_path)
     tree = SourceTree(tmp_path)
     project = open_project(tmp_path, tree)
-    make_plans(project, select_variants(project, Selection())[:1], tree, LocalRunner())
+    Planner(project, tree, LocalRunner()).plans(select_variants(project, Selection())[:1])
     fresh = SourceTree(tmp_path)
     sources = source_files(project, fresh)
     assert identify(fresh, sources, LocalRunner()) == identify(tree, sources, LocalRunner())
@@ -230,7 +230,7 @@ def test_looks_grow_with_the_project_and_not_with_its_variants(
         chosen = [c for c in select_variants(project, Selection()) if c.variant.backend == "cuda"]
         monkeypatch.setattr(os, "stat", counted)
         looks = 0
-        make_plans(project, chosen[:variants], tree, NoGit(), identity=None)
+        Planner(project, tree, NoGit()).plans(chosen[:variants])
         monkeypatch.setattr(os, "stat", plain)
         return looks
 

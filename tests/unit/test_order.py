@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from projects import BINDING, kernel
+from projects import BINDING, kernel, plan_variant
 
 from kbuild.identity import Identity
 from kbuild.pipeline.build import longest_first
-from kbuild.planning.variant import make_plan
 from kbuild.selection import Selection, select_variants
-from kbuild.sourcetree import SourceTree
 
 CLEAN = Identity("abc1234", "f" * 40)
 
@@ -18,7 +16,7 @@ CLEAN = Identity("abc1234", "f" * 40)
 def test_one_of_each_toolkit_leads_and_nothing_is_lost(project) -> None:
     made = project(BINDING, kernel("cpu"), kernel("cuda"), backends=("cpu", "cuda"))
     choices = select_variants(made, Selection(globs=("torch21[34]-*-x86_64-linux",)))
-    plans = [make_plan(made, choice, SourceTree(made.root), CLEAN) for choice in choices]
+    plans = [plan_variant(made, choice, CLEAN) for choice in choices]
     ordered = longest_first(plans)
     assert sorted(one.variant for one in ordered) == sorted(one.variant for one in plans)
     toolkits = {(one.requires.backend, one.requires.toolkit) for one in plans}

@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from projects import BINDING, kernel
+from projects import BINDING, kernel, plan_variant
 
 from kbuild.errors import ConfigError
 from kbuild.generate.project import generate, generate_project
 from kbuild.identity import Identity
 from kbuild.plan import VariantPlan
-from kbuild.planning.variant import make_plan, make_plans
+from kbuild.planning.variant import Planner
 from kbuild.runtime.processes import ProcessResult
 from kbuild.selection import Selection, select_variants
 from kbuild.sourcetree import SourceTree
@@ -26,7 +26,7 @@ class NoGit:
 
 def plan(made, name: str, identity: Identity = CLEAN, archs: tuple[str, ...] = ()) -> VariantPlan:
     (choice,) = select_variants(made, Selection(globs=(name,)))
-    return make_plan(made, choice, SourceTree(made.root), identity, archs=archs)
+    return plan_variant(made, choice, identity, archs)
 
 
 def part(made: VariantPlan, name: str):
@@ -54,7 +54,8 @@ def test_a_plan_of_another_format_is_refused() -> None:
 def test_plans_are_the_same_on_every_run(project) -> None:
     made = project(BINDING, kernel("cpu"), kernel("cuda"), backends=("cpu", "cuda"))
     chosen = select_variants(made, Selection())
-    first, second = (make_plans(made, chosen, SourceTree(made.root), NoGit()) for _ in range(2))
+    planners = (Planner(made, SourceTree(made.root), NoGit()) for _ in range(2))
+    first, second = (planner.plans(chosen) for planner in planners)
     assert [one.digest for one in first] == [one.digest for one in second]
     assert len({one.digest for one in first}) == len(chosen)
 
@@ -150,12 +151,7 @@ def test_grouped_archs_are_those_of_the_code_and_the_plan_says_who_runs_it(proje
 def test_archs_that_no_toolkit_has_are_a_located_problem(project) -> None:
     made = project(BINDING, kernel("cuda", 'cuda-capabilities = ["7.0"]'), backends=("cuda",))
     with pytest.raises(ConfigError) as caught:
-        make_plans(
-            made,
-            select_variants(made, Selection(globs=("*cu130*",))),
-            SourceTree(made.root),
-            NoGit(),
-        )
+        Planner(made, SourceTree(made.root), NoGit()).select(Selection(globs=("*cu130*",)))
     assert "kernel.cuda.cuda-capabilities" in str(caught.value)
 
 
@@ -171,7 +167,7 @@ def test_archs_that_no_toolkit_has_are_a_located_problem(project) -> None:
 def test_a_user_can_ask_for_fewer_archs(project, keys, asked, built) -> None:
     made = project(BINDING, kernel("cuda", keys), backends=("cuda",))
     (choice,) = select_variants(made, Selection(globs=("torch213-*-cu130-x86_64-*",)))
-    found = make_plan(made, choice, SourceTree(made.root), CLEAN, archs=asked)
+    found = plan_variant(made, choice, CLEAN, tuple(asked))
     assert found.archs == built
 
 
@@ -179,7 +175,7 @@ def test_a_kernel_without_the_asked_arch_is_left_out_with_a_note(project) -> Non
     keys = 'cuda-capabilities = ["9.0a"]'
     made = project(BINDING, kernel("cuda"), kernel("cuda", keys, name="hopper"), backends=("cuda",))
     (choice,) = select_variants(made, Selection(globs=("torch213-*-cu130-x86_64-*",)))
-    found = make_plan(made, choice, SourceTree(made.root), CLEAN, archs=["8.0"])
+    found = plan_variant(made, choice, CLEAN, ("8.0",))
     assert [one.name for one in found.components] == ["binding", "cuda"]
     assert found.notes == ("kernel.hopper is left out: it has no code for 8.0",)
 
@@ -189,11 +185,8 @@ CU128 = "torch211-cxx11-cu128-x86_64-linux"
 
 def planned_for(made, name: str, compiler: str, archs: tuple[str, ...] = ()) -> VariantPlan:
     """The plan of a variant whose nvcc is of another release."""
-    chosen, tree = select_variants(made, Selection(globs=(name,))), SourceTree(made.root)
-    (found,) = make_plans(
-        made, chosen, tree, NoGit(), identity=CLEAN, archs=archs, compilers={name: compiler}
-    )
-    return found
+    planner = Planner(made, SourceTree(made.root), NoGit(), CLEAN, archs)
+    return planner.plans(select_variants(made, Selection(globs=(name,))), {name: compiler})[0]
 
 
 def test_another_compiler_decides_on_archs_and_flags(project) -> None:

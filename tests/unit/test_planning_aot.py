@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from projects import BINDING, kernel
+from projects import BINDING, kernel, plan_variant
 
 from kbuild.errors import ConfigError, UsageError
 from kbuild.generate.project import generate
 from kbuild.identity import Identity
+from kbuild.ops import section
 from kbuild.plan import VariantPlan
-from kbuild.planning.variant import make_plan
+from kbuild.planning.variant import Planner
 from kbuild.project import Project
 from kbuild.runtime.processes import LocalRunner
 from kbuild.selection import Selection, project_variants, select_variants
@@ -41,7 +42,7 @@ def triton(name: str = "add", backend: str = '"cuda"', extra: str = "") -> str:
 
 def plan(made: Project, name: str, archs: tuple[str, ...] = ()) -> VariantPlan:
     (choice,) = select_variants(made, Selection(globs=(name,)))
-    return make_plan(made, choice, SourceTree(made.root), CLEAN, archs=archs)
+    return plan_variant(made, choice, CLEAN, archs)
 
 
 @pytest.fixture
@@ -160,6 +161,24 @@ def test_the_order_in_a_section_counts(dsl):
     second = plan(dsl(STABLE, text), CU130)
     assert first.aot == second.aot
     assert first.digest != second.digest
+
+
+def test_a_section_is_parsed_once_for_all_variants(dsl, monkeypatch):
+    parsed = []
+    read_op = section.read_op
+    monkeypatch.setattr(
+        section, "read_op", lambda *given: (parsed.append(given[1].kernel), read_op(*given))[1]
+    )
+    made = dsl(STABLE, triton(name="counted"))
+    planner = Planner(made, SourceTree(made.root), LocalRunner(), CLEAN)
+    kernels = [kernel for plan in planner.select(Selection()) for kernel in plan.aot]
+    assert len(kernels) > 1
+    parsed.clear()  # by the check of `build.toml`
+    readings = [kernel.reading for kernel in kernels]
+    again = VariantPlan.from_json(json.loads(json.dumps(planner.select(Selection())[0].to_json())))
+    assert {*map(id, readings)} == {id(again.aot[0].reading)}
+    assert [op.name for op in readings[0].ops] == ["counted"]
+    assert parsed == ["counted"]
 
 
 def test_tuned_tables_are_inputs(dsl, tmp_path):

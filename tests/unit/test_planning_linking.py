@@ -6,16 +6,14 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from projects import BINDING, kernel, write_project
+from projects import BINDING, kernel, plan_variant, write_project
 
 from kbuild.errors import ConfigError
 from kbuild.generate.project import generate
 from kbuild.identity import Identity
 from kbuild.pipeline.source_checks import SourceChecker
-from kbuild.planning.variant import make_plan
 from kbuild.project import open_project
 from kbuild.selection import Selection, select_variants
-from kbuild.sourcetree import SourceTree
 
 CLEAN = Identity("abc1234", "f" * 40)
 CPU = "torch213-*-cpu-x86_64-linux"
@@ -58,7 +56,7 @@ def project(tmp_path: Path):
 
 def plan(made, name: str, archs: tuple[str, ...] = ()):
     (choice,) = select_variants(made, Selection(globs=(name,)))
-    return make_plan(made, choice, SourceTree(made.root), CLEAN, archs=archs)
+    return plan_variant(made, choice, CLEAN, archs)
 
 
 def planned(project, backend: str, key: str, *flags: str):

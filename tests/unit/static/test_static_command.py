@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from projects import BINDING, kernel
+from projects import BINDING, kernel, plan_variant
 
 from kbuild.backends.base import TypeCheck
 from kbuild.identity import Identity
-from kbuild.planning.variant import make_plan
 from kbuild.project import Project
 from kbuild.selection import project_variants
-from kbuild.sourcetree import SourceTree
 from kbuild.static.types import IncludeFolders, compiler_arguments
 
 CHECK = TypeCheck(headers=("sycl",), definitions=("LANGUAGE=1",))
@@ -20,9 +18,7 @@ CHECK = TypeCheck(headers=("sycl",), definitions=("LANGUAGE=1",))
 
 def made(project: Project, folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The binding's arguments, and the kernel's, with `/t`, `/s` and `/p` as headers' places."""
-    plan = make_plan(
-        project, project_variants(project)[-1], SourceTree(project.root), Identity("check")
-    )
+    plan = plan_variant(project, project_variants(project)[-1], Identity("check"))
     (folder / "torch-ext").mkdir(parents=True)
     folders = IncludeFolders(
         project.root,
