@@ -49,7 +49,7 @@ def fake_torch(folder: Path, version: str = "2.13.0+cpu", hip: str | None = None
     (root / "utils" / "hipify" / "hipify_python.py").write_text("")
     (root / "version.py").write_text("")
     return {
-        "root": str(root), "version": version, "cuda": None, "hip": hip, "xpu": None,
+        "root": str(root), "version": version, "built_for": {"hip": hip} if hip else {},
         "include_dirs": [str(root / "include")], "library_dir": str(root / "lib"),
         "cxx11_abi": True,
     }  # fmt: skip

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from kbuild.hub.layout import UploadLayout, read_layout
 from kbuild.hub.repository import Repo, RetryPolicy
+from kbuild.mirror import open_mirror
 from kbuild.mirror.layout import MANIFEST, VersionPaths, read_snapshot_name
 from kbuild.mirror.publish import PublishResult, PublishRun, publish
-from kbuild.mirror.store import MirrorStore, open_mirror, parse_mirror_address
+from kbuild.mirror.store import MirrorStore, parse_mirror_address
 
 CPU = "torch213-cxx11-cpu-x86_64-linux"
 CUDA = "torch213-cxx11-cu130-x86_64-linux"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 
 import pytest
 
-from kbuild.cli.build_options import add_archs, add_dev, add_tools, archs_of, toolchain_of
+from kbuild.command_options import add_options, read_options
 from kbuild.errors import UsageError
+from kbuild.pipeline.options import BuildOptions
+from kbuild.project import Project
 from kbuild.runtime.processes import ProcessResult
+from kbuild.services import Services
+from kbuild.ui import Ui
 from tests.support.projects import BINDING, kernel
 
 
@@ -23,11 +27,14 @@ class Machine:
         return ProcessResult(tuple(argv), 0 if found else 127, "\n".join(found), 0.0)
 
 
-def options(*arguments: str) -> Namespace:
+FIELDS = ("toolchain", "python", "torch_wheels", "archs", "dev")
+
+
+def options(made: Project, machine: Machine, *arguments: str) -> BuildOptions:
     parser = ArgumentParser()
-    for add in (add_tools, add_archs, add_dev):
-        add(parser)
-    return parser.parse_args(arguments)
+    add_options(parser, BuildOptions, *FIELDS)
+    services = Services(machine, Ui(), made.root / "cache")
+    return read_options(parser.parse_args(arguments), services, made, BuildOptions, *FIELDS)
 
 
 @pytest.fixture
@@ -36,20 +43,20 @@ def made(project):
 
 
 def test_all_archs_are_the_default(made):
-    assert archs_of(options(), made, Machine("9.0")) == ()
-    assert archs_of(options("--arch", "all"), made, Machine()) == ()
+    assert options(made, Machine("9.0")).archs == ()
+    assert options(made, Machine(), "--arch", "all").archs == ()
 
 
 def test_archs_can_be_named(made):
-    asked = options("--arch", "8.0,9.0a", "--arch", "native")
-    assert archs_of(asked, made, Machine("9.0", "9.0")) == ("8.0", "9.0a", "9.0")
+    asked = options(made, Machine("9.0", "9.0"), "--arch", "8.0,9.0a", "--arch", "native")
+    assert asked.archs == ("8.0", "9.0a", "9.0")
 
 
 def test_a_development_build_is_for_this_machine(made):
-    assert toolchain_of(options("--dev", "--toolchain", "wheels")) == "host"
-    assert archs_of(options("--dev"), made, Machine("8.9")) == ("8.9",)
-    assert archs_of(options("--dev"), made, Machine()) == ()
-    assert archs_of(options("--dev", "--arch", "9.0"), made, Machine("8.9")) == ("9.0",)
+    assert options(made, Machine(), "--dev", "--toolchain", "wheels").toolchain == "host"
+    assert options(made, Machine("8.9"), "--dev").archs == ("8.9",)
+    assert options(made, Machine(), "--dev").archs == ()
+    assert options(made, Machine("8.9"), "--dev", "--arch", "9.0").archs == ("9.0",)
 
 
 @pytest.mark.parametrize(
@@ -62,5 +69,5 @@ def test_a_development_build_is_for_this_machine(made):
 )
 def test_what_cannot_be_is_refused(made, arch, words):
     with pytest.raises(UsageError) as caught:
-        archs_of(options("--arch", arch), made, Machine())
+        options(made, Machine(), "--arch", arch)
     assert words in str(caught.value)

@@ -6,16 +6,17 @@ from argparse import ArgumentParser
 
 import pytest
 
-from kbuild.cli.build_options import add_identity, identity_of
+from kbuild.command_options import add_options
 from kbuild.errors import UsageError
 from kbuild.identity import Identity
+from kbuild.pipeline.options import BuildOptions, identity_of
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def identity(*arguments: str) -> Identity | None:
     parser = ArgumentParser()
-    add_identity(parser)
+    add_options(parser, BuildOptions, "identity")
     return identity_of(parser.parse_args(arguments))
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.hub.repository import AccessDeniedError, BusyError, NotFoundError, Repo
+from kbuild.mirror import open_mirror
 from kbuild.mirror.fsspec_store import translate_store_error
 from kbuild.mirror.layout import repo_of_folder, version_paths
-from kbuild.mirror.store import open_mirror, parse_mirror_address, without_credentials
+from kbuild.mirror.store import parse_mirror_address, without_credentials
 
 HERE = Path("/home/me/here")
 SECRET = "canary-5f2b"  # noqa: S105

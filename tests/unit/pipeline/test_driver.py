@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kbuild.cli import build as verb
-from kbuild.cli.build_options import driver_request_of, nix_options_of
 from kbuild.cli.shells import execute_devshell, execute_testshell
 from kbuild.diagnosis import nix_items
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.pipeline.driver import DriverRequest
+from kbuild.pipeline.options import driver_request_of, nix_options_of
 from kbuild.services import Services
 from kbuild.ui import Ui
 from kbuild.variant import System

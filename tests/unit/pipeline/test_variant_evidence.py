@@ -33,7 +33,7 @@ def test_nothing_is_told_about_what_has_changed(
         return (written,)
 
     monkeypatch.setattr("kbuild.provenance.attestation.Attestation.write", write)
-    monkeypatch.setattr("kbuild.pipeline.variant._recorded_options", lambda _: {})
+    monkeypatch.setattr("kbuild.pipeline.variant.recorded_options", lambda _: {})
     site: Any = SimpleNamespace(
         options=SimpleNamespace(provenance=True),
         project=SimpleNamespace(root=tmp_path),

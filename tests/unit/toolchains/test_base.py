@@ -8,7 +8,7 @@ from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.runtime.processes import ProcessResult
 from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
-from kbuild.toolchains.device_compilers import find_cuda, find_dpcpp
+from kbuild.toolchains.device_compilers import find_device_compiler
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
 from kbuild.variant import host_system
@@ -76,7 +76,7 @@ def test_nvcc_is_found_where_cuda_home_says(tmp_path: Path, monkeypatch) -> None
     nvcc = program(tmp_path / "cuda" / "bin" / "nvcc")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     text = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 13.0, V13.0.88\n"
-    found = find_cuda(FactCache(tmp_path / "cache"), Compiler(text))
+    found = find_device_compiler("cuda", FactCache(tmp_path / "cache"), Compiler(text))
     assert found is not None
     assert (str(found.version), found.program) == ("13.0", nvcc)
     assert found.fits("13.0")
@@ -86,21 +86,24 @@ def test_nvcc_is_found_where_cuda_home_says(tmp_path: Path, monkeypatch) -> None
 
 def test_a_cuda_home_without_nvcc_is_believed(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nothing"))
-    assert find_cuda(FactCache(tmp_path / "cache"), Compiler("release 13.0")) is None
+    assert (
+        find_device_compiler("cuda", FactCache(tmp_path / "cache"), Compiler("release 13.0"))
+        is None
+    )
 
 
 def test_icpx_is_found_on_the_path(tmp_path: Path, monkeypatch) -> None:
     icpx = program(tmp_path / "bin" / "icpx")
     monkeypatch.setenv("PATH", str(icpx.parent))
     text = "Intel(R) oneAPI DPC++/C++ Compiler 2026.0.0 (2026.0.0.20260331)\n"
-    found = find_dpcpp(FactCache(tmp_path / "cache"), Compiler(text))
+    found = find_device_compiler("xpu", FactCache(tmp_path / "cache"), Compiler(text))
     assert found is not None
     assert found.fits("2026.0.0")
     assert dict(found.entries) == {"CMAKE_CXX_COMPILER": str(icpx)}
 
 
 def test_python_only_variants_need_no_device_compiler(tmp_path: Path) -> None:
-    host = HostToolchains(Compiler(""), FactCache(tmp_path), finders={})
+    host = HostToolchains(Compiler(""), FactCache(tmp_path), finder=None)
     assert host.refuses(Requirements("cuda")) is None
     compiled = Requirements("cuda", toolkit="13.0", system=str(host_system()))
     assert "needs a compiler for cuda 13.0" in str(host.refuses(compiled))

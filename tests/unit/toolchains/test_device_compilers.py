@@ -106,7 +106,7 @@ def test_an_installed_nvcc_gets_a_compiler_that_it_takes(tmp_path, monkeypatch):
     )
     host, asked = machine(tmp_path, fake_torch(tmp_path))
     asked.answers = {"-x c++ /dev/null": GCC.format(14), **asked.answers}
-    host = replace(host, finders={"cuda": lambda *_: nvcc})
+    host = replace(host, finder=lambda *_: nvcc)
     made = host.provision(Requirements("cuda", toolkit="12.6", system=str(host_system())))
     facts = dict(made.cache)
     assert facts["A"] == "b"

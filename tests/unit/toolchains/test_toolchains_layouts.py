@@ -51,12 +51,12 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "given": (
         1,
-        "a105efcc8900231b",
+        "451b15a2245c2f0f",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
-        "275a7f25f400725c",
+        "4c8b5c7c9f777b91",
         "languages/environment.py",
     ),
 }

@@ -57,7 +57,7 @@ def test_threads_are_neither_run_as_written_nor_looked_up_by() -> None:
     for argv in written:
         command = CompileCommand(argv, "CUDA", "/p")
         assert command.plain == bare
-        keys.add((object_key(command, {}, FileHashes("")), unit_key(command)))
+        keys.add((object_key(command, {}, FileHashes("").of), unit_key(command)))
     assert len(keys) == 1
     assert CompileCommand(["c++", "-t", "2"], "CXX", "/p").plain == ["c++", "-t", "2"]
 
@@ -89,7 +89,7 @@ def test_commands_that_no_cache_serves(arguments: str) -> None:
 
 def test_the_key_knows_flags_and_language_but_not_places() -> None:
     def key(argv: list[str], language: str = "CXX", **environ: str) -> str:
-        return object_key(CompileCommand(argv, language, "/p/tree"), environ, FileHashes(""))
+        return object_key(CompileCommand(argv, language, "/p/tree"), environ, FileHashes("").of)
 
     moved = [word.replace("/t/", "/elsewhere/") for word in GCC]
     assert key(moved) == key(GCC)
@@ -104,7 +104,7 @@ def test_the_key_knows_flags_and_language_but_not_places() -> None:
 
 def test_versions_tell_what_a_wrapper_hides() -> None:
     def key(language: str, versions: str) -> str:
-        return object_key(CompileCommand(GCC, language, "/p/tree"), {}, FileHashes(""), versions)
+        return object_key(CompileCommand(GCC, language, "/p/tree"), {}, FileHashes("").of, versions)
 
     assert key("CXX", "c++=12") != key("CXX", "c++=13")
     assert key("CXX", "c++=12;cuda=13.0") == key("CXX", "c++=12;cuda=13.2")

@@ -12,6 +12,7 @@ from kbuild.runtime.processes import LocalRunner
 from kbuild.store import Store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import FallbackToolchains
+from kbuild.toolchains.experimental import rocm_sources
 from kbuild.toolchains.experimental.deb_archive import unpack_deb
 from kbuild.toolchains.experimental.debian_hip.installation import (
     data_text,
@@ -28,7 +29,6 @@ from kbuild.toolchains.experimental.debian_packages import (
     find_mirror,
 )
 from kbuild.toolchains.host import find_cxx
-from kbuild.toolchains.rocm import rocm_sources
 from tests.support.debian_packages import ar, make_deb
 from tests.support.fake_machine import (
     MACROS,

@@ -1,11 +1,14 @@
-"""Rules for `[kernel.*]` sections in Python DSLs and for their tuned tables."""
+"""Rules for `[kernel.*]` sections in Python DSLs and for their tuned tables.
+
+What reads sections is imported where there is one: most projects have none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbuild.config.document import Document, RuleContext
+from kbuild.config.document import TABLES_FOLDER, Document, RuleContext
 from kbuild.config.issue import Issue, listed, one_of
 from kbuild.config.model import CXX
 from kbuild.errors import ConfigError, Problem
@@ -115,7 +118,11 @@ def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterato
 def _check_dsl_backends(
     name: str, dialect: Dialect, document: Document, context: RuleContext
 ) -> Iterator[Issue]:
-    able = [one for one in context.catalog.language_backends if dialect.on_cpu or one != "cpu"]
+    able = [
+        one
+        for one in context.catalog.language_backends
+        if dialect.on_cpu or one not in context.catalog.hosts
+    ]
     named = document.backends_of(name)
     if document.get("kernel", name, "backend") == []:
         yield Issue(("kernel", name, "backend"), "lists no backend", f"one of {listed(able)}")
@@ -145,9 +152,6 @@ def _unknown_keys(
         yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")
 
 
-DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types)
-
-
 _MAX_ROWS_SHOWN = 5
 """Rows of one table that are named when they mean nothing."""
 
@@ -159,7 +163,7 @@ def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
         return
     from kbuild.ops.section import read_section
     from kbuild.ops.table_lookup import stale_rows
-    from kbuild.ops.tuned_tables import TABLES_FOLDER, parse_table
+    from kbuild.ops.tuned_tables import parse_table
 
     if not context.tree.is_dir(TABLES_FOLDER):
         return
@@ -191,4 +195,5 @@ def _issue_of(problem: Problem) -> Issue:
     return Issue((), words, problem.hint, problem.severity, problem.file, problem.line)
 
 
-TUNED_TABLE_RULES = (tuned_tables,)
+DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types, tuned_tables)
+"""Handed to `kbuild.config` by `kbuild.project`."""
