@@ -14,9 +14,9 @@ from kbuild.plan import VariantPlan
 from kbuild.runtime.processes import Runner
 from kbuild.toolchains.base import CachedToolchains, FallbackToolchains, ToolchainSource
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
+from kbuild.toolchains.experimental import rocm_sources
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
-from kbuild.toolchains.rocm import rocm_sources
 from kbuild.variant import host_system
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import json
 import os
 
 import pytest
-from guide import files_of, install
-from integration_bench import Bench
+
+from tests.support.command_project import Bench
+from tests.support.guide import files_of, install
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 REFERENCE = """\

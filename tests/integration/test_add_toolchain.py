@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from guide import files_of, install
-from tiny import write_tiny
 
 from kbuild.errors import ToolchainError, UsageError
+from tests.support.guide import files_of, install
+from tests.support.tiny_project import write_tiny
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
