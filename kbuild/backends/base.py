@@ -279,6 +279,14 @@ class Backend:
         """Linker flags of an extension made of these kernel sections."""
         return ()
 
+    def device_link_flags(self, flags: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """What device code that waits for a device linker is linked with; none without such code.
+
+        Args:
+            flags: those of each component with device code, for the device language.
+        """
+        return ()
+
     def deployment_target(self) -> str:
         """The oldest macOS release that a build must load on."""
         return deployment_target(self.name)
