@@ -26,7 +26,7 @@ LAYERS = (
     ("toolchains",),
     ("generate", "digest"),
     ("planning",),
-    ("selection", "identity", "metadata", "plan"),
+    ("selection", "identity", "metadata", "plan", "command_options"),
     ("project",),
     ("languages.base", "languages.expand", "languages.image", "languages.unit"),
     ("backends", "frameworks"),
