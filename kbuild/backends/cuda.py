@@ -96,6 +96,7 @@ class Cuda(Backend):
     has_readable_archs = True
     torch_field = "cuda"
     torch_local = "cu"
+    torch_device = "cuda"
     device_compiler = NVCC
     define = "CUDA_KERNEL"
     dispatch_key = "CUDA"
