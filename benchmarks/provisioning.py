@@ -46,14 +46,16 @@ PROVISION = """
 import sys
 from pathlib import Path
 from kbuild.selection import Selection
-from kbuild.pipeline.plans import plan_variants
+from kbuild.planning.variant import Planner
 from kbuild.project import open_project
 from kbuild.runtime.processes import LocalRunner
+from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.wheels.source import WheelToolchains
 runner = LocalRunner()
 wheels = WheelToolchains(runner, Path(sys.argv[1]))
 project = open_project(Path(sys.argv[2]))
-for plan in plan_variants(project, Selection(globs=tuple(sys.argv[3:])), runner):
+planner = Planner(project, SourceTree(project.root), runner)
+for plan in planner.select(Selection(globs=tuple(sys.argv[3:]))):
     wheels.provision(plan.requires)
 """
 RELU = Path(__file__).resolve().parents[1] / "examples" / "relu"

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.releases import device_facts
+from kbuild.languages.devices import device_facts
 from kbuild.languages.unit import ImageTarget
 from kbuild.languages.workers import WorkerDiedError, WorkerKind, start_worker
 

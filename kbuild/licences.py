@@ -1,7 +1,7 @@
 """The kernel's own licence as SPDX writes it, and those of others' code that becomes part of it.
 
 A variant's `metadata.json` says under its toolchain's versions what was linked in: the entry is
-called `license NAME`. Such a variant is published by an author who accepts that licence, in words.
+called `license NAME`. Such a variant is published by an author who accepts that licence explicitly.
 """
 
 from __future__ import annotations
@@ -71,18 +71,6 @@ class Licence:
     title: str
     text: str
     """Where it can be read."""
-
-
-LICENCES = {
-    licence.name: licence
-    for licence in (
-        Licence(
-            "nvidia-cutlass-dsl",
-            "NVIDIA's Software License Agreement for the CUTLASS DSL",
-            "https://docs.nvidia.com/cutlass/latest/media/docs/pythonDSL/license.html",
-        ),
-    )
-}
 
 
 def metadata_entry(name: str) -> str:

@@ -19,7 +19,6 @@ from kbuild.runtime.untrusted import parse_json, read_bytes, reason_of
 
 METADATA_FILE = "metadata.json"
 ALGORITHMS = ("sha256", "sha512")
-BACKEND_TYPES = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
 
 
 class MetadataError(DamagedFileError):
@@ -246,7 +245,7 @@ class _MetadataReader:
             source=self._optional(top, "source", URL, "a git URL"),
             python_depends=self._texts(top, "python-depends", required=True) or (),
             kernel_depends=self._kernel_depends(),
-            backend=self._choice(backend, "type", BACKEND_TYPES, "backend."),
+            backend=self._text(backend, "type", prefix="backend."),
             archs=self._texts(backend, "archs", prefix="backend."),
             digest=self._digest(),
             provenance=self._provenance(),

@@ -11,9 +11,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbuild.variant import FrameworkName, Variant
+
+if TYPE_CHECKING:
+    from kbuild.ops.section import SectionReading
 
 PLAN_FORMAT = 1
 BINDING = "binding"
@@ -86,11 +89,18 @@ class AotKernel:
     flavour: str
     """Whose machine code: `cuda12`, `cuda13` or `rocm`."""
     section: Mapping[str, Any]
-    """The table as `build.toml` has it; `kbuild.ops.section.read_section` reads it."""
+    """The table as `build.toml` has it; parsed, it is `reading`."""
     tables: tuple[str, ...] = ()
     """Tuned tables of the project, `tuned/*.json`."""
     keep_all: bool = False
     """Whether every candidate is compiled, and can be chosen at run time: for measuring."""
+
+    @cached_property
+    def reading(self) -> SectionReading:
+        """The section's ops; parsed when they are first needed, and once for all variants."""
+        from kbuild.ops.section import read_section
+
+        return read_section(self.name, self.section)
 
 
 @dataclass(frozen=True)

@@ -2,37 +2,29 @@
 
 `every/` is part of every project, `common/` of those for Torch; `torch/`, `noarch/`, `dsl/` or
 `tvm-ffi/` holds the bindings, and each backend's or Python DSL's sources have a folder. In
-`sections/` is what `build.toml` says of a kernel in a DSL. A file that ends in `.j2` is rendered;
-the others are copied.
+`sections/` is what `build.toml` says of a kernel for a backend, or in a DSL. A plug-in has both
+below `init/` of its own data. A file that ends in `.j2` is rendered; the others are copied.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
+from kbuild.backends import BACKENDS
+from kbuild.backends.base import Backend
 from kbuild.errors import FileConflictError, UsageError
+from kbuild.languages.base import LANGUAGES, Language
 from kbuild.licences import spdx_doubt
 from kbuild.runtime.files import FileSet
 
 PLACEHOLDER_OWNER = "your-org"
 _SUFFIX = ".j2"
-# hipify translates the CUDA sources.
-_SHARED_SOURCES = {"rocm": "cuda"}
 TORCH, TVM_FFI = FRAMEWORKS = ("torch", "tvm-ffi")
-TVM_FFI_BACKENDS = ("cpu", "cuda", "rocm", "xpu")
-"""What there are sources for that see no Torch."""
-LANGUAGE_BACKENDS = {
-    "cute": ("cuda",),
-    "ninetoothed": ("cuda",),
-    "tilelang": ("cpu", "cuda"),
-    "triton": ("cuda", "rocm"),
-}
-"""Python DSL that there is a source in -> what it is compiled for."""
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _REPOSITORY = _OWNER
 
@@ -73,14 +65,14 @@ class Scaffold:
     @property
     def needs_gpu(self) -> bool:
         """True when nothing of the kernel runs on a CPU."""
-        return bool(self.compiled) and "cpu" not in self.backends
+        return bool(self.compiled) and not any(BACKENDS.get(b).is_host for b in self.backends)
 
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders of `templates/init/` that the project is made of."""
         if self.language:
             return ("every", "common", "dsl", self.language)
-        sources = sorted({_SHARED_SOURCES.get(backend, backend) for backend in self.compiled})
+        sources = sorted({BACKENDS.get(name).template or name for name in self.compiled})
         if self.framework == TVM_FFI:
             return ("every", TVM_FFI, *(f"{TVM_FFI}-{source}" for source in sources))
         return ("every", "common", "noarch" if self.noarch else "torch", *sources)
@@ -92,6 +84,7 @@ class Scaffold:
             "class_name": self.class_name,
             "noarch": self.noarch,
             "needs_gpu": self.needs_gpu,
+            "dispatch_keys": {b.define: b.dispatch_key for b in BACKENDS if b.section},
         }
         return asdict(self) | derived
 
@@ -139,6 +132,17 @@ def validate_license(text: str) -> str:
     return text
 
 
+def has_template(backend: Backend, framework: str, templates: Path) -> bool:
+    """True when a new project can have a kernel for the backend."""
+    prefix = "" if framework == TORCH else f"{framework}-"
+    section = Path("sections", f"{prefix}{backend.name}.toml{_SUFFIX}")
+    return any((root / section).is_file() for root in _template_roots([backend], templates))
+
+
+def _template_roots(owners: Iterable[Backend | Language], templates: Path) -> list[Path]:
+    return [templates, *(owner.data / "init" for owner in owners if owner.data)]
+
+
 def scaffold_files(scaffold: Scaffold, templates: Path) -> FileSet:
     """The project's files.
 
@@ -146,12 +150,14 @@ def scaffold_files(scaffold: Scaffold, templates: Path) -> FileSet:
         scaffold: the names.
         templates: the folder that holds `every/`, `torch/` and the others.
     """
-    files = FileSet()
-    for folder in scaffold.folders:
-        for source in _template_files(templates / folder):
-            path = _target_path(source.relative_to(templates / folder).as_posix(), scaffold)
-            files.add(path.removesuffix(_SUFFIX), _rendered(source, scaffold, templates))
-    return files
+    files: dict[str, bytes] = {}  # a DSL's own file takes the place of a common one
+    languages = [LANGUAGES.get(scaffold.language)] if scaffold.language else []
+    roots = _template_roots([*map(BACKENDS.get, scaffold.compiled), *languages], templates)
+    for folder in (root / name for name in scaffold.folders for root in roots):
+        for source in _template_files(folder):
+            path = _target_path(source.relative_to(folder).as_posix(), scaffold)
+            files[path.removesuffix(_SUFFIX)] = _rendered(source, scaffold, roots)
+    return FileSet(files)
 
 
 def validate_no_conflicts(files: FileSet, target: Path) -> None:
@@ -175,13 +181,13 @@ def _target_path(path: str, scaffold: Scaffold) -> str:
     return path.replace("__name__", scaffold.name)
 
 
-def _rendered(source: Path, scaffold: Scaffold, templates: Path) -> bytes:
+def _rendered(source: Path, scaffold: Scaffold, roots: Sequence[Path]) -> bytes:
     if source.suffix != _SUFFIX:
         return source.read_bytes()
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(templates),
+        loader=FileSystemLoader(roots),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

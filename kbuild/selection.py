@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
+from kbuild.backends import BACKENDS
 from kbuild.errors import UsageError
 from kbuild.matrix import MatrixEntry, matrix_entries
 from kbuild.project import Project
@@ -42,10 +43,11 @@ class Selection:
 
 def environments(project: Project) -> tuple[MatrixEntry, ...]:
     """Matrix entries that fit the project's backends and version bounds, in matrix order."""
-    wanted = set(project.file.general.backends)
+    wanted = project.file.general.backends
+    plugged = (entry for name in wanted for entry in BACKENDS.get(name).builds())
     return tuple(
         entry
-        for entry in matrix_entries()
+        for entry in (*matrix_entries(), *plugged)
         if entry.backend in wanted and _in_bounds(project, entry)
     )
 

@@ -84,7 +84,7 @@ def file_names(words: Sequence[CxxToken], table: StableAbiTable) -> FileNames:
     """The names of one file, given its qualified tokens."""
     return FileNames(
         words,
-        tuple(dict.fromkeys(word.text for word in words if word.kind == "include")),
+        tuple(dict.fromkeys(word.text[1:-1] for word in words if word.kind == "include")),
         tuple(_imports(words)),
         frozenset(_namespaces(words)),
         frozenset(_macros(words)),
@@ -261,9 +261,10 @@ def find_uses(source: ScannedSource, table: StableAbiTable) -> Iterator[ApiUse]:
     """Every non-stable use, in the order of the text."""
     for index, word in enumerate(source.words):
         if word.kind == "include":
-            entry = None if source.is_project_header(word.text) else table.header(word.text)
+            header = word.text[1:-1]
+            entry = None if source.is_project_header(header) else table.header(header)
             if entry:
-                yield source.use(word, f"<{word.text}>", entry)
+                yield source.use(word, f"<{header}>", entry)
         elif word.kind == "name":
             found = _member_use(source, index, table) or _name_use(source, index, table)
             if found:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from kbuild.config.model import BackendGeneral, KernelSection
-from kbuild.matrix import deployment_target
+from kbuild.matrix import ArchTable, MatrixEntry, arch_table, deployment_target, matrix_entries
 from kbuild.registry import Registry
 from kbuild.runtime.processes import Runner
 from kbuild.version import Version
@@ -88,6 +89,28 @@ class EditorHints:
     """Flags that clang needs."""
 
 
+@dataclass(frozen=True)
+class DeviceCompilerSearch:
+    """How a backend's device compiler is found on this machine."""
+
+    program: str
+    """Its name, e.g. `nvcc`; looked for on PATH."""
+    release: str
+    """Regular expression for what `--version` prints; its first group is the toolkit's release."""
+    cmake: tuple[tuple[str, str], ...]
+    """CMake cache entries for a generated project; `{program}` is its path, `{root}` the folder of
+    its installation."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables for the build, likewise."""
+    home_variables: tuple[str, ...] = ()
+    """Environment variables that name the installation. One that is set is believed: a compiler
+    elsewhere is then not looked for."""
+    usual_root: str = ""
+    """Where the installation is when none of these names it, and PATH has no such program."""
+    has_host_compiler: bool = False
+    """True for nvcc, which hands the host's part of its units to another compiler."""
+
+
 class Backend:
     """Base of all backends; the defaults fit a backend that compiles plain C++."""
 
@@ -98,6 +121,30 @@ class Backend:
     """What `[kernel.*]` may say; None for Python-only backends."""
     general: ClassVar[type[BackendGeneral] | None] = None
     """What `[general.<name>]` may say; None when there is no such table."""
+    in_client: ClassVar[bool] = False
+    """The `kernels` client loads variants of this backend."""
+    data: ClassVar[Path | None] = None
+    """Folder of a plug-in's data files: `versions.toml`, `archs.toml` and `init/`, written like
+    those below `kbuild/matrix/` and `templates/init/`. None for kbuild's own backends."""
+    template: ClassVar[str | None] = None
+    """Folder of `templates/init/` with the sources of a new kernel; the name when None."""
+    default_on: ClassVar[tuple[str, ...]] = ()
+    """Platforms, as `sys.platform` has them, on which new projects are for this backend."""
+    is_host: ClassVar[bool] = False
+    """True when kernels run on the CPU, where any machine can call them."""
+    torch_field: ClassVar[str] = ""
+    """What `torch/version.py` calls the device that a Torch wheel is built for; empty when every
+    wheel does."""
+    torch_local: ClassVar[str] = ""
+    """How the local part of the version of such a wheel begins: `cu` in `2.13.0+cu130`."""
+    torch_device: ClassVar[str] = "cuda"
+    """The module of Torch that knows whether there is such a device."""
+    has_readable_archs: ClassVar[bool] = False
+    """`kbuild/binary/` reads from a library which archs its device code is for."""
+    device_code: ClassVar[str] = ""
+    """What messages call its device code; the title when empty."""
+    device_compiler: ClassVar[DeviceCompilerSearch | None] = None
+    """None where the host's C++ compiler does, and where kbuild cannot look for one."""
     define: ClassVar[str] = ""
     """Macro that tells the bindings which backend they are compiled for."""
     dispatch_key: ClassVar[str] = ""
@@ -113,10 +160,36 @@ class Backend:
     """Suffixes of sources that the device compiler takes."""
     arch_key: ClassVar[str | None] = None
     """The `[kernel.*]` key that lists archs, in kebab-case."""
+    toolkit_headers: ClassVar[tuple[str, ...]] = ()
+    """Parts of lower-case names of headers that only the toolkit has: C++ that includes one needs
+    it, also where device code comes from Python DSLs."""
     type_check: ClassVar[TypeCheck | None] = None
     """How `kbuild check` type-checks the units; None when only a build can tell."""
     include_check: ClassVar[IncludeCheck | None] = None
     """Whose includes `kbuild check` resolves; None when a compiler does."""
+
+    @property
+    def device_languages(self) -> frozenset[str]:
+        """Languages whose objects hold device code: C++ itself where there is no other."""
+        return frozenset(self.languages) - {"CXX"} or frozenset(self.languages)
+
+    @property
+    def is_plain_cxx(self) -> bool:
+        """True when the host's C++ compiler is all that a build needs."""
+        return self.languages == ("CXX",) and self.device_compiler is None
+
+    def builds(self) -> tuple[MatrixEntry, ...]:
+        """What a plug-in adds to the build matrix."""
+        return matrix_entries(self.data / "versions.toml") if self.data else ()
+
+    def probe_facts(self) -> dict[str, Any]:
+        """What `load_probe.py`, which runs without kbuild, has to know of the backend; JSON."""
+        keys = ("name", "in_client", "is_host", "dispatch_key", "torch_field", "torch_device")
+        return {key: getattr(self, key) for key in keys}
+
+    def torch_release(self, text: str) -> str:
+        """The toolkit release that Torch was built with, of what `torch/version.py` says."""
+        return text
 
     def check_arch(self, arch: str) -> None:
         """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""
@@ -130,7 +203,7 @@ class Backend:
         return ()
 
     def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
-        """The archs to compile one kernel for.
+        """The archs to compile one kernel for: those requested that the toolkit can target.
 
         Args:
             requested: the section's list, None when it has none.
@@ -139,7 +212,28 @@ class Backend:
         Raises:
             ValueError: nothing that was requested can be targeted.
         """
-        return Archs()
+        if self.arch_key is None:
+            return Archs()
+        table = self.arch_table(toolkit)
+        wanted = sorted(set(requested or table.default), key=self.arch_order)
+        kept = tuple(arch for arch in wanted if arch in table.targets)
+        release = f"{self.title} {toolkit}" if toolkit else self.title
+        if not kept:
+            named = ", ".join(f"`{arch}`" for arch in wanted)
+            known = ", ".join(table.targets)
+            raise ValueError(f"none of {named} is a target of {release}, which has {known}")
+        dropped = (arch for arch in wanted if arch not in kept)
+        return Archs(
+            kept, tuple(f"`{arch}` is left out: not a target of {release}" for arch in dropped)
+        )
+
+    def arch_table(self, toolkit: Version | None) -> ArchTable:
+        """What a toolkit release can target; raises `ValueError` for one that is too old."""
+        return arch_table(self.name, toolkit, self.data / "archs.toml" if self.data else None)
+
+    def arch_order(self, arch: str) -> Any:
+        """What archs are sorted by."""
+        return arch
 
     def grouped(self, section: KernelSection, archs: Archs, within: Archs) -> Archs:
         """`archs` with those left out that, as the section allows, run the code of another one.

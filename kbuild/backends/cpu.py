@@ -23,6 +23,10 @@ class Cpu(Backend):
     name = "cpu"
     title = "CPU"
     section = CpuSection
+    in_client = True
+    default_on = ("darwin", "linux", "win32")
+    is_host = True
+    torch_local = "cpu"
     define = "CPU_KERNEL"
     dispatch_key = "CPU"
     jax_platform = "cpu"

@@ -28,6 +28,9 @@ class Metal(Backend):
     name = "metal"
     title = "Metal"
     section = MetalSection
+    in_client = True
+    default_on = ("darwin",)
+    torch_device = "mps"
     define = "METAL_KERNEL"
     dispatch_key = "MPS"
     definitions = (

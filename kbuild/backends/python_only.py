@@ -20,6 +20,7 @@ class Cann(Backend):
 
     name = "cann"
     title = "CANN"
+    in_client = True
 
 
 @BACKENDS.add
@@ -28,6 +29,7 @@ class Neuron(Backend):
 
     name = "neuron"
     title = "Neuron"
+    in_client = True
     general = NeuronGeneral
 
 
@@ -37,4 +39,5 @@ class Tpu(Backend):
 
     name = "tpu"
     title = "TPU"
+    in_client = True
     general = TpuGeneral

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import StrictStr
 
 from kbuild.backends.base import BACKENDS, Archs, Backend, UnitFlags
 from kbuild.config.model import KernelSection
-from kbuild.matrix import arch_table
 from kbuild.runtime.processes import Runner
 from kbuild.version import Version
 
@@ -34,12 +32,18 @@ class Rocm(Backend):
     name = "rocm"
     title = "ROCm"
     section = RocmSection
+    in_client = True
+    has_readable_archs = True
+    template = "cuda"  # hipify translates the CUDA sources
+    torch_field = "hip"
+    torch_local = "rocm"
     define = "ROCM_KERNEL"
     dispatch_key = "CUDA"
     definitions = ("USE_ROCM=1", "__HIP_PLATFORM_AMD__=1")
     languages = ("CXX", "HIP")
     device_suffixes = (".cu", ".hip")
     arch_key = "rocm-archs"
+    toolkit_headers = ("hip", "cuda", "cub/", "thrust/")
 
     def check_arch(self, arch: str) -> None:
         """`gfx942`, `gfx90a`: what `--offload-arch` takes, without feature suffixes."""
@@ -51,20 +55,9 @@ class Rocm(Backend):
         found = set(done.output.split()) - {"gfx000"} if done.ok else set()
         return tuple(sorted(found))
 
-    def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
-        """Every requested architecture that is supported, by exact name."""
-        table = arch_table(self.name, toolkit)
-        wanted = sorted(set(requested or table.default), key=_sort_key)
-        kept = tuple(arch for arch in wanted if arch in table.targets)
-        release = f"ROCm {toolkit}" if toolkit else "ROCm"
-        if not kept:
-            named = ", ".join(f"`{arch}`" for arch in wanted)
-            known = ", ".join(table.targets)
-            raise ValueError(f"none of {named} is a target of {release}, which has {known}")
-        dropped = (arch for arch in wanted if arch not in kept)
-        return Archs(
-            kept, tuple(f"`{arch}` is left out: not a target of {release}" for arch in dropped)
-        )
+    def arch_order(self, arch: str) -> tuple[int, int, int]:
+        """By version and stepping."""
+        return _sort_key(arch)
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """Offload architectures, then `hip-flags`, for device sources; `cxx-flags` for C++."""
@@ -94,5 +87,5 @@ def _sort_key(arch: str) -> tuple[int, int, int]:
     """`gfx90a` is 9.0 stepping 10, `gfx1030` is 10.3 stepping 0 (LLVM's AMDGPU naming)."""
     match = _ARCH.fullmatch(arch)
     if match is None:
-        raise ValueError(f"`{arch}` is not a ROCm architecture: write e.g. `gfx942`")
+        raise ValueError(f"`{arch}` is not a ROCm architecture; write e.g. `gfx942`")
     return int(match["major"]), int(match["minor"]), int(match["stepping"], 16)

@@ -134,6 +134,11 @@ class DeviceCode:
     paths: tuple[str, ...] = ()
     """Files of the machine that compiled which images outside of containers name."""
 
+    @property
+    def is_unlinked(self) -> bool:
+        """True when no CUDA code went through the device linker, and some waits for it."""
+        return self.relocatable and not any(image.backend == "cuda" for image in self.images)
+
 
 def read_device_code(path: Path) -> DeviceCode:
     """Read one file; a second look at an unchanged file costs nothing.

@@ -12,7 +12,7 @@ from kbuild.checks.manylinux import ManylinuxCheck
 from kbuild.config.dependencies import distribution_of
 from kbuild.config.model import General
 from kbuild.errors import ConfigError, Problem
-from kbuild.licences import LICENCES, licensed_parts
+from kbuild.licences import licensed_parts
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.project import BUILD_FILE, Project
 from kbuild.public_api.model import PublicApi
@@ -120,8 +120,10 @@ def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> Varia
 def _licensed(metadata: Metadata) -> Iterator[tuple[str, str]]:
     made = metadata.provenance.builder.toolchain if metadata.provenance else None
     for name, what in licensed_parts(made.versions if made else {}).items():
-        licence = LICENCES.get(name)
-        yield what, f"[{licence.title}]({licence.text})" if licence else f"`{name}`"
+        from kbuild.languages.base import find_licence
+
+        licence = find_licence(name)
+        yield what, f"[{licence.title}]({licence.text})" if licence.text else f"`{name}`"
 
 
 def _portability(folder: Path, variant: Variant | None) -> str:

@@ -241,8 +241,8 @@ def backend_text(variant: VariantFacts) -> str:
     parsed = variant.variant
     if parsed is None:
         return ""
-    titles = {backend.name: backend.title for backend in BACKENDS.load()}
-    title = titles.get(parsed.backend, parsed.backend)
+    backend = BACKENDS.find(parsed.backend)
+    title = backend.title if backend else parsed.backend
     return f"{title} {parsed.backend_version}" if parsed.backend_version else title
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
+from kbuild.backends import BACKENDS
 from kbuild.binary.device_image import DeviceImage
 from kbuild.binary.elf import UnreadableBinaryError, read_elf, sound_binary
 from kbuild.checks.base import CHECKS, Check, Finding, Output
@@ -19,9 +20,8 @@ from kbuild.checks.libraries import (
     libraries_with_device_code,
     metadata_of,
 )
-from kbuild.checks.metadata import ARCH_FORMS
 from kbuild.checks.policies import load_data, matches_any
-from kbuild.metadata import METADATA_FILE
+from kbuild.metadata import METADATA_FILE, Metadata
 
 PTX = "+PTX"
 _RUNNABLE_KINDS = ("machine", "ptx")
@@ -156,7 +156,10 @@ def _find_device_libraries(path: Path, needed: tuple[str, ...]) -> Iterator[str]
                 yield title
 
 
-TITLES = {"cuda": "CUDA", "rocm": "ROCm", "xpu": "SYCL"}
+def _title(backend: str) -> str:
+    """What messages call a backend's device code."""
+    known = BACKENDS.get(backend)
+    return known.device_code or known.title
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ class ArchsCheck(Check):
         if strange:
             what = f"has {list_archs(strange)}, which no GPU or driver takes as it is"
             yield Finding(self.name, "info", holder.where, what)
-        if code.relocatable and not any(image.backend == "cuda" for image in code.images):
+        if code.is_unlinked:
             what = "its CUDA code was compiled with `-rdc=true` and never linked for the device"
             hint = "link with nvcc, or set CUDA_RESOLVE_DEVICE_SYMBOLS on the CMake target"
             yield Finding(self.name, "error", holder.where, what, hint)
@@ -219,7 +222,7 @@ class ArchsCheck(Check):
         for holder in holders:
             for other in sorted({image.backend for image in holder.code.images} - {backend}):
                 found = list_archs(image for image in holder.code.images if image.backend == other)
-                what = f"has {TITLES[other]} code for {found}, but the variant is for {backend}"
+                what = f"has {_title(other)} code for {found}, but the variant is for {backend}"
                 hint = "leave the device sources out of this backend's sections"
                 yield Finding(self.name, "error", holder.where, what, hint)
 
@@ -231,12 +234,16 @@ class ArchsCheck(Check):
                 found = list_archs(
                     image for image in holder.code.images if image.backend == backend
                 )
-                what = f"has {TITLES[backend]} code for {found}"
+                what = f"has {_title(backend)} code for {found}"
                 yield Finding(self.name, "info", holder.where, what)
 
     def _unclaimed(self, output: Output, holders: Sequence[LibraryDeviceCode]) -> Iterator[Finding]:
         metadata = metadata_of(output)
-        if metadata is None or metadata.archs or metadata.backend not in ARCH_FORMS:
+        if metadata is not None and metadata.archs and not _has_readable_archs(metadata):
+            title = _title(metadata.backend)
+            what = f"`backend.archs` is not proved: kbuild cannot read {title} code"
+            yield Finding(self.name, "info", METADATA_FILE, what)
+        if metadata is None or metadata.archs or not _has_readable_archs(metadata):
             return
         own = [runnable_images(holder.code.images, metadata.backend) for holder in holders]
         if any(own) or not own:
@@ -297,10 +304,15 @@ def _backend(output: Output) -> str | None:
     return metadata.backend if metadata else None
 
 
+def _has_readable_archs(metadata: Metadata) -> bool:
+    backend = BACKENDS.find(metadata.backend)
+    return backend is not None and backend.has_readable_archs
+
+
 def _claim(output: Output) -> _Claim | None:
     """None when nothing is claimed; `metadata` reports archs that should be there."""
     metadata = metadata_of(output)
-    if metadata is None or not metadata.archs or metadata.backend not in ARCH_FORMS:
+    if metadata is None or not metadata.archs or not _has_readable_archs(metadata):
         return None
     if output.alone is not None and base_name(output.alone) != metadata.id:
         return None  # what a library beside the extension has is not what the variant has

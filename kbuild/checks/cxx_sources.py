@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbuild.checks.base import Finding, Severity
-from kbuild.sources.cxx import CodeToken, CxxCode, Macro, read_cxx
+from kbuild.sources.cxx import CxxCode, CxxToken, Macro, read_cxx
 from kbuild.sources.cxx_functions import CxxFunctions, FunctionMention, read_functions
 
 _BLOCKS = ("TORCH_LIBRARY", "TORCH_LIBRARY_FRAGMENT", "TORCH_LIBRARY_IMPL")
@@ -53,7 +53,7 @@ class _CxxOpSources:
 
     def __init__(self, files: Mapping[str, str], macro: str) -> None:
         self.macro = macro
-        self.means: dict[str, list[Sequence[CodeToken]]] = {}
+        self.means: dict[str, list[Sequence[CxxToken]]] = {}
         """What a macro or a constant stands for, once for each definition."""
         self.namespace_at: dict[str, int] = dict.fromkeys(BLOCKS, 0)
         """Macros that open a namespace, and which argument names it."""
@@ -105,14 +105,10 @@ class _CxxOpSources:
         for macro in code.macros:
             if macro.parameters is None:
                 self.means.setdefault(macro.name, []).append(macro.body)
-        for at, word in enumerate(code.words):
-            if (
-                word.text == "="
-                and _text_at(code.words, at + 1) != "="
-                and (name := _assigned(code.words, at))
-            ):
-                end = _statement_end(code.words, at)
-                self.means.setdefault(name, []).append(code.words[at + 1 : end])
+        for at, word in enumerate(code.tokens):
+            if word.text == "=" and (name := _assigned(code.tokens, at)):
+                end = _statement_end(code.tokens, at)
+                self.means.setdefault(name, []).append(code.tokens[at + 1 : end])
 
     def _learn_wrappers(self, codes: Iterable[CxxCode]) -> Iterable[str]:
         """Macros that open the namespace that they are given; those that are new."""
@@ -140,8 +136,8 @@ class _CxxOpSources:
                 yield macro.line, f"defines `{self.macro}`, which is the build's to define"
 
     def _faults(
-        self, words: Sequence[CodeToken], parameters: Sequence[str]
-    ) -> Iterator[tuple[CodeToken, str]]:
+        self, words: Sequence[CxxToken], parameters: Sequence[str]
+    ) -> Iterator[tuple[CxxToken, str]]:
         for at, name in self._opened(words):
             texts = {word.text for word in name}
             if name and not texts & set(parameters) and not self._is_own(name):
@@ -152,7 +148,7 @@ class _CxxOpSources:
                 what = f"`{words[at].text}` is given a name that is the same in every build"
                 yield words[at], what
 
-    def _opened(self, words: Sequence[CodeToken]) -> Iterator[tuple[int, Sequence[CodeToken]]]:
+    def _opened(self, words: Sequence[CxxToken]) -> Iterator[tuple[int, Sequence[CxxToken]]]:
         """Where a namespace is opened, and the tokens that name it."""
         for at, word in enumerate(words):
             position = self.namespace_at.get(word.text)
@@ -160,7 +156,7 @@ class _CxxOpSources:
                 arguments = _arguments(words, at + 1)
                 yield at, arguments[position] if position < len(arguments) else ()
 
-    def _made(self, words: Sequence[CodeToken]) -> Iterator[tuple[int, Sequence[CodeToken]]]:
+    def _made(self, words: Sequence[CxxToken]) -> Iterator[tuple[int, Sequence[CxxToken]]]:
         """Objects that register, and the tokens that they are made with."""
         for at, word in enumerate(words):
             before = _text_at(words, at - 1)
@@ -168,7 +164,7 @@ class _CxxOpSources:
                 continue
             if word.text in REGISTRIES and before == "::":
                 given = words[at : _statement_end(words, at)]
-                if any(given_word.text.startswith('"') for given_word in given):
+                if any(given_word.kind == "string" for given_word in given):
                     yield at, given
             elif word.text in OBJECTS and _constructs(words, at):
                 opening = at + 1 if _text_at(words, at + 1) in _ENTER else at + 2
@@ -194,30 +190,30 @@ class _CxxOpSources:
             open_ = {name: bodies for name, bodies in open_.items() if name not in found}
         return own
 
-    def _is_own(self, words: Sequence[CodeToken]) -> bool:
+    def _is_own(self, words: Sequence[CxxToken]) -> bool:
         """True when a token is the build's macro, or stands for it in every definition."""
         return any(word.text in self.own for word in words)
 
 
-def _code_and_macros(code: CxxCode) -> Iterator[tuple[Sequence[CodeToken], Sequence[str]]]:
+def _code_and_macros(code: CxxCode) -> Iterator[tuple[Sequence[CxxToken], Sequence[str]]]:
     """The code, and the body of each macro with its parameters."""
-    yield code.words, ()
+    yield code.tokens, ()
     for macro in code.macros:
         yield macro.body, macro.parameters or ()
 
 
-def _text_at(words: Sequence[CodeToken], index: int) -> str:
+def _text_at(words: Sequence[CxxToken], index: int) -> str:
     return words[index].text if 0 <= index < len(words) else ""
 
 
-def _constructs(words: Sequence[CodeToken], at: int) -> bool:
+def _constructs(words: Sequence[CxxToken], at: int) -> bool:
     """`Library(...)`, `Library{...}` and `Library name(...)`."""
     after = _text_at(words, at + 1)
     named = after.isidentifier() and _text_at(words, at + 2) in _ENTER
     return after in _ENTER or named
 
 
-def _closing(words: Sequence[CodeToken], opening: int) -> int:
+def _closing(words: Sequence[CxxToken], opening: int) -> int:
     """The index of the bracket that closes the one there."""
     depth = 0
     for at in range(opening, len(words)):
@@ -230,10 +226,10 @@ def _closing(words: Sequence[CodeToken], opening: int) -> int:
     return len(words)
 
 
-def _arguments(words: Sequence[CodeToken], opening: int) -> list[Sequence[CodeToken]]:
+def _arguments(words: Sequence[CxxToken], opening: int) -> list[Sequence[CxxToken]]:
     """The arguments between the bracket there and its end."""
     end, depth = _closing(words, opening), 0
-    found: list[list[CodeToken]] = [[]]
+    found: list[list[CxxToken]] = [[]]
     for word in words[opening + 1 : end]:
         depth += (word.text in _OPENING) - (word.text in _CLOSING)
         if word.text == "," and depth == 0:
@@ -243,7 +239,7 @@ def _arguments(words: Sequence[CodeToken], opening: int) -> list[Sequence[CodeTo
     return list(found)
 
 
-def _statement_end(words: Sequence[CodeToken], start: int) -> int:
+def _statement_end(words: Sequence[CxxToken], start: int) -> int:
     """The index of the `;` that ends the statement there, or of what closes the block around."""
     depth = 0
     for at in range(start, len(words)):
@@ -254,14 +250,14 @@ def _statement_end(words: Sequence[CodeToken], start: int) -> int:
     return len(words)
 
 
-def _assigned(words: Sequence[CodeToken], at: int) -> str | None:
+def _assigned(words: Sequence[CxxToken], at: int) -> str | None:
     """The name before a `=`, an array's included."""
     before = at - 3 if _text_at(words, at - 1) == "]" and _text_at(words, at - 2) == "[" else at - 1
     name = _text_at(words, before)
     return name if name.isidentifier() else None
 
 
-def _joined_text(words: Sequence[CodeToken]) -> str:
+def _joined_text(words: Sequence[CxxToken]) -> str:
     return " ".join(word.text for word in words)
 
 

@@ -25,5 +25,5 @@ class ImagesCheck(Check):
         for holder in libraries_with_device_code(output):
             if holder.code.paths:
                 what = f"its device code names {first_names(list(holder.code.paths), 3)}"
-                hint = "compile without line tables: TRITON_DISABLE_LINE_INFO=1"
+                hint = "build the variant again: kbuild compiles images without line tables"
                 yield Finding(self.name, "error", holder.where, what, hint)

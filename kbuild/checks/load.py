@@ -10,12 +10,14 @@ a device that is not here is a warning.
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kbuild.backends import BACKENDS
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.depends import declared, hint_on
 from kbuild.checks.libraries import metadata_of
@@ -153,8 +155,8 @@ class LoadCheck(Check):
         metadata = metadata_of(output)
         if output.python is None:
             yield self._not_loaded("no interpreter was given", "pass one that has Torch")
-        elif output.variant is None or metadata is None:
-            yield self._not_loaded("its variant or its metadata is not known", "")
+        elif output.variant is None or metadata is None or not BACKENDS.find(metadata.backend):
+            yield self._not_loaded("its variant, its metadata or its backend is not known", "")
         elif output.is_barred(output.root):
             yield Finding(self.name, "info", "__init__.py", NOT_LOADED, LOADS_IT)
         else:
@@ -238,7 +240,7 @@ class LoadCheck(Check):
                 f"import `{module}` in the functions that need it, or catch ImportError: only some "
                 "releases of Torch bring it"
             )
-            severity: Severity = "warning" if metadata.backend == "cpu" else "info"
+            severity: Severity = "warning" if BACKENDS.get(metadata.backend).is_host else "info"
             return Finding(self.name, severity, "__init__.py", what, hint)
         what = f"cannot be loaded:\n{answer.reason}"
         hint = hint_on(module, metadata)
@@ -301,4 +303,5 @@ class _Kernel:
     def general(self) -> tuple[str, str, str]:
         """What decides whether a variant of any kernel fits an interpreter."""
         modules = (self.framework.runtime_module, *(module for module, _ in self.needs))
-        return str(self.variant), self.metadata.backend, ",".join(modules)
+        backend = BACKENDS.get(self.metadata.backend).probe_facts()
+        return str(self.variant), json.dumps(backend), ",".join(modules)

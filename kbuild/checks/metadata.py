@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from keyword import iskeyword
 
+from kbuild.backends import BACKENDS
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.digest import differences
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.variant import Variant
 
-# The client compares these with the device before it loads a Hub kernel.
-ARCH_FORMS = {
-    "cuda": (re.compile(r"\d+\.\d[af]?(?:\+PTX)?"), "`9.0`, `9.0a`, `10.0f` or `8.0+PTX`"),
-    "rocm": (re.compile(r"gfx[0-9]+[0-9a-f]*"), "`gfx942`"),
-}
 Fault = tuple[str, str]
 
 
@@ -62,13 +57,20 @@ def _identifiers(metadata: Metadata) -> Iterator[Fault]:
 
 
 def _archs(metadata: Metadata) -> Iterator[Fault]:
-    pattern, words = ARCH_FORMS.get(metadata.backend, (None, ""))
+    """The client compares them with the device before it loads a kernel from the Hub."""
+    backend = BACKENDS.find(metadata.backend)
     for arch in metadata.archs or ():
-        if pattern is None:
+        if backend is None:
+            return  # `client` reports it
+        if backend.arch_key is None:
             what = f"`backend.archs` has `{arch}`, but {metadata.backend} has no archs"
             yield what, "leave `archs` out"
-        elif not pattern.fullmatch(arch):
-            yield f"`backend.archs` has `{arch}`, which is no arch", f"write it like {words}"
+            continue
+        try:
+            backend.check_arch(arch)
+        except ValueError as error:
+            hint = str(error).partition("; ")[2]
+            yield f"`backend.archs` has `{arch}`, which is no arch", hint
 
 
 def _agreement(metadata: Metadata, variant: Variant) -> Iterator[Fault]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.client import unloadable_reason
+from kbuild.checks.libraries import metadata_of
 from kbuild.metadata import METADATA_FILE
 from kbuild.runtime.processes import LocalRunner, Runner
 
@@ -29,6 +31,10 @@ class MetadataClientCheck(Check):
         """One finding when the client refuses, or when there is no client to ask."""
         if output.python is None:
             yield self._unread("no interpreter was given")
+            return
+        metadata = metadata_of(output)
+        if metadata is not None and (reason := unloadable_reason(metadata.backend)):
+            yield Finding(self.name, "info", METADATA_FILE, f"not read by the client: {reason}")
             return
         path = output.root / METADATA_FILE
         answer = output.memory.ask(self.runner, output.python, "metadata_probe", path)

@@ -48,7 +48,7 @@ COMMANDS = tuple(
             "Open a shell of Nix where a variant can be tested",
             "shells:testshell",
         ),
-        (_BUILD, "aot", "Write a Triton kernel as self-contained C"),
+        (_BUILD, "aot", "Write kernels in Python DSLs as C"),
         (_BUILD, "clean", "Remove what builds keep for the next build"),
         (
             _CHECK,

@@ -15,7 +15,9 @@ from kbuild.errors import ConfigError, Problem
 from kbuild.services import Services
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kbuild.sourcetree import SourceTree
 
 
 def configure_check(parser: ArgumentParser) -> None:
@@ -35,23 +37,47 @@ def execute_check(args: Namespace, ctx: Services) -> int:
 
 
 def _validate(root: Path, cache: Path) -> ConfigCheckResult:
+    from kbuild.backends import BACKENDS
     from kbuild.project import KBUILD_FILE, open_project
     from kbuild.sourcetree import SourceTree
 
     tree = SourceTree(root)
     problems: list[Problem] = []
+    backends: tuple[str, ...] = ()
+    allowed: Mapping[str, str] = {}
     try:
-        problems += open_project(root, tree).warnings
+        project = open_project(root, tree)
+        problems += project.warnings
+        backends = project.file.general.backends
     except ConfigError as error:
         problems += error.problems
     if tree.is_file(KBUILD_FILE) or tree.fault(KBUILD_FILE):
         from kbuild.checks.allow import allowed_checks
 
         try:
-            allowed_checks(tree)
+            allowed = allowed_checks(tree)
         except ConfigError as error:
             problems += error.problems
+    if not all(BACKENDS.get(name).in_client for name in backends):
+        problems += _client_problems(backends, allowed, tree)
     return store_result(root, cache, problems, tree.observed)
+
+
+def _client_problems(
+    backends: Sequence[str], allowed: Mapping[str, str], tree: SourceTree
+) -> Iterator[Problem]:
+    """What the `client` check says of the project's backends, with lines."""
+    from kbuild.checks.client import HINT, ClientCheck, unloadable_reason
+    from kbuild.config.issue import Issue
+    from kbuild.config.load import locate_issues
+
+    overruled = allowed.get(ClientCheck.name)
+    for index, name in enumerate(backends):
+        if reason := unloadable_reason(name):
+            path = ("general", "backends", index)
+            refusal = Issue(path, reason, HINT)
+            remark = Issue(path, f"{reason} (overruled: {overruled})", severity="warning")
+            yield from locate_issues([remark if overruled else refusal], tree)
 
 
 def _report_problems(problems: Sequence[Problem], *, ok: bool, ctx: Services) -> None:
@@ -73,7 +99,7 @@ def execute_schema(args: Namespace, ctx: Services) -> int:  # noqa: ARG001 - eve
     from kbuild.config.schema import json_schema
     from kbuild.project import backend_catalog
 
-    ctx.ui.data_json(json_schema(backend_catalog()))
+    ctx.ui.data_json(json_schema(backend_catalog(plugins=True)))
     return 0
 
 

@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 
 ALL_BACKENDS = "all"
 _FRAMEWORKS = ("torch", "tvm-ffi")
-LANGUAGES = ("cute", "ninetoothed", "tilelang", "triton")
-"""Python DSLs that there are templates for."""
-_LICENCE_NOTES = {
-    "cute": "NVIDIA's static runtime, from your own wheel, is linked into the kernel; who "
-    "publishes it accepts its licence: `kbuild upload --accept-license nvidia-cutlass-dsl`",
-}
-"""What an author has to know before publishing, by DSL."""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from kbuild.languages.base import LANGUAGES
+
+    languages = {one.name: one.init_backends for one in LANGUAGES.load(plugins=True)}
+    languages = {name: backends for name, backends in languages.items() if backends}
     parser.add_argument(
         "path", nargs="?", type=Path, help="the new project's folder (default: the name, or here)"
     )
@@ -51,9 +48,10 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--language",
-        choices=LANGUAGES,
-        help="a kernel in this Python DSL: cute and ninetoothed for cuda, tilelang for cpu and "
-        "cuda, triton for cuda and rocm (default: C++ and the like)",
+        choices=tuple(languages),
+        help="a kernel in this Python DSL: "
+        + ", ".join(f"{name} for {' and '.join(able)}" for name, able in languages.items())
+        + " (default: C++ and the like)",
     )
     parser.add_argument("--license", default="Apache-2.0", metavar="SPDX", help="its licence")
     parser.add_argument(
@@ -83,6 +81,7 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     """The project's names, and the folder that it goes to."""
     from kbuild.scaffold import (
         PLACEHOLDER_OWNER,
+        TVM_FFI,
         Scaffold,
         kernel_name,
         split_name,
@@ -97,16 +96,17 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     if target.exists() and not target.is_dir():
         raise UsageError(f"`{target}` is a file", hint="give another folder")
     backends, compiled = _resolve_backends(args)
-    _validate_tvm_ffi(args, backends)
+    _validate_tvm_ffi(args)
+    _validate_templates(args, backends if args.framework == TVM_FFI else compiled)
     license_, language = validate_license(args.license), args.language or ""
     repo_id = f"{owner}/{repository}"
     names = (name, owner, repo_id, license_)
     return Scaffold(*names, backends, compiled, language, args.framework), target
 
 
-def _validate_tvm_ffi(args: Namespace, backends: Sequence[str]) -> None:
-    """TVM-FFI binds compiled code, on devices that its arrays can be on."""
-    from kbuild.scaffold import TVM_FFI, TVM_FFI_BACKENDS
+def _validate_tvm_ffi(args: Namespace) -> None:
+    """TVM-FFI binds compiled code."""
+    from kbuild.scaffold import TVM_FFI
 
     if args.framework != TVM_FFI:
         return
@@ -116,19 +116,27 @@ def _validate_tvm_ffi(args: Namespace, backends: Sequence[str]) -> None:
         hint = "leave --framework out; then rename `torch-ext` to `tvm-ffi-ext`, `[torch]` to "
         hint += "`[tvm-ffi]`, and remove `stable-abi`"
         raise UsageError(f"there is no TVM-FFI template in {args.language}", hint=hint)
-    strange = [name for name in backends if name not in TVM_FFI_BACKENDS]
+
+
+def _validate_templates(args: Namespace, compiled: Sequence[str]) -> None:
+    """Every backend that gets sources has some."""
+    if args.language:
+        return
+    able = _supported_backends(args)
+    strange = [name for name in compiled if name not in able]
     if strange:
-        hint = f"choose from {', '.join(TVM_FFI_BACKENDS)}"
-        raise UsageError(f"there is no TVM-FFI project for {', '.join(strange)}", hint=hint)
+        framework = {"torch": "Torch", "tvm-ffi": "TVM-FFI"}[args.framework]
+        what = f"there is no {framework} project for {', '.join(strange)}"
+        raise UsageError(what, hint=f"choose from {', '.join(able)}")
 
 
 def _resolve_backends(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The backends, and those that get compiled sources; a DSL compiles for some of them."""
-    from kbuild.scaffold import LANGUAGE_BACKENDS
+    from kbuild.languages.base import LANGUAGES
 
     if args.language and args.noarch:
         raise UsageError("--noarch compiles nothing", hint="leave out --language or --noarch")
-    able = LANGUAGE_BACKENDS.get(args.language)
+    able = LANGUAGES.get(args.language).init_backends if args.language else ()
     backends, compiled = _parse_backends(args, able or _supported_backends(args))
     unable = sorted(set(backends) - set(able or backends))
     if able and unable:
@@ -138,21 +146,22 @@ def _resolve_backends(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _supported_backends(args: Namespace) -> tuple[str, ...]:
-    """What there are C++ sources and the like for: what `all` means."""
+    """What there are C++ sources and the like for."""
     from kbuild.backends import BACKENDS
-    from kbuild.scaffold import TVM_FFI, TVM_FFI_BACKENDS
+    from kbuild.rendering import template_root
+    from kbuild.scaffold import has_template
 
-    if args.framework == TVM_FFI:
-        return TVM_FFI_BACKENDS
-    return tuple(backend.name for backend in BACKENDS.load() if backend.section is not None)
+    templates = template_root() / "init"
+    return tuple(b.name for b in BACKENDS if has_template(b, args.framework, templates))
 
 
 def _default_backends(args: Namespace, able: Sequence[str]) -> tuple[str, ...]:
     """The backends when none are asked for: all of a DSL, else the CPU and the likely GPU."""
     if args.language:
         return tuple(able)
-    likely = ("cpu", "metal") if sys.platform == "darwin" else ("cpu", "cuda")
-    return tuple(name for name in likely if name in able)
+    from kbuild.backends import BACKENDS
+
+    return tuple(name for name in able if sys.platform in BACKENDS.get(name).default_on)
 
 
 def _parse_backends(
@@ -161,16 +170,17 @@ def _parse_backends(
     """The backends in name order, and those that get compiled sources."""
     from kbuild.backends import BACKENDS
 
-    known = {backend.name: backend.section is not None for backend in BACKENDS.load()}
     given = args.backends or _default_backends(args, able)
     asked = [name for text in given for name in text.split(",") if name]
     wanted = {name for word in asked for name in (able if word == ALL_BACKENDS else [word])}
-    unknown = sorted(wanted - set(known))
-    if unknown or not wanted:
-        hint = f"choose from {', '.join(known)} or `{ALL_BACKENDS}`; a PATH goes before --backends"
-        raise UsageError(f"`{', '.join(unknown)}` is not a backend", hint=hint)
     backends = tuple(sorted(wanted))
-    return backends, () if args.noarch else tuple(name for name in backends if known[name])
+    unknown = [name for name in backends if BACKENDS.find(name) is None]
+    if unknown or not backends:
+        known = ", ".join(BACKENDS.names())
+        hint = f"choose from {known} or `{ALL_BACKENDS}`; a PATH goes before --backends"
+        raise UsageError(f"`{', '.join(unknown)}` is not a backend", hint=hint)
+    compiled = (name for name in backends if BACKENDS.get(name).section is not None)
+    return backends, () if args.noarch else tuple(compiled)
 
 
 def _start_repository(target: Path, files: FileSet, ctx: Services) -> None:
@@ -206,6 +216,8 @@ def _report(
 
 
 def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
+    from kbuild.languages.base import LANGUAGES
+
     given = (args.name or target.name).rpartition("/")[2]
     notes = []
     if given != scaffold.name:
@@ -214,8 +226,8 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
     if scaffold.needs_gpu:
         notes.append("building takes no GPU; the tests and the example need one")
-    if scaffold.language in _LICENCE_NOTES:
-        notes.append(_LICENCE_NOTES[scaffold.language])
+    if scaffold.language and (note := LANGUAGES.get(scaffold.language).init_note):
+        notes.append(note)
     return notes
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import Discriminator, Field, StrictStr, Tag, create_model
+from pydantic import AliasChoices, Discriminator, Field, StrictStr, Tag, create_model
 from pydantic_core import core_schema
 
 from kbuild.config.document import is_in_dsl
 from kbuild.config.issue import toml_type
-from kbuild.config.model import BackendCatalog, BuildFile, General, Section
+from kbuild.config.model import BackendCatalog, BuildFile, General, NoarchSection, Section
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "a string": (str,),
@@ -231,8 +231,26 @@ def build_file_type(catalog: BackendCatalog) -> type[BuildFile]:
     sections = {**catalog.kernel_sections, DSL: language_section(catalog)}
     tagged = tuple(Annotated[section, Tag(name)] for name, section in sections.items())
     kernel: Any = Annotated[Union[tagged], Discriminator(_tag)]  # noqa: UP007
-    fields: dict[str, Any] = {"general": (general, ...), "kernel": (dict[str, kernel], {})}
+    fields: dict[str, Any] = {
+        "general": (general, ...),
+        "torch_noarch": (_noarch_section(catalog) | None, None),
+        "kernel": (dict[str, kernel], {}),
+    }
     return create_model("BuildFile", __base__=BuildFile, __doc__=BuildFile.__doc__, **fields)
+
+
+def _noarch_section(catalog: BackendCatalog) -> type[NoarchSection]:
+    """`NoarchSection` with the arch lists of all backends."""
+    fields: dict[str, Any] = {}
+    for backend, (key, _) in catalog.arch_keys.items():
+        name = key.replace("-", "_")
+        about = f"Archs to announce for {backend}; nothing is compiled for them. Older tools write "
+        alias = AliasChoices(key, name)
+        entry = Field(default=None, validation_alias=alias, description=f"{about}`{name}`.")
+        fields[name] = (tuple[StrictStr, ...] | None, entry)
+    return create_model(
+        "NoarchSection", __base__=NoarchSection, __doc__=NoarchSection.__doc__, **fields
+    )
 
 
 @lru_cache(maxsize=4)

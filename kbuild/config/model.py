@@ -7,16 +7,14 @@ sources costs every start). Keys are written in kebab-case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     ConfigDict,
-    Field,
     StrictInt,
     StrictStr,
 )
@@ -149,16 +147,8 @@ class NoarchSection(Section):
 
     pyext: tuple[StrictStr, ...] = ()
     """Extra file extensions under `torch-ext/` to ship as data, beside `py` and `pyi`."""
-    cuda_capabilities: tuple[StrictStr, ...] | None = Field(
-        default=None, validation_alias=AliasChoices("cuda-capabilities", "cuda_capabilities")
-    )
-    """CUDA compute capabilities to announce; nothing is compiled for them. Older tools write
-    `cuda_capabilities`."""
-    rocm_archs: tuple[StrictStr, ...] | None = Field(
-        default=None, validation_alias=AliasChoices("rocm-archs", "rocm_archs")
-    )
-    """ROCm architectures to announce; nothing is compiled for them. Older tools write
-    `rocm_archs`."""
+
+    # `kbuild.config.file_model` adds the arch lists of the backends.
 
 
 class TvmFfiSection(Section):
@@ -217,10 +207,6 @@ class BuildFile(Section):
         return tables[key]
 
 
-ToolchainRejection = Callable[[Sequence[str]], "str | None"]
-"""From the pins of a toolchain (`triton==3.9.0`) to why it cannot be used."""
-
-
 @dataclass(frozen=True, eq=False)
 class BackendCatalog:
     """What the backends add to the models and to the rules; handed in by `kbuild.project`."""
@@ -233,9 +219,10 @@ class BackendCatalog:
     """Every name that `general.backends` may hold."""
     arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch)."""
-    language: Callable[[str], ToolchainRejection | None] = lambda _: None
-    """From the name of a Python DSL to why a toolchain cannot be used; None when no kernels are
-    built from it."""
+    hosts: tuple[str, ...] = ()
+    """Backends whose kernels run on the CPU."""
+    rules: Sequence[Callable[..., Iterable[Any]]] = ()
+    """What sections in Python DSLs must say: rules as those of `kbuild.config.rules`."""
 
     @property
     def language_backends(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from kbuild.checks.report import CheckSelection, run_selected_checks
 from kbuild.digest import differences, unaccounted
 from kbuild.hub.layout import BUILD, is_leftover, variant_files
 from kbuild.hub.preflight import UploadObstacle
-from kbuild.licences import ACCEPT_VARIABLE, LICENCES, Licence, licensed_parts
+from kbuild.licences import ACCEPT_VARIABLE, licensed_parts
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.provenance.files import matches_sbom, matches_variant, sbom_path, statement_path
 from kbuild.runtime.temporary import temporary_folder
@@ -159,7 +159,9 @@ def unaccepted_licences(
             found.setdefault(name, []).append(candidate.name)
             parts[name] = what
     for name in sorted(found.keys() - accepted):
-        licence = LICENCES.get(name, Licence(name, name, ""))
+        from kbuild.languages.base import find_licence
+
+        licence = find_licence(name)
         where = f" ({licence.text})" if licence.text else ""
         more = f" and {len(found[name]) - 1} more" if len(found[name]) > 1 else ""
         words = (

@@ -27,6 +27,7 @@ from kbuild.languages.compile_environment import (
     json_digest,
     read_sources,
 )
+from kbuild.languages.devices import device_facts
 from kbuild.languages.environment import DslEnvironments
 from kbuild.languages.image import UnitImage
 from kbuild.languages.image_cache import CompileResult, ImageCache, KernelClaim, SharedKernels
@@ -38,7 +39,6 @@ from kbuild.languages.outcomes import (
     rejection_error,
     unit_label,
 )
-from kbuild.languages.releases import device_facts
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.languages.worker_client import (
     ANSWER_TIMEOUT,
@@ -116,7 +116,7 @@ def _candidates(functions: Mapping[str, KernelFunction]) -> Iterator[Candidate]:
 
 
 def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
-    computed = tuple(data["computed"])
+    computed = tuple(data.get("computed", ()))
     parameters = tuple(
         KernelParameter(
             one["name"],
@@ -128,15 +128,15 @@ def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
     )
     candidates = tuple(
         Candidate(tuple(one["constants"].items()), tuple(one["options"].items()))
-        for one in data["candidates"]
+        for one in data.get("candidates", ())
     )
     return KernelFunction(
         data["name"],
         parameters,
         candidates,
-        tuple(data["key"]),
+        tuple(data.get("key", ())),
         computed,
-        tuple(data["notes"]),
+        tuple(data.get("notes", ())),
         data.get("facts", {}),
     )
 

@@ -5,21 +5,30 @@ Also what DSLs share whose images are linked objects, and the parsing of `toolch
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from kbuild.backends.capability import Capability
 from kbuild.errors import BuildError
 from kbuild.languages.expand import expand
 from kbuild.languages.image import KernelImage
 from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.licences import Licence
 from kbuild.ops.binding import BoundLaunch, KernelParameter
-from kbuild.ops.model import Candidate, IssueCollector, OpSpec
+from kbuild.ops.dialects import DIALECTS, Dialect
+from kbuild.ops.model import Candidate, IssueCollector, Launch, OpSpec
 from kbuild.registry import Registry
+from kbuild.runtime.files import FileSet
+from kbuild.services import Services
 from kbuild.version import Version
+
+if TYPE_CHECKING:
+    from argparse import Namespace, _ArgumentGroup
 
 Flavour = Literal["cuda12", "cuda13", "rocm", "cpu"]
 _CUDA13_MAJOR = 13
@@ -64,20 +73,61 @@ class LinkInputs:
     """Whether they need the HIP runtime; the one that Torch loads."""
 
 
-class Language:
+@dataclass(frozen=True)
+class ExportedFiles:
+    """What an action of `kbuild aot` writes."""
+
+    files: FileSet
+    folder: Path
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Further keys of `--json`."""
+    note: str = ""
+    """What the user has to know of the files."""
+
+
+class Exporter:
+    """A DSL's part of `kbuild aot`; see `Language.exporter`."""
+
+    actions: ClassVar[Mapping[str, str]]
+    """Action -> its help. The first has the name of the DSL and takes the common options."""
+    pin: ClassVar[str]
+    """The toolchain when `--toolchain` names none."""
+
+    def configure(self, group: _ArgumentGroup) -> None:
+        """Declare the options of this DSL alone."""
+        raise NotImplementedError
+
+    def export(self, args: Namespace, services: Services) -> ExportedFiles:
+        """Compile or link what the command line asks for.
+
+        Raises:
+            UsageError: an argument is missing or does not fit.
+            BuildError: a source cannot be imported or compiled.
+            ToolchainError: the toolchain cannot be had.
+        """
+        raise NotImplementedError
+
+
+class Language(Dialect):
     """A DSL whose kernels are compiled ahead of time."""
 
-    name: ClassVar[str]
     worker: ClassVar[str]
     """What compiles: a module of `kbuild.languages.worker`, or the path of a file `*.py`."""
 
-    def refuses(self, pins: Sequence[str]) -> str | None:
-        """Why this toolchain cannot be used; None when it can.
-
-        Args:
-            pins: what `toolchain` says: `triton==3.9.0`.
-        """
-        raise NotImplementedError
+    init_backends: ClassVar[tuple[str, ...]] = ()
+    """Backends that `kbuild init --language` writes a kernel for; the templates are a folder of the
+    DSL's name in `templates/init/`, and a file in `templates/init/sections/`."""
+    init_note: ClassVar[str] = ""
+    """What an author has to know before publishing such a kernel."""
+    data: ClassVar[Path | None] = None
+    """Folder of a plug-in's data files: `init/`, written like `templates/init/`. None for kbuild's
+    own DSLs."""
+    licence_terms: ClassVar[tuple[Licence, ...]] = ()
+    """The licences that `licences` names."""
+    exporter_class: ClassVar[str] = ""
+    """`module:class` of the exporter, which is imported when it is asked for."""
+    materials: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    """Distribution -> `licence` and `enters`, as the rows of `kbuild/provenance/licences.toml`."""
 
     def targets(
         self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
@@ -125,9 +175,9 @@ class Language:
         return LinkInputs()
 
     def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
-        """Others' code that objects of this language are linked with: licence -> what, in words.
+        """Others' code that objects of this language are linked with: licence -> description.
 
-        The names are those of `kbuild.licences`.
+        The names are those of `licence_terms`.
         """
         del pins
         return {}
@@ -171,6 +221,26 @@ class Language:
         del functions, place
         return op
 
+    def exporter(self) -> Exporter | None:
+        """This DSL's part of `kbuild aot`; None where it has none."""
+        module, _, name = self.exporter_class.partition(":")
+        exporter: Exporter | None = (
+            getattr(importlib.import_module(module), name)() if name else None
+        )
+        return exporter
+
+    def jit_source(self, op: OpSpec, launches: Sequence[tuple[Launch, BoundLaunch]]) -> str:
+        """Python source of the function `_jit_<op>`, which launches kernels with the DSL itself.
+
+        It follows `kbuild.languages.python_package.JIT_HEAD`. Only languages with
+        `has_jit_fallback` are asked.
+
+        Args:
+            op: with `fallback = "jit"`.
+            launches: with their real candidates, and the functions that they name.
+        """
+        raise NotImplementedError
+
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """What the worker is asked to compile; the image depends on nothing else of the unit.
 
@@ -188,8 +258,14 @@ def flavour_of(backend: str, toolkit: str | None) -> Flavour:
     return "cuda13" if newest else "cuda12"
 
 
-LANGUAGES: Registry[Language] = Registry("kbuild.languages")
+LANGUAGES = cast("Registry[Language]", DIALECTS)
 """Every DSL, by the name that `language` says."""
+
+
+def find_licence(name: str) -> Licence:
+    """The licence of that name; its title is the name where no DSL knows it."""
+    terms = (licence for language in LANGUAGES for licence in language.licence_terms)
+    return next((licence for licence in terms if licence.name == name), Licence(name, name, ""))
 
 
 def pinned_version(distribution: str, pins: Sequence[str], form: str) -> str | None:

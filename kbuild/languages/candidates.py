@@ -11,15 +11,14 @@ from functools import cached_property
 from pathlib import Path
 
 from kbuild.languages.base import LANGUAGES, Language
+from kbuild.languages.devices import cuda_devices
 from kbuild.languages.launcher.launch_variants import is_compiled_for
 from kbuild.languages.outcomes import PRUNED, CallKind, UnitOutcome, call_kind
-from kbuild.languages.releases import cuda_devices
 from kbuild.languages.resolve import ResolvedKernel
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.expression import Expression
 from kbuild.ops.model import Candidate, Launch, OpSpec, Pairs
-from kbuild.ops.section import read_section
 from kbuild.ops.tuned_tables import TunedTable, read_tables
 from kbuild.plan import AotKernel
 
@@ -261,7 +260,7 @@ def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]
     )
     tables, found = read_tables(root, kernel.tables), dict[str, int | None]()
     says_all = type(language).complete is Language.complete
-    for op in read_section(kernel.name, kernel.section).ops:
+    for op in kernel.reading.ops:
         if not says_all or any(launch.autotune for launch in op.launches):
             found[op.name] = None
             continue

@@ -38,6 +38,7 @@ _WHEEL = "wheel-"
 """Begins the kind of an entry that is one unpacked wheel."""
 _SYSTEM = "x86_64-linux"
 _ASSEMBLERS = ("ptxas", "ptxas-blackwell")
+"""Programs in a folder `bin` of a wheel that assemble."""
 _VERSION = re.compile(r"V(?P<version>\d+\.\d+\.\d+)")
 _UNLISTED = re.compile(r"[^/]+\.dist-info/RECORD(\.\w+)?")
 """RECORD lists every member but itself."""
@@ -113,9 +114,9 @@ class DslEnvironments:
         return self.installer.cuda(release).root / "bin" / "nvcc", version
 
     def _hip(self) -> tuple[Path, str]:
+        from kbuild.toolchains.experimental import rocm_installation
         from kbuild.toolchains.facts import FactCache
         from kbuild.toolchains.host import HostToolchains
-        from kbuild.toolchains.rocm import rocm_installation
 
         host = HostToolchains(self.installer.runner, FactCache(self.installer.store.root.parent))
         rocm = rocm_installation(host, os.environ)
@@ -182,9 +183,8 @@ class _StoredWheel:
 
         def make(root: Path) -> dict[str, Any]:
             source = fetcher.unpack((wheel,), root, _member_path)
-            for name in _ASSEMBLERS:
-                for path in root.glob(f"triton/backends/nvidia/bin/{name}"):
-                    path.chmod(0o755)  # not every wheel says so
+            for _, path in _assembler_paths(root):
+                path.chmod(0o755)  # not every wheel says so
             _compile(root)
             return {"sources": [source.to_json()]}
 
@@ -236,14 +236,18 @@ class _EnvironmentBuilder:
         return found
 
     def _assemblers(self, root: Path) -> Iterator[tuple[str, dict[str, str]]]:
-        for name in _ASSEMBLERS:
-            for path in sorted(root.glob(f"triton/backends/nvidia/bin/{name}")):
-                done = self.installer.runner.run((str(path), "--version"))
-                found = _VERSION.search(done.output)
-                if found is None:
-                    raise ToolchainError(f"`{path} --version`: {done.output.strip()[-300:]}")
-                place = path.relative_to(root).as_posix()
-                yield name, {"path": place, "version": found["version"]}
+        for name, path in _assembler_paths(root):
+            done = self.installer.runner.run((str(path), "--version"))
+            version = _VERSION.search(done.output)
+            if version is None:
+                raise ToolchainError(f"`{path} --version`: {done.output.strip()[-300:]}")
+            place = path.relative_to(root).as_posix()
+            yield name, {"path": place, "version": version["version"]}
+
+
+def _assembler_paths(root: Path) -> Iterator[tuple[str, Path]]:
+    """The programs of `_ASSEMBLERS` that a wheel brings, by name."""
+    return ((name, path) for name in _ASSEMBLERS for path in sorted(root.glob(f"**/bin/{name}")))
 
 
 def _refuse_file_above(members: Mapping[str, StoreEntry]) -> None:

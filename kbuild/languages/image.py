@@ -25,6 +25,7 @@ _TYPES = {
     "tensor_map": re.compile(r"tensor_map"),
 }
 _SYMBOL = re.compile(r"[A-Za-z_$][\w$.]*")
+_LOAD_FUNCTIONS = 2
 _MOST_THREADS = 1024
 _MOST_DIMENSIONS = 5
 _MOST_BOX = 256
@@ -134,6 +135,9 @@ class KernelImage:
     """How an object's function is called, see `kbuild.languages.launcher.images`."""
     loading: Loading = ""
     """How an object is told to load its code; it does so with its first call when that is empty."""
+    load_functions: tuple[str, ...] = ()
+    """With `loading = "library"`: the object's function that makes its library, and the one that
+    loads it on a device. The launcher calls them, and gives the object others in their place."""
 
     def __post_init__(self) -> None:
         for problem in self._problems():
@@ -167,6 +171,8 @@ class KernelImage:
             f"`{self.convention}` is no calling convention": self.convention
             not in get_args(Convention),
             f"`{self.loading}` is no way to load": self.loading not in get_args(Loading),
+            "a library needs two functions that load it": (self.loading == "library")
+            != (len(self.load_functions) == _LOAD_FUNCTIONS),
             "scratch memory, but no parameter for it": bool(self.scratch)
             and not any(parameter.kind == "global_scratch" for parameter in self.parameters),
         }
@@ -183,6 +189,7 @@ class KernelImage:
             "ones": sorted(self.ones),
             "adds": sorted(self.adds),
             "reads": sorted(self.reads),
+            "load_functions": list(self.load_functions),
         }
 
     @classmethod
@@ -203,6 +210,7 @@ class KernelImage:
                     "ones": frozenset(data["ones"]),
                     "adds": frozenset(data.get("adds", ())),
                     "reads": frozenset(data.get("reads", ())),
+                    "load_functions": tuple(data.get("load_functions", ())),
                 }
             )
         except (KeyError, TypeError) as error:

@@ -8,16 +8,10 @@ It needs neither kbuild nor a DSL.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from kbuild.languages.jit_fallback import (
-    JIT_HEAD,
-    JIT_IMPORTS,
-    SOURCES_FOLDER,
-    BoundLaunches,
-    jit_source,
-    source_file,
-)
+from kbuild.languages.base import LANGUAGES
+from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.fake_kernels import (
     GENERIC_API,
     default_value_source,
@@ -28,7 +22,7 @@ from kbuild.ops.fake_kernels import (
     results_source,
 )
 from kbuild.ops.manifest import CHOOSE_OP
-from kbuild.ops.model import OpSpec
+from kbuild.ops.model import Launch, OpSpec
 from kbuild.runtime.files import FileSet
 
 TORCH_MODULE = "_aot_torch.py"
@@ -222,6 +216,39 @@ def _documented(op: OpSpec) -> str:
 PYTHON_FOLDER = "aot/python"
 """Of the generated project: what goes into the package, beside the launchers."""
 AOT_MODULE = "_aot.py"
+SOURCES_FOLDER = "_aot_sources"
+"""Folder of the authors' sources, in the package."""
+JIT_HEAD = '''
+_folder = pathlib.Path(__file__).parent / "_aot_sources"
+
+
+def _function(module, name):
+    """A kernel function, from the source that its images were compiled from."""
+    sys.path.insert(0, str(_folder))
+    try:
+        return getattr(importlib.import_module(f"._aot_sources.{module}", __package__), name)
+    finally:
+        sys.path.remove(str(_folder))
+
+
+def _fallback(schema, distribution):
+    """Register what runs where no image fits a call; nothing where the DSL is not installed."""
+
+    def register(function):
+        name = schema.partition("(")[0]
+        if name not in _registered and importlib.util.find_spec(distribution):
+            _registered.add(name)
+            _library.define(schema)
+            _library.impl(name, function, "CompositeExplicitAutograd")
+        return function
+
+    return register
+
+
+_library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "FRAGMENT")
+'''
+JIT_IMPORTS = ("importlib", "importlib.util", "pathlib", "sys")
+BoundLaunches = Sequence[tuple[Launch, BoundLaunch]]
 _PACKAGE_HEAD = '''\
 """What torch.compile is told of operators that were compiled ahead of time. Written by kbuild."""
 
@@ -243,6 +270,21 @@ def _fake(name):
     return register
 '''
 _REGISTER = "_fake({name!r})"
+
+
+def source_module(path: str) -> str:
+    """The name that a source is imported by: `torch-ext/my/ops.py` is `my.ops`."""
+    parts = list(PurePosixPath(path).with_suffix("").parts)
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts.pop()
+    odd = [index for index, part in enumerate(parts) if not part.isidentifier()]
+    return ".".join(parts[odd[-1] + 1 :] if odd else parts)
+
+
+def source_file(path: str) -> str:
+    """Where a source lies below `SOURCES_FOLDER`."""
+    name = source_module(path).replace(".", "/")
+    return f"{name}/__init__.py" if path.endswith("/__init__.py") else f"{name}.py"
 
 
 def package_files(
@@ -275,7 +317,7 @@ def package_files(
     parts = [_PACKAGE_HEAD.format(imports=imports + "\n" if imports else "")]
     parts += [JIT_HEAD.strip() + "\n"] if fallen else []
     parts += [fake_source(op, _REGISTER) for op, _ in ops]
-    parts += [jit_source(op, launches) for op, launches in fallen]
+    parts += [LANGUAGES.get(op.language).jit_source(op, launches) for op, launches in fallen]
     files = FileSet({f"{PYTHON_FOLDER}/{AOT_MODULE}": "\n\n".join(parts)})
     for path in dict.fromkeys(path for op, _ in fallen for path in op.sources):
         files.add(

@@ -19,7 +19,6 @@ from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dtypes import dtype_choices, first_unfit_dtype, read_fill_value
 from kbuild.ops.expression import EvaluationError, Expression, Query, parse
 from kbuild.ops.model import ArgumentSource, Candidate, FillValue, IssueCollector, Launch, OpSpec
-from kbuild.ops.section import read_section
 from kbuild.plan import AotKernel
 
 if TYPE_CHECKING:
@@ -240,13 +239,12 @@ def resolve_kernel(
     kernel: AotKernel, root: Path, workshop: AotCompiler, issues: list[Issue]
 ) -> ResolvedKernel:
     """Describe the sources and join; what is wrong is added to `issues`."""
-    reading = read_section(kernel.name, kernel.section)
-    issues += reading.issues
+    issues += kernel.reading.issues
     functions = workshop.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
     known = len(issues)
     place, found = IssueCollector(("kernel", kernel.name), issues), {}
     language = LANGUAGES.get(kernel.language)
-    completed = (language.complete(op, functions, place) for op in reading.ops)
+    completed = (language.complete(op, functions, place) for op in kernel.reading.ops)
     ops = [op for op in completed if op is not None]
     for op in ops:
         for index, launch in enumerate(op.launches):

@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 
 from kbuild.errors import IncompleteError
 from kbuild.languages.compile_environment import CompileEnvironment, SourceSnapshot
+from kbuild.languages.devices import max_shared_memory
 from kbuild.languages.image import KernelImage
 from kbuild.languages.image_cache import CompileResult
 from kbuild.languages.outcomes import PRUNED, Rejection, unit_label
-from kbuild.languages.releases import max_shared_memory
 from kbuild.languages.unit import KernelUnit
 from kbuild.languages.workers import ShouldCompile, WorkerDiedError, WorkerPool, WorkerProcess
 from kbuild.runtime.budget import Run

@@ -218,7 +218,7 @@ StartWorker = Callable[[WorkerKind, Path], WorkerProcess]
 """Starts a worker, given a folder for its files."""
 _STOP_TIMEOUT = 20.0
 """Seconds that `close` waits for workers to be gone."""
-_HOME_VARIABLES = ("HOME", "TMPDIR", "TRITON_HOME")
+_HOME_VARIABLES = ("HOME", "TMPDIR")
 
 
 class WorkerPool:
@@ -348,8 +348,8 @@ def start_worker(kind: WorkerKind, scratch: Path) -> WorkerProcess:
     """Start a worker whose home is a folder of its own."""
     home = scratch / "home"
     home.mkdir()
-    env: Mapping[str, str] = {**dict(kind.env), **dict.fromkeys(_HOME_VARIABLES, str(home))}
-    return WorkerProcess(kind.argv, {**env, "TRITON_CACHE_DIR": str(home / "cache")}, scratch)
+    env = {**dict(kind.env), **dict.fromkeys(_HOME_VARIABLES, str(home))}
+    return WorkerProcess(kind.argv, env, scratch)
 
 
 def _stop_worker(worker: WorkerProcess) -> None:

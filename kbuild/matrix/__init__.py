@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from kbuild.variant import System
@@ -29,12 +30,12 @@ class MatrixEntry:
 
 
 @cache
-def matrix_entries() -> tuple[MatrixEntry, ...]:
-    """The whole matrix, in the order of the file."""
+def matrix_entries(path: Path | None = None) -> tuple[MatrixEntry, ...]:
+    """The matrix of kbuild's own backends, or that of a file at `path`, in the file's order."""
     import tomli
 
-    text = resources.files("kbuild.matrix").joinpath("versions.toml").read_text("utf-8")
-    return tuple(_expand_entries(tomli.loads(text)))
+    own = resources.files("kbuild.matrix") / "versions.toml"
+    return tuple(_expand_entries(tomli.loads((path or own).read_text("utf-8"))))
 
 
 def _expand_entries(data: Mapping[str, Any]) -> Iterator[MatrixEntry]:
@@ -63,26 +64,29 @@ class ArchTable:
 
 
 @cache
-def read_arch_file(name: str) -> Mapping[str, Any]:
-    """One file of `archs/`, by its name without the suffix."""
+def read_arch_file(name: str, path: Path | None = None) -> Mapping[str, Any]:
+    """One file of `archs/`, by its name without the suffix, or the file at `path`."""
     import tomli
 
-    path = resources.files("kbuild.matrix") / "archs" / f"{name}.toml"
-    return tomli.loads(path.read_text("utf-8"))
+    own = resources.files("kbuild.matrix") / "archs" / f"{name}.toml"
+    return tomli.loads((path or own).read_text("utf-8"))
 
 
-def arch_entry(backend: str, toolkit: Version | None) -> Mapping[str, Any]:
+def arch_entry(
+    backend: str, toolkit: Version | None, path: Path | None = None
+) -> Mapping[str, Any]:
     """The entry of a toolkit release: the newest that is not newer than it.
 
     Args:
         backend: name of the file and of its array of tables.
         toolkit: None stands for the newest release.
+        path: the file, where it is not one of `archs/`.
 
     Raises:
         ValueError: the release is older than every entry.
     """
     entries = sorted(
-        read_arch_file(backend)[backend], key=lambda entry: Version.parse(entry["since"])
+        read_arch_file(backend, path)[backend], key=lambda entry: Version.parse(entry["since"])
     )
     if toolkit is None:
         return dict(entries[-1])
@@ -92,9 +96,9 @@ def arch_entry(backend: str, toolkit: Version | None) -> Mapping[str, Any]:
     return dict(fitting[-1])
 
 
-def arch_table(backend: str, toolkit: Version | None) -> ArchTable:
-    """Targets and defaults of a backend that has archs; raises like `arch_entry`."""
-    entry = arch_entry(backend, toolkit)
+def arch_table(backend: str, toolkit: Version | None, path: Path | None = None) -> ArchTable:
+    """Targets and defaults of a backend that has archs; arguments and errors of `arch_entry`."""
+    entry = arch_entry(backend, toolkit, path)
     return ArchTable(tuple(entry["targets"]), tuple(entry["default"]))
 
 

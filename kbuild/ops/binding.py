@@ -243,7 +243,7 @@ def bind(
     parameters = functions[name]
     plain = [one.name for one in parameters if not one.is_constant]
     constants = [one.name for one in parameters if one.is_constant]
-    _validate_constants(launch, name, parameters, DIALECTS[op.language].options, place)
+    _validate_constants(launch, name, parameters, DIALECTS.get(op.language).options, place)
     _validate_open_names(op, launch, name, constants, place)
     _validate_own_values(launch, name, constants, place)
     written = dict(launch.args)
@@ -258,7 +258,7 @@ def bind(
             hint += "; the op's argument of that name is no number, or may be None"
         place.at("args").error(f"nothing says what `{name}` gets for {listed(missing)}", hint)
     arguments = tuple((one, source) for one, source in found.items() if source is not None)
-    is_shaped = DIALECTS[op.language].shaped
+    is_shaped = DIALECTS.get(op.language).shaped
     sizes = tuple(size.name for size in op.sizes) if is_shaped else ()
     facts, pins = _facts(op), op.toolchain
     bound = BoundLaunch(
@@ -290,7 +290,7 @@ def default_source(op: OpSpec, launch: Launch, parameter: str) -> ArgumentSource
 
 def _listed_tensors(op: OpSpec, argument: SchemaArgument) -> ArgumentSource | None:
     """A list of tensors as a tuple, where kernels take one; None for other arguments."""
-    dialect = DIALECTS[op.language]
+    dialect = DIALECTS.get(op.language)
     if not argument.type.is_tensor_list or not (dialect.structured or dialect.shaped):
         return None
     names = (f"{argument.name}[{at}]" for at in range(len(argument.type.items)))
@@ -370,7 +370,7 @@ def _validate_open_names(
     known = {*constants, *(size.name for size in op.sizes), *(name for name, _ in op.let)}
     known |= {argument.name for argument in op.schema.arguments}
     known |= {*op.inputs, *op.results, *op.temporaries}
-    options = set(DIALECTS[op.language].options)
+    options = set(DIALECTS.get(op.language).options)
     sets = [candidate.constants for candidate in launch.candidates]
     optional = {name for pairs in sets for name, value in pairs if value is None}
     for key, name, expression in _expressions(launch):

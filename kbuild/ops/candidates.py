@@ -315,11 +315,11 @@ def with_candidates(
     errors = place.errors
     where = place.at("configs")
     if not own:
-        decorator = f"@{DIALECTS[op.language].name}.autotune"
+        decorator = f"@{op.language}.autotune"
         hint = why or f"decorate it with `{decorator}`, or list candidates in `configs`"
         where.error("the kernel brings no candidates", hint)
     for candidate in own:
-        _validate_options(candidate, DIALECTS[op.language], where)
+        _validate_options(candidate, DIALECTS.get(op.language), where)
     candidates = apply_keep(own, launch.keep, place.at("keep"))
     return replace(launch, candidates=candidates) if place.errors == errors else None
 

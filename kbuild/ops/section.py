@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -160,6 +162,9 @@ def _read_op_spec(
     rules = shapes.rules(dict(let))
     early = scope.before_allocation()
     allocated = (*result_names(schema), *section.temporaries)
+    if section.fallback == "jit" and not owner.dialect.has_jit_fallback:
+        message = f"kbuild cannot launch `{owner.dialect.name}` kernels with their DSL"
+        place.at("fallback").error(message, "leave it out: a call without an image is an error")
     names = sorted((argument.name for argument in inputs), key=lambda name: name in scope.optional)
     dtypes = read_dtypes(section.dtypes, schema, names, allocated, place.at("dtypes"))
     contiguous = _contiguous(section.contiguous, names, place.at("contiguous"))
@@ -256,46 +261,58 @@ class SectionReading:
 
 
 def read_section(name: str, section: Mapping[str, Any]) -> SectionReading:
-    """Read a section as TOML gives it.
+    """Read a section as TOML gives it; the same section is parsed once.
 
     Args:
         name: the kernel's name.
         section: the `[kernel.<name>]` table; `backend` and the like are not looked at.
     """
+    try:
+        text = json.dumps(section)
+    except (TypeError, RecursionError):  # a date, or nested too deeply: an error in any key
+        return _parse_section(name, section)
+    return _parse_json(name, text)
+
+
+@lru_cache(maxsize=256)
+def _parse_json(name: str, text: str) -> SectionReading:
+    return _parse_section(name, json.loads(text))
+
+
+def _parse_section(name: str, section: Mapping[str, Any]) -> SectionReading:
     place = IssueCollector(("kernel", name))
     dialect = _dialect(section.get("language"), place.at("language"))
     toolchain = _toolchain(section.get("toolchain"), dialect, place)
     sources = tuple(item for item in _as_list(section.get("src")) if isinstance(item, str))
     if not sources:
         place.at("src").error("names no Python source", "the file with the kernel functions first")
-    owner = SectionContext(name, dialect or Dialect("", ""), toolchain, sources)
+    owner = SectionContext(name, dialect or Dialect(), toolchain, sources)
     ops = tuple(_ops(section.get("op"), owner, place.at("op")))
     # What follows from an unknown language is not known.
     return SectionReading(ops if dialect is not None else (), tuple(place.issues))
 
 
 def _dialect(value: Any, place: IssueCollector) -> Dialect | None:
-    if isinstance(value, str) and value in DIALECTS:
-        return DIALECTS[value]
+    dialect = DIALECTS.find(value) if isinstance(value, str) else None
     if value is None:
-        place.error("is missing", one_of("", DIALECTS))
-    else:
-        place.error(f"`{value}` is not a language", one_of(str(value), DIALECTS))
-    return None
+        place.error("is missing", one_of("", DIALECTS.names()))
+    elif dialect is None:
+        place.error(f"`{value}` is not a language", one_of(str(value), DIALECTS.names()))
+    return dialect
 
 
 def _toolchain(value: Any, dialect: Dialect | None, place: IssueCollector) -> tuple[str, ...]:
     where = place.at("toolchain")
     pins = [value] if isinstance(value, str) else _as_list(value)
-    names = []
+    wanted = dialect.distributions if dialect is not None else ()
+    name, names = wanted[0] if wanted else "name", []
     for index, pin in enumerate(pins):
         match = _PIN.fullmatch(pin) if isinstance(pin, str) else None
         if match is None:
             spot = where.at(index) if isinstance(value, list) else where
-            spot.error(f"`{pin}` is not an exact version", "e.g. `triton==3.9.0`")
+            spot.error(f"`{pin}` is not an exact version", f"write `{name}==<version>`")
         else:
             names.append(match["name"].lower().replace("_", "-"))
-    wanted = (dialect.distribution, *dialect.also) if dialect is not None else ()
     for name in wanted if len(names) == len(pins) else ():
         if name not in names:
             hint = _pinned(name, wanted)

@@ -14,7 +14,6 @@ from kbuild.errors import ConfigError, IncompleteError, Problem, ToolchainError
 from kbuild.package import remove_leftovers
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.plans import (
-    plan_variants,
     replan_for_compilers,
     validate_path_names,
     with_all_candidates,
@@ -28,7 +27,7 @@ from kbuild.pipeline.variant import (
     up_to_date_result,
 )
 from kbuild.plan import VariantPlan
-from kbuild.planning.variant import make_plans
+from kbuild.planning.variant import Planner
 from kbuild.project import Project
 from kbuild.runtime.temporary import remove_abandoned_folders
 from kbuild.runtime.workspace import Workspace
@@ -100,20 +99,21 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
         say=services.ui.say,
     )
     site = BuildContext(project, tools, options, services)
-    identity, archs, tree = site.identity, options.archs, SourceTree(project.root)
-    plans = plan_variants(
-        project, options.selection, services.runner, identity=identity, archs=archs, tree=tree
-    )
+    tree = SourceTree(project.root)
+    planner = Planner(project, tree, services.runner, options.identity, options.archs, options.dev)
+    plans = planner.select(options.selection)
     validate_wheels_are_used(wheels, plans)
     validate_path_names(project.root, plans)
     refusals = {made.variant: tools.refuses(made.requires) for made in plans}
     buildable = [made for made in plans if refusals[made.variant] is None]
     if not buildable and not options.selection.is_explicit:
-        buildable = _variants_for_installed_torch(site, tree)
+        buildable = _variants_for_installed_torch(site, planner)
     skipped = [BuildResult(name, "skipped", reason) for name, reason in refusals.items() if reason]
     if not buildable:
         raise _nothing_to_build_error(project, skipped)
-    fitting = _replanned_for_compilers(site, buildable, tree)
+    fitting = replan_for_compilers(planner, buildable, tools)
+    if options.keep_all:
+        fitting = tuple(map(with_all_candidates, fitting))
     _validate_file_sizes(project.root, fitting, options.max_file_size)
     return (*_build_outdated(site, fitting), *skipped)
 
@@ -146,36 +146,12 @@ def _validate_file_sizes(root: Path, plans: Sequence[VariantPlan], limit: int) -
     raise ConfigError(problems)
 
 
-def _replanned_for_compilers(
-    site: BuildContext, plans: Sequence[VariantPlan], tree: SourceTree
-) -> tuple[VariantPlan, ...]:
-    options = site.options
-    found = replan_for_compilers(
-        site.project,
-        plans,
-        site.tools,
-        site.services.runner,
-        identity=site.identity,
-        archs=options.archs,
-        tree=tree,
-    )
-    return tuple(map(with_all_candidates, found)) if options.keep_all else found
-
-
-def _variants_for_installed_torch(site: BuildContext, tree: SourceTree) -> list[VariantPlan]:
+def _variants_for_installed_torch(site: BuildContext, planner: Planner) -> list[VariantPlan]:
     """Variants outside a plain build that this machine's Torch happens to fit."""
-    project, options = site.project, site.options
-    wanted = options.selection.backends or project.file.general.backends
-    others = [choice for choice in project_variants(project) if choice.variant.backend in wanted]
-    made = make_plans(
-        project,
-        others,
-        tree,
-        site.services.runner,
-        identity=site.identity,
-        archs=options.archs,
-    )
-    return [candidate for candidate in made if site.tools.refuses(candidate.requires) is None]
+    wanted = site.options.selection.backends or site.project.file.general.backends
+    choices = project_variants(site.project)
+    plans = planner.plans(choice for choice in choices if choice.variant.backend in wanted)
+    return [plan for plan in plans if site.tools.refuses(plan.requires) is None]
 
 
 def _nothing_to_build_error(project: Project, skipped: Sequence[BuildResult]) -> ToolchainError:

@@ -1,4 +1,4 @@
-"""Plans of selected variants, and what this machine's toolchains say to them."""
+"""What this machine and its toolchains mean for plans that are made."""
 
 from __future__ import annotations
 
@@ -8,44 +8,15 @@ from pathlib import Path
 
 from kbuild.config.rules.files import unsupported_characters
 from kbuild.errors import UsageError
-from kbuild.identity import Identity
 from kbuild.plan import VariantPlan
-from kbuild.planning.variant import make_plans
-from kbuild.project import Project
+from kbuild.planning.variant import Planner
 from kbuild.runtime.os_errors import printable_path
-from kbuild.runtime.processes import Runner
-from kbuild.selection import Selection, VariantChoice, project_variants, select_variants
-from kbuild.sourcetree import SourceTree
+from kbuild.selection import project_variants
 from kbuild.toolchains.base import ToolchainSource
 
 
-def plan_variants(
-    project: Project,
-    selection: Selection,
-    runner: Runner,
-    *,
-    identity: Identity | None = None,
-    archs: Sequence[str] = (),
-    tree: SourceTree | None = None,
-) -> tuple[VariantPlan, ...]:
-    """The plans of the selected variants; git is asked for an identity that is not given.
-
-    A `tree` that the project was opened with has read its sources already.
-    """
-    chosen = select_variants(project, selection)
-    tree = tree or SourceTree(project.root)
-    return make_plans(project, chosen, tree, runner, identity=identity, archs=archs)
-
-
 def replan_for_compilers(
-    project: Project,
-    plans: Sequence[VariantPlan],
-    tools: ToolchainSource,
-    runner: Runner,
-    *,
-    identity: Identity | None = None,
-    archs: Sequence[str] = (),
-    tree: SourceTree | None = None,
+    planner: Planner, plans: Sequence[VariantPlan], tools: ToolchainSource
 ) -> tuple[VariantPlan, ...]:
     """The plans, made again where the device compiler here is of another release than the variant.
 
@@ -53,23 +24,16 @@ def replan_for_compilers(
         ConfigError: that compiler targets none of the archs that are asked for.
     """
     compilers = {
-        made.variant: release
-        for made in plans
-        if tools.refuses(made.requires) is None and (release := tools.compiler(made.requires))
+        plan.variant: release
+        for plan in plans
+        if tools.refuses(plan.requires) is None and (release := tools.compiler(plan.requires))
     }
     if not compilers:
         return tuple(plans)
-    again = make_plans(
-        project,
-        [choice for choice in project_variants(project) if str(choice.variant) in compilers],
-        tree or SourceTree(project.root),
-        runner,
-        identity=identity,
-        archs=archs,
-        compilers=compilers,
-    )
-    remade = {made.variant: made for made in again}
-    return tuple(remade.get(made.variant, made) for made in plans)
+    choices = project_variants(planner.project)
+    again = planner.plans([c for c in choices if str(c.variant) in compilers], compilers)
+    replanned = {plan.variant: plan for plan in again}
+    return tuple(replanned.get(plan.variant, plan) for plan in plans)
 
 
 def validate_path_names(folder: Path, plans: Iterable[VariantPlan]) -> None:
@@ -113,11 +77,3 @@ def with_toolchains(
         else made
         for made in plans
     )
-
-
-def unsupported_reasons(
-    project: Project, choices: Sequence[VariantChoice], runner: Runner, tools: ToolchainSource
-) -> dict[str, str | None]:
-    """Per variant: why this machine cannot build it, or None."""
-    plans = make_plans(project, choices, SourceTree(project.root), runner)
-    return {made.variant: tools.refuses(made.requires) for made in plans}

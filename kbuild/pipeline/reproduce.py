@@ -18,8 +18,8 @@ from kbuild.identity import Identity
 from kbuild.metadata import METADATA_FILE, GitState, Metadata, MetadataError, read_metadata
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
-from kbuild.pipeline.plans import plan_variants
 from kbuild.pipeline.toolchains import TOOLCHAIN_NAMES
+from kbuild.planning.variant import Planner
 from kbuild.project import Project, open_project
 from kbuild.runtime.files import sha256
 from kbuild.runtime.processes import LineListener, ProcessResult, Runner
@@ -335,5 +335,6 @@ def _archs(
 ) -> tuple[str, ...]:
     """The recorded archs, where a plain build would not compile for just these."""
     wanted = group[0].metadata.archs or ()
-    plain = plan_variants(project, options.selection, services.runner, identity=options.identity)
+    planner = Planner(project, SourceTree(project.root), services.runner, options.identity)
+    plain = planner.select(options.selection)
     return () if all(made.archs == wanted for made in plain) else wanted

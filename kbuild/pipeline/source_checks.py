@@ -14,7 +14,7 @@ from kbuild.backends import BACKENDS
 from kbuild.config.model import KernelSection, TorchSection
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.plan import VariantPlan
-from kbuild.project import Project
+from kbuild.project import BUILD_FILE, Project
 from kbuild.runtime.file_state import FileState, all_unchanged
 from kbuild.selection import project_variants
 from kbuild.sources.includes import IncludeGraph
@@ -184,5 +184,8 @@ class SourceChecker:
         package = f"{FRAMEWORKS.get(made.framework).package_root}/{self.project.python_name}"
         for path in tree.walk(package):
             tree.is_file(path)  # remembers how it looks
+        from kbuild.checks.client import check_backend
+
+        on_backend = check_backend(made.backend, BUILD_FILE)
         on_python = python_findings(self.project, (made.framework,))
-        return (*on_python, *binding_findings(self.project, (made.backend,), tree))
+        return (*on_backend, *on_python, *binding_findings(self.project, (made.backend,), tree))

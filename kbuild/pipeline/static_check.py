@@ -15,7 +15,7 @@ from kbuild.build.unit.cache import DEFAULT_MEMORY
 from kbuild.errors import ToolchainError
 from kbuild.identity import Identity
 from kbuild.plan import VariantPlan
-from kbuild.planning.variant import make_plans
+from kbuild.planning.variant import Planner
 from kbuild.project import Project
 from kbuild.runtime.budget import Budget, Run, make_budget, open_run
 from kbuild.runtime.executor import VariantTask, run_tasks
@@ -66,7 +66,7 @@ def check_sources(
     ]
     if not options.selection.is_explicit:
         chosen = _newest(chosen)
-    plans = make_plans(project, chosen, tree, services.runner, identity=_FIXED_IDENTITY)
+    plans = Planner(project, tree, services.runner, _FIXED_IDENTITY).plans(chosen)
     desk = TypecheckContext(project, options, services)
     typed = [made for made in plans if BACKENDS.get(made.backend).type_check]
     verdicts = check_types(desk, typed) if typed else {}

@@ -12,11 +12,11 @@ from kbuild.errors import ToolchainError, UsageError
 from kbuild.matrix import matrix_entries
 from kbuild.plan import VariantPlan
 from kbuild.runtime.processes import Runner
-from kbuild.toolchains.base import FallbackToolchains, ToolchainSource
+from kbuild.toolchains.base import CachedToolchains, FallbackToolchains, ToolchainSource
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
+from kbuild.toolchains.experimental import rocm_sources
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
-from kbuild.toolchains.rocm import rocm_sources
 from kbuild.variant import host_system
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def toolchain_source(
     torch_wheels: Sequence[TorchWheel] = (),
     say: Say = lambda _: None,
 ) -> ToolchainSource:
-    """The source of that name, with the headers that kernels depend on.
+    """The source of that name, with the headers that kernels depend on; it is asked once.
 
     Args:
         name: one of `TOOLCHAIN_NAMES`.
@@ -60,7 +60,9 @@ def toolchain_source(
             for wheel in torch_wheels
         ]
         compilers = TorchWheelToolchains(given, compilers)
-    return ToolchainsWithHeaders(compilers, HeaderResolver(sources, cache, runner))
+    return CachedToolchains(
+        ToolchainsWithHeaders(compilers, HeaderResolver(sources, cache, runner))
+    )
 
 
 def _compiler_source(
@@ -99,7 +101,7 @@ def _compiler_source(
     wheels = _wheel_source(runner, cache, python, say, supply)
     if name == "wheels":
         return wheels
-    return FallbackToolchains((replace(host, finders={}), wheels, host, *hip))
+    return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
 
 
 def _wheel_source(

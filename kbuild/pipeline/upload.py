@@ -38,13 +38,14 @@ from kbuild.hub.repository import HubClient, Repo, RepoKind, RetryPolicy
 from kbuild.hub.upload import UploadResult, UploadRun, UploadTarget, upload
 from kbuild.identity import Identity
 from kbuild.pipeline.card import CardDestination, make_project_card
-from kbuild.pipeline.plans import plan_variants
+from kbuild.planning.variant import Planner
 from kbuild.project import BUILD_FILE, Project, open_project
 from kbuild.public_api.compare import ApiChange
 from kbuild.public_api.model import PublicApiError
 from kbuild.public_api.read import find_package, read_public_api
 from kbuild.selection import Selection, select_variants
 from kbuild.services import Services
+from kbuild.sourcetree import SourceTree
 
 _REPO = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", flags=re.ASCII)
 
@@ -313,7 +314,8 @@ def _project_reasons(
     if not project.file.general.license.strip():
         yield UploadObstacle("licence", "`general.license` is empty", "write an SPDX identifier")
     if not options.allow_dirty:
-        plans = plan_variants(project, selection, services.runner, identity=identity)
+        planner = Planner(project, SourceTree(project.root), services.runner, identity)
+        plans = planner.select(selection)
         if any(made.commit and made.dirty for made in plans):
             words = "what would be built differs from the commit"
             yield UploadObstacle("sources", words, "commit first, or give --allow-dirty")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbuild.build.state import read_state, record_build
 from kbuild.code_digest import package_digest
+from kbuild.command_options import recorded_options
 from kbuild.errors import (
     BuildError,
     CheckError,
@@ -23,20 +24,17 @@ from kbuild.errors import (
     grouped,
 )
 from kbuild.git import Repository
-from kbuild.identity import Identity, identify
 from kbuild.licences import metadata_entry
 from kbuild.metadata import Builder, overruled_in
 from kbuild.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.source_checks import SourceChecker
 from kbuild.plan import VariantPlan
-from kbuild.planning.context import source_files
 from kbuild.project import BUILD_FILE, KBUILD_FILE, Project
 from kbuild.runtime.file_state import IMPOSSIBLE_STATE, all_unchanged
 from kbuild.runtime.os_errors import explain_os_error
 from kbuild.runtime.workspace import Workspace
 from kbuild.services import Services
-from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ def write_evidence(site: BuildContext, made: VariantPlan, toolchain: Toolchain) 
     read = state.inputs if state else dict.fromkeys(made.inputs, IMPOSSIBLE_STATE)
     inputs = (BUILD_FILE, KBUILD_FILE, *(path for path, then in read.items() if then is not None))
     told = Attestation(
-        made, toolchain, site.target_of(made), root, inputs, _recorded_options(site.options)
+        made, toolchain, site.target_of(made), root, inputs, recorded_options(site.options)
     )
     written = told.write(site.services.cache, site.services.runner)
     if state is not None and not all_unchanged(root, state.inputs):
@@ -109,19 +107,6 @@ def remove_old_evidence(site: BuildContext, made: VariantPlan) -> None:
     if removed:
         names = ", ".join(path.name for path in removed)
         site.services.ui.say(f"{made.variant}: removed {names} of an older build")
-
-
-def _recorded_options(options: BuildOptions) -> Mapping[str, Any]:
-    """What was asked for and can change the result; folders of this machine are left out."""
-    return {
-        "toolchain": options.toolchain,
-        "archs": list(options.archs),
-        "with-source": sorted(options.sources),
-        "torch-wheel": [path.name for path in options.torch_wheels],
-        "python": options.python is not None,
-        "identity": options.identity is not None,
-        "allow": dict(sorted(options.allowed.items())),
-    }
 
 
 def image_rows(images: Images) -> tuple[ImageRow, ...]:
@@ -251,15 +236,6 @@ class BuildContext:
     def output(self) -> Path:
         """Where variant directories go."""
         return self.options.output or self.project.root / "build"
-
-    @cached_property
-    def identity(self) -> Identity | None:
-        """The state of the source, where plans are not to ask git themselves."""
-        if self.options.identity is not None or not self.options.dev:
-            return self.options.identity
-        tree = SourceTree(self.project.root)
-        found = identify(tree, source_files(self.project, tree), self.services.runner)
-        return found.for_development()
 
     def target_of(self, made: VariantPlan) -> Path:
         """Where the variant directory goes."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from kbuild.backends import BACKENDS
 from kbuild.errors import ConfigError, Problem
@@ -13,93 +15,100 @@ from kbuild.planning.components import components, libraries, link_flags, linkin
 from kbuild.planning.context import PlanningContext, packaged_files, source_files
 from kbuild.project import Project
 from kbuild.runtime.processes import Runner
-from kbuild.selection import VariantChoice
+from kbuild.selection import Selection, VariantChoice, select_variants
 from kbuild.sources.includes import IncludeGraph
 from kbuild.sourcetree import SourceTree
 from kbuild.version import Version
 
 CXX_LANGUAGE = "CXX"
-HOST_ONLY = "cpu"
-"""What a toolchain is asked for where device code comes from DSLs: a C++ compiler."""
 
 
-def make_plans(
-    project: Project,
-    choices: Sequence[VariantChoice],
-    tree: SourceTree,
-    runner: Runner,
-    *,
-    identity: Identity | None = None,
-    archs: Sequence[str] = (),
-    compilers: Mapping[str, str] | None = None,
-) -> tuple[VariantPlan, ...]:
-    """The plans of the chosen variants, in their order.
+@dataclass(frozen=True)
+class Planner:
+    """Plans the variants of a project.
 
-    Args:
-        project: the validated project.
-        choices: variants of the project.
-        tree: the project's files.
-        runner: starts git when `identity` is None.
-        identity: the state of the source, where the caller knows better than git.
-        archs: what backends with archs are compiled for; all that each kernel asks for when empty.
-        compilers: variant -> release of its device compiler, where it is not the variant's own.
-
-    Raises:
-        ConfigError: a kernel asks for archs that no toolkit of the variant can target.
+    A command has one of them: git is asked once, a file is read once for all variants, and a
+    variant is planned once.
     """
-    identity = identity or identify(tree, source_files(project, tree), runner)
-    includes = IncludeGraph(tree)
-    plans: list[VariantPlan] = []
-    problems: list[Problem] = []
-    for choice in choices:
-        try:
-            compiler = (compilers or {}).get(str(choice.variant))
-            plans.append(
-                make_plan(
-                    project,
-                    choice,
-                    tree,
-                    identity,
-                    archs=archs,
-                    compiler=compiler,
-                    includes=includes,
-                )
-            )
-        except ConfigError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise ConfigError(problems)
-    return tuple(plans)
+
+    project: Project
+    tree: SourceTree
+    """The project's files."""
+    runner: Runner
+    """Starts git when `known_identity` is None."""
+    known_identity: Identity | None = None
+    """The state of the source, where the caller knows better than git."""
+    archs: tuple[str, ...] = ()
+    """What backends with archs are compiled for; all that each kernel asks for when empty."""
+    dev: bool = False
+    """Whether names are to stay while files are edited; see `Identity.for_development`."""
+    _plans: dict[tuple[VariantChoice, str | None], VariantPlan] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The state of the source."""
+        if self.known_identity is not None:
+            return self.known_identity
+        identity = identify(self.tree, source_files(self.project, self.tree), self.runner)
+        return identity.for_development() if self.dev else identity
+
+    @cached_property
+    def includes(self) -> IncludeGraph:
+        """The includes of the project's files."""
+        return IncludeGraph(self.tree)
+
+    def select(self, selection: Selection) -> tuple[VariantPlan, ...]:
+        """The plans of the selected variants.
+
+        Raises:
+            ConfigError: see `plans`.
+            UsageError: see `select_variants`.
+        """
+        return self.plans(select_variants(self.project, selection))
+
+    def plans(
+        self, choices: Iterable[VariantChoice], compilers: Mapping[str, str | None] | None = None
+    ) -> tuple[VariantPlan, ...]:
+        """The plans of variants of the project, in their order.
+
+        Args:
+            choices: variants of the project.
+            compilers: variant -> release of its device compiler, where it is not the variant's own.
+
+        Raises:
+            ConfigError: a kernel asks for archs that no toolkit of the variant can target.
+        """
+        plans: list[VariantPlan] = []
+        problems: list[Problem] = []
+        for choice in choices:
+            key = choice, (compilers or {}).get(str(choice.variant))
+            try:
+                if key not in self._plans:
+                    self._plans[key] = _make_plan(self, *key)
+                plans.append(self._plans[key])
+            except ConfigError as error:
+                problems.extend(error.problems)
+        if problems:
+            raise ConfigError(problems)
+        return tuple(plans)
 
 
-def make_plan(
-    project: Project,
-    choice: VariantChoice,
-    tree: SourceTree,
-    identity: Identity,
-    *,
-    archs: Sequence[str] = (),
-    compiler: str | None = None,
-    includes: IncludeGraph | None = None,
-) -> VariantPlan:
-    """The plan of one variant; see `make_plans`.
-
-    `includes` are those of `tree`, where several variants are planned.
-    """
-    variant = choice.variant
-    ops_name = f"_{project.python_name}_{variant.backend}_{identity.unique_id}"
-    backend, framework = BACKENDS.get(variant.backend), FRAMEWORKS.get(variant.framework)
-    release = Version.parse(compiler) if compiler else None
+def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) -> VariantPlan:
+    variant, identity = choice.variant, planner.identity
+    ops_name = f"_{planner.project.python_name}_{variant.backend}_{identity.unique_id}"
+    framework = FRAMEWORKS.get(variant.framework)
     desk = PlanningContext(
-        project,
+        planner.project,
         choice,
-        tree,
-        backend,
+        planner.tree,
+        BACKENDS.get(variant.backend),
         framework,
-        includes or IncludeGraph(tree),
+        planner.includes,
         ops_name,
-        tuple(archs),
-        release,
+        planner.archs,
+        Version.parse(compiler) if compiler else None,
     )
     parts, notes = components(desk) if framework.compiled else ((), ())
     foreign, others = _dsl_kernels(desk)
@@ -191,7 +200,7 @@ def _archs(
     if not components and not kernels:
         listed = getattr(noarch, key.replace("-", "_")) if noarch and key else None
         return tuple(sorted(listed or ()))
-    device = set(desk.backend.languages) - {CXX_LANGUAGE}
+    device = desk.backend.device_languages
     compiled = (part for part in components if part.languages & device)
     archs = {arch for part in compiled for arch in part.archs}
     if kernels:
@@ -199,6 +208,11 @@ def _archs(
 
         archs |= announced_archs(kernels)
     return tuple(sorted(archs))
+
+
+def _host_backend() -> str:
+    """What a toolchain is asked for where device code comes from DSLs: a C++ compiler."""
+    return next(backend.name for backend in BACKENDS if backend.is_host)
 
 
 def _requirements(
@@ -214,7 +228,7 @@ def _requirements(
     stable = variant.framework == "torch-stable-abi"
     needed = desk.floor if stable else desk.choice.torch
     return Requirements(
-        backend=variant.backend if needs_toolkit or not kernels else HOST_ONLY,
+        backend=variant.backend if needs_toolkit or not kernels else _host_backend(),
         torch=str(needed) if needed and desk.framework.table == "torch" else None,
         torch_exact=not stable,
         toolkit=str(toolkit) if toolkit else None,

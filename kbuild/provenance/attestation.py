@@ -24,7 +24,7 @@ from kbuild.provenance.materials import (
 )
 from kbuild.runtime.files import replace_atomically, sha256_of_file
 from kbuild.runtime.processes import Runner
-from kbuild.store import Store, StoreEntry, open_store
+from kbuild.store import Store, open_store
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
 
@@ -95,14 +95,14 @@ class Attestation:
                 for e in store_entries_used(self.toolchain, store)
                 for part in materials_of_entry(e)
             ),
-            *(part for e in self._environments(store, runner) for part in materials_of_entry(e)),
+            *self._environment_materials(store, runner),
             *local_headers(self.toolchain, store.root),
             *ProgramInspector(runner, FactCache(cache)).of(self.toolchain, store.root),
         ]
         return tuple(sorted(map(with_licence, _without_duplicates(found))))
 
-    def _environments(self, store: Store, runner: Runner) -> Iterator[StoreEntry]:
-        """Where kernels in Python DSLs were compiled."""
+    def _environment_materials(self, store: Store, runner: Runner) -> Iterator[Material]:
+        """What kernels in Python DSLs were compiled with."""
         if not self.plan.aot:
             return
         from kbuild.languages.base import LANGUAGES
@@ -111,10 +111,11 @@ class Attestation:
 
         known = DslEnvironments(WheelInstaller(runner, store))
         for kernel in self.plan.aot:
-            pins = LANGUAGES.get(kernel.language).environment(kernel.toolchain, kernel.flavour)
+            language = LANGUAGES.get(kernel.language)
+            pins = language.environment(kernel.toolchain, kernel.flavour)
             entry = store.find(known.recipe(kernel.language, pins))
-            if entry is not None:
-                yield entry
+            for part in materials_of_entry(entry) if entry is not None else ():
+                yield replace(part, **language.materials.get(part.name.lower(), {}))
 
 
 def _without_duplicates(found: Iterable[Material]) -> list[Material]:

@@ -1,41 +1,63 @@
-"""C++ sources as tokens and macros, without a compiler.
+"""The tokens of C++ sources, and what the preprocessor leaves of them, without a compiler.
 
-Comments are removed and continued lines joined; nothing is expanded.
+Nothing is expanded and no file is followed. Reading never fails, whatever the text is.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple, cast
 
-_COMMENT_OR_LITERAL = re.compile(
-    r"""
-      (?P<comment> //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) )
-    | (?P<raw> (?:u8|[uUL])?R"(?P<fence>[^()\\\s]{0,16})\((?P<held>.*?)(?:\)(?P=fence)"|\Z) )
-    | "(?:\\(?:\r?\n|.)|[^"\\\n])*" | (?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_CODE_TOKEN = re.compile(r'[^\W\d]\w*|"(?:\\.|[^"\\])*"|\.?\d[\w.\']*|::|->|\S')
-_DIRECTIVE = re.compile(r"\s*\#\s*(?P<word>\w+)\s*(?P<rest>.*)", re.DOTALL)
-_CONDITION = re.compile(r"\w+|&&|\|\||[!=<>]=|\S")
-_MAX_CONDITION_WORDS = 200
-"""Words of a condition that is read: it is read recursively."""
+from kbuild.sources.includes import IncludeLine
+
+CxxTokenKind = Literal["include", "name", "number", "string", "sign"]
+
+_SPLICE = r"\\\r?\n"
+_COMMENT = rf"//(?:{_SPLICE}|[^\n])*|/\*.*?(?:\*/|\Z)"
+_LITERAL = rf"""
+    (?:u8|[uUL])?
+    (?: R"(?P<fence>[^()\\\s]{{0,16}})\(.*?(?:\)(?P=fence)"|\Z)
+      | "(?:{_SPLICE}|\\.|[^"\\\n])*"?
+      | '(?:{_SPLICE}|\\.|[^'\\\n])*'? )
+"""
+_CODE = rf"""
+      (?P<name> (?!(?:u8|[uUL])?(?:R"|["']))[^\W\d]\w* )
+    | (?P<comment> {_COMMENT} )
+    | (?P<string> {_LITERAL} )
+    | (?P<number> \.?\d(?:[eEpP][+-]|'?\w|\.)* )
+    | (?P<splice> {_SPLICE} )
+    | (?P<sign> ::|->|&&|\|\||[!=<>]=|\S )
+"""
+# A comment here ends at its first `*/`, whatever follows: nothing is tried twice.
+_GAP = rf"(?:[ \t]|{_SPLICE}|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*"
+_DIRECTIVE = rf"""
+    (?P<directive> ^(?<!\\\n)(?<!\\\r\n){_GAP}\#{_GAP}
+      (?: (?P<include> include(?:_next)?|import )\b{_GAP}(?P<header> <[^>\n]+>|"[^"\n]+" )
+        | (?P<word> \w* ) )
+      (?: {_LITERAL.replace("fence", "directive_fence")} | \w+ | [^\w\n"'/\\]+ | {_COMMENT}
+        | {_SPLICE} | [^\n] )* )
+"""
+_FLAGS = re.VERBOSE | re.DOTALL | re.MULTILINE
+_IN_DIRECTIVE = re.compile(_CODE, _FLAGS)
+_IN_FILE = re.compile(f"{_DIRECTIVE} | {_CODE}", _FLAGS)
+_NO_TOKENS = ("comment", "splice")
+_MAX_CONDITION_TOKENS = 200
+"""Tokens of a condition that is read: it is read recursively."""
 _CONSTANT_CONDITIONS = {"0": False, "false": False, "1": True, "true": True}
-_DEFINE = re.compile(r"(?P<name>\w+)(?P<parameters>\([^)]*\))?(?P<body>.*)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class CodeToken:
-    """One token of code."""
+class CxxToken(NamedTuple):
+    """One token, as written: a literal with its quotes, an include with those of its header."""
 
+    kind: CxxTokenKind
     text: str
-    """As written; of a literal with its quotes."""
     line: int
     """1-based."""
+    column: int
+    """1-based, in characters."""
     maybe: bool = False
     """In a branch that some builds leave out."""
 
@@ -47,38 +69,78 @@ class Macro:
     name: str
     parameters: tuple[str, ...] | None
     """None for a macro without parentheses."""
-    body: tuple[CodeToken, ...]
+    body: tuple[CxxToken, ...]
     line: int
 
 
 @dataclass(frozen=True)
 class CxxCode:
-    """One file."""
+    """One file, without the branches that no build compiles."""
 
-    words: tuple[CodeToken, ...]
+    tokens: tuple[CxxToken, ...]
+    """Those of directives left out."""
     macros: tuple[Macro, ...]
+    includes: tuple[IncludeLine, ...]
+
+
+def cxx_tokens(text: str) -> tuple[CxxToken, ...]:
+    """The tokens of a source in order, whatever its conditions say; those of directives too.
+
+    An include is one token. The text of `#error` and `#warning` is left out.
+    """
+    source, tokens = _SourceText(text), []
+    for match in _IN_FILE.finditer(text):
+        if match.lastgroup != "directive":
+            if match.lastgroup not in _NO_TOKENS:
+                tokens.append(source.token(match))
+        elif match["include"]:
+            line, column = source.place(match.start("header"))
+            tokens.append(CxxToken("include", match["header"], line, column))
+        elif match["word"] not in ("error", "warning"):
+            tokens += source.tokens_within(match.start(), match.end())
+    return tuple(tokens)
 
 
 def read_cxx(text: str, *defined: str, undefined: Collection[str] = ()) -> CxxCode:
-    """Read one file; never fails, whatever the text is.
+    """Read one file.
 
     Args:
         text: the file.
         defined: macros that every build defines.
         undefined: macros that no build defines.
     """
-    reader = _CxxReader(dict.fromkeys(undefined, False) | dict.fromkeys(defined, True))
-    for line, logical in _logical_lines(_COMMENT_OR_LITERAL.sub(_without_comment, text)):
-        reader.take(line, logical)
-    return CxxCode(tuple(reader.words), tuple(reader.macros))
+    reader = _CxxReader(
+        _SourceText(text), dict.fromkeys(undefined, False) | dict.fromkeys(defined, True)
+    )
+    for match in _IN_FILE.finditer(text):
+        if match.lastgroup == "directive":
+            reader.take_directive(match)
+        elif reader.is_read and match.lastgroup not in _NO_TOKENS:
+            reader.tokens.append(reader.source.token(match, maybe=reader.maybe))
+    return CxxCode(tuple(reader.tokens), tuple(reader.macros), tuple(reader.includes))
 
 
-def code_tokens(text: str, line: int, *, maybe: bool = False) -> Iterator[CodeToken]:
-    """The tokens of a text that begins in that line."""
-    at = 0
-    for match in _CODE_TOKEN.finditer(text):
-        line += text.count("\n", at, at := match.start())
-        yield CodeToken(match[0], line, maybe)
+class _SourceText:
+    """A text whose positions have lines and columns."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def place(self, at: int) -> tuple[int, int]:
+        """Line and column, 1-based."""
+        line = bisect_right(self._starts, at)
+        return line, at - self._starts[line - 1] + 1
+
+    def token(self, match: re.Match[str], *, maybe: bool = False) -> CxxToken:
+        """What the tokenizer matched."""
+        line, column = self.place(match.start())
+        return CxxToken(cast("CxxTokenKind", match.lastgroup), match[0], line, column, maybe)
+
+    def tokens_within(self, start: int, end: int) -> list[CxxToken]:
+        """The tokens of a part of the text that has no directives."""
+        matches = _IN_DIRECTIVE.finditer(self._text, start, end)
+        return [self.token(match) for match in matches if match.lastgroup not in _NO_TOKENS]
 
 
 @dataclass
@@ -94,30 +156,42 @@ class _ConditionalBranch:
 
 @dataclass
 class _CxxReader:
+    source: _SourceText
     macros_known: Mapping[str, bool]
     """Whether a macro is defined, for those of which every build says the same."""
-    words: list[CodeToken] = field(default_factory=list)
+    tokens: list[CxxToken] = field(default_factory=list)
     macros: list[Macro] = field(default_factory=list)
+    includes: list[IncludeLine] = field(default_factory=list)
     branches: list[_ConditionalBranch] = field(default_factory=list)
+    is_read: bool = True
+    maybe: bool = False
+    guard: str = ""
+    """The macro of an `#ifndef` before anything else: an include guard if it is defined next."""
 
-    def take(self, line: int, text: str) -> None:
-        directive = _DIRECTIVE.match(text)
-        if directive is None:
-            maybe = not all(branch.is_sure for branch in self.branches)
-            self.words += code_tokens(text, line, maybe=maybe) if self._is_read else ()
-        elif directive["word"].startswith(("if", "el", "end")):
-            self._branch(directive["word"], directive["rest"])
-        elif directive["word"] == "define" and self._is_read:
-            self._define(directive["rest"], line)
+    def take_directive(self, match: re.Match[str]) -> None:
+        if match["include"]:
+            if self.is_read:
+                line, _ = self.source.place(match.start("header"))
+                quote, name, is_next = match["header"][0], match["header"][1:-1], match["include"]
+                self.includes.append(
+                    IncludeLine(name, line, quote == '"', is_next == "include_next", self.maybe)
+                )
+            return
+        word = match["word"]
+        tokens = self.source.tokens_within(match.end("word"), match.end())
+        if word.startswith(("if", "el", "end")):
+            self._branch(word, [token.text for token in tokens])
+        elif word == "define" and self.is_read and tokens and tokens[0].kind == "name":
+            self._define(tokens)
+        self.is_read = all(branch.is_read for branch in self.branches)
+        self.maybe = not all(branch.is_sure for branch in self.branches)
 
-    @property
-    def _is_read(self) -> bool:
-        return all(branch.is_read for branch in self.branches)
-
-    def _branch(self, word: str, condition: str) -> None:
+    def _branch(self, word: str, condition: list[str]) -> None:
         if word == "endif":
             del self.branches[-1:]
         elif word.startswith("if"):
+            if word == "ifndef" and condition and self._is_empty and not self.branches:
+                self.guard = condition[0]
             truth = self._truth(word, condition)
             self.branches.append(
                 _ConditionalBranch(truth is not False, truth is not True, truth is not None)
@@ -129,153 +203,78 @@ class _CxxReader:
             branch.is_sure &= word == "else" or truth is not None
             branch.rest_is_read = branch.rest_is_read and truth is not True
 
-    def _truth(self, word: str, condition: str) -> bool | None:
+    @property
+    def _is_empty(self) -> bool:
+        return not (self.tokens or self.macros or self.includes)
+
+    def _truth(self, word: str, condition: list[str]) -> bool | None:
         """What a condition is in every build; None when that depends."""
         if word in ("ifdef", "ifndef"):
-            known = self.macros_known.get(condition.strip())
+            known = self.macros_known.get(condition[0]) if condition else None
             return known if known is None or word == "ifdef" else not known
-        return _Condition(_CONDITION.findall(condition), self.macros_known).truth()
+        return _Condition(condition, self.macros_known).truth()
 
-    def _define(self, text: str, line: int) -> None:
-        match = _DEFINE.match(text)
-        if match is not None:
-            given = match["parameters"]
-            names = None if given is None else tuple(p.strip() for p in given[1:-1].split(","))
-            body = tuple(code_tokens(match["body"], line))
-            self.macros.append(Macro(match["name"], names, body, line))
+    def _define(self, tokens: list[CxxToken]) -> None:
+        name, body = tokens[0], tokens[1:]
+        if len(self.branches) == 1 and self._is_empty and name.text == self.guard:
+            self.branches[0].is_sure = True
+        parameters = None
+        if body and (body[0].text, *body[0][2:4]) == (
+            "(", name.line, name.column + len(name.text),
+        ):  # fmt: skip
+            texts = [token.text for token in body]
+            end = texts.index(")") if ")" in texts else len(texts)
+            parameters = tuple("".join(texts[1:end]).split(","))
+            body = body[end + 1 :]
+        self.macros.append(Macro(name.text, parameters, tuple(body), name.line))
 
 
 class _Condition:
     """A condition of `#if`, in which what is not known may be either."""
 
-    def __init__(self, words: Sequence[str], macros_known: Mapping[str, bool]) -> None:
-        self._words = [*words]
+    def __init__(self, tokens: Sequence[str], macros_known: Mapping[str, bool]) -> None:
+        self._tokens = [*tokens]
         self._known = macros_known
 
     def truth(self) -> bool | None:
         """What it is in every build; None when that depends, or is not understood."""
-        found = self._either() if len(self._words) <= _MAX_CONDITION_WORDS else None
-        return None if self._words else found
+        truth = self._either() if len(self._tokens) <= _MAX_CONDITION_TOKENS else None
+        return None if self._tokens else truth
 
     def _either(self) -> bool | None:
-        found = self._both()
-        while self._taken("||"):
+        truth = self._both()
+        while self._take("||"):
             other = self._both()
-            found = True if True in (found, other) else None if None in (found, other) else False
-        return found
+            truth = True if True in (truth, other) else None if None in (truth, other) else False
+        return truth
 
     def _both(self) -> bool | None:
-        found = self._one()
-        while self._taken("&&"):
-            other = self._one()
-            found = False if False in (found, other) else None if None in (found, other) else True
-        return found
+        truth = self._operand()
+        while self._take("&&"):
+            other = self._operand()
+            truth = False if False in (truth, other) else None if None in (truth, other) else True
+        return truth
 
-    def _one(self) -> bool | None:
-        if self._taken("!"):
-            found = self._one()
-            return None if found is None else not found
-        if self._taken("("):
-            found = self._either()
-            self._taken(")")
-            return found
-        if self._taken("defined"):
-            is_open = self._taken("(")
-            name = self._words.pop(0) if self._words else ""
+    def _operand(self) -> bool | None:
+        if self._take("!"):
+            truth = self._operand()
+            return None if truth is None else not truth
+        if self._take("("):
+            truth = self._either()
+            self._take(")")
+            return truth
+        if self._take("defined"):
+            is_open = self._take("(")
+            name = self._tokens.pop(0) if self._tokens else ""
             if is_open:
-                self._taken(")")
+                self._take(")")
             return self._known.get(name)
-        word = self._words.pop(0) if self._words else ""
+        token = self._tokens.pop(0) if self._tokens else ""
         # A macro without a value counts as 0, and one with a value may have any.
-        return False if self._known.get(word) is False else _CONSTANT_CONDITIONS.get(word)
+        return False if self._known.get(token) is False else _CONSTANT_CONDITIONS.get(token)
 
-    def _taken(self, word: str) -> bool:
-        if self._words[:1] != [word]:
+    def _take(self, token: str) -> bool:
+        if self._tokens[:1] != [token]:
             return False
-        del self._words[0]
+        del self._tokens[0]
         return True
-
-
-def _without_comment(match: re.Match[str]) -> str:
-    """A comment as blanks, a raw string as a plain one; with the newlines that were in it."""
-    newlines = "\n" * match[0].count("\n")
-    if match["comment"] is not None:
-        return f" {newlines}"
-    if match["raw"] is None:
-        return match[0]
-    held = match["held"].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{held}"{newlines}'
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Runs of code and single directives, each with the number of its first line."""
-    lines = text.split("\n")
-    at = 0
-    while at < len(lines):
-        first = at
-        while lines[at].rstrip("\r").endswith("\\") and at + 1 < len(lines):
-            at += 1
-        at += 1
-        yield first + 1, "\n".join(part.rstrip("\r").removesuffix("\\") for part in lines[first:at])
-
-
-CxxTokenKind = Literal["include", "name", "number", "string", "sign"]
-
-_SPLICE = r"\\\r?\n"
-_BLANK = rf"(?:[ \t]|{_SPLICE})*"
-_TOKEN_PATTERN = re.compile(
-    rf"""
-      (?P<comment> //(?:{_SPLICE}|[^\n])* | /\*.*?(?:\*/|\Z) )
-    | (?P<include> ^{_BLANK}\#{_BLANK}(?:include(?:_next)?|import){_BLANK}(?=[<"]) )
-      (?: <(?P<angled>[^>\n]+)> | "(?P<quoted>[^"\n]+)" )
-    | (?P<prose> ^{_BLANK}\#{_BLANK}(?:error|warning)\b(?:{_SPLICE}|[^\n])* )
-    | (?P<raw> (?:u8|[uUL])?R"(?P<fence>[^()\\\s]{{0,16}})\(.*?(?:\)(?P=fence)"|\Z) )
-    | (?P<string> (?:u8|[uUL])?"(?:{_SPLICE}|\\.|[^"\\\n])*"? )
-    | (?P<character> (?:u8|[uUL])?'(?:{_SPLICE}|\\.|[^'\\\n])*'? )
-    | (?P<number> \.?\d(?:[eEpP][+-]|'?\w|\.)* )
-    | (?P<name> [^\W\d]\w* )
-    | (?P<sign> ::|->|\S )
-    """,
-    re.VERBOSE | re.DOTALL | re.MULTILINE,
-)
-
-
-@dataclass(frozen=True)
-class CxxToken:
-    """One token; `text` of an include is the header's name, of a literal it is empty."""
-
-    kind: CxxTokenKind
-    text: str
-    line: int
-    """1-based."""
-    column: int
-    """1-based, in characters."""
-
-
-def cxx_tokens(text: str) -> tuple[CxxToken, ...]:
-    """The tokens of a source, in order; never fails, whatever the text is."""
-    starts = [0, *(match.end() for match in re.finditer("\n", text))]
-    return tuple(_iter_tokens(text, starts))
-
-
-def _iter_tokens(text: str, starts: list[int]) -> Iterator[CxxToken]:
-    for match in _TOKEN_PATTERN.finditer(text):
-        found = _classify(match)
-        if found is not None:
-            kind, content, at = found
-            line = bisect_right(starts, at)
-            yield CxxToken(kind, content, line, at - starts[line - 1] + 1)
-
-
-def _classify(match: re.Match[str]) -> tuple[CxxTokenKind, str, int] | None:
-    """Kind, text and position; None for what is no token."""
-    if match["include"] is not None:
-        header = match["angled"] or match["quoted"]
-        return "include", header, match.end() - len(header) - 2
-    if match["name"]:
-        return "name", match["name"], match.start()
-    if match["sign"]:
-        return None if match["sign"] == "\\" else ("sign", match["sign"], match.start())
-    if match["comment"] or match["prose"]:
-        return None
-    return "number" if match["number"] else "string", "", match.start()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kbuild.sources.cxx import CodeToken, CxxCode
+from kbuild.sources.cxx import CxxCode, CxxToken
 
 _TYPES = ("class", "struct", "union", "enum")
 _INTERNAL_LINKAGE = ("static", "inline", "constexpr", "consteval", "friend", "typedef", "using")
@@ -19,7 +19,7 @@ _NO_NAMES = frozenset(
 )
 _MEMBER = (".", "->")
 _BEFORE_USES = ("return", "else", "do", "case", "co_await")
-_ENDS_TYPE = ("*", "&", ">", "::", ")")
+_ENDS_TYPE = ("*", "&", "&&", ">", "::", ")")
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class _CxxScope:
 def read_functions(code: CxxCode) -> CxxFunctions:
     """Read one file; never fails, whatever the text is."""
     reader = _FunctionReader()
-    for at, word in enumerate(code.words):
-        reader.take(code.words, at, word)
+    for at, word in enumerate(code.tokens):
+        reader.take(code.tokens, at, word)
     for macro in code.macros:
         if any(word.text == "template" for word in macro.body):
             reader.found.in_macros.update(_identifiers(macro.body))
@@ -85,12 +85,12 @@ class _FunctionReader:
     def __init__(self) -> None:
         self.found = CxxFunctions()
         self.scopes = [_CxxScope("namespace")]
-        self.statement: list[CodeToken] = []
+        self.statement: list[CxxToken] = []
         """The words of the statement so far, where the scope is a namespace."""
         self.depth = 0
         """Of parentheses and brackets."""
 
-    def take(self, words: Sequence[CodeToken], at: int, word: CodeToken) -> None:
+    def take(self, words: Sequence[CxxToken], at: int, word: CxxToken) -> None:
         self.depth += (word.text in "([") - (word.text in ")]")
         if word.text == "{":
             self._open()
@@ -104,7 +104,7 @@ class _FunctionReader:
         else:
             self.statement.append(word)
 
-    def use(self, words: Sequence[CodeToken], at: int, *, maybe: bool) -> None:
+    def use(self, words: Sequence[CxxToken], at: int, *, maybe: bool) -> None:
         """Note a name that may be a function's."""
         word = words[at]
         if word.text.isidentifier() and _is_use(words, at):
@@ -130,7 +130,7 @@ class _FunctionReader:
 
 
 def _open_scope(
-    statement: Sequence[CodeToken], scopes: Sequence[_CxxScope], found: CxxFunctions
+    statement: Sequence[CxxToken], scopes: Sequence[_CxxScope], found: CxxFunctions
 ) -> _CxxScope:
     """What a brace opens, by the words before it; a definition of a function is noted."""
     around = scopes[-1]
@@ -157,7 +157,7 @@ def _open_scope(
 
 
 def _declare(
-    statement: Sequence[CodeToken], scopes: Sequence[_CxxScope], found: CxxFunctions
+    statement: Sequence[CxxToken], scopes: Sequence[_CxxScope], found: CxxFunctions
 ) -> None:
     form, rest = _template(statement, found)
     texts = {word.text for word in rest}
@@ -176,8 +176,8 @@ _Form = Literal["", "template", "specialisation", "instantiation"]
 
 
 def _template(
-    statement: Sequence[CodeToken], found: CxxFunctions
-) -> tuple[_Form, Sequence[CodeToken]]:
+    statement: Sequence[CxxToken], found: CxxFunctions
+) -> tuple[_Form, Sequence[CxxToken]]:
     """What kind of template a statement is about, and the statement after `template <...>`."""
     form: _Form = ""
     texts, closing = [word.text for word in statement], _angles(statement)
@@ -195,7 +195,7 @@ def _template(
     return form, statement[start:]
 
 
-def _angles(words: Sequence[CodeToken]) -> dict[int, int]:
+def _angles(words: Sequence[CxxToken]) -> dict[int, int]:
     """Where each `<` of template arguments is closed; others compare."""
     closing: dict[int, int] = {}
     opened: list[int] = []
@@ -210,7 +210,7 @@ def _angles(words: Sequence[CodeToken]) -> dict[int, int]:
     return closing
 
 
-def _declarator(statement: Sequence[CodeToken], found: CxxFunctions) -> int | None:
+def _declarator(statement: Sequence[CxxToken], found: CxxFunctions) -> int | None:
     """The index of the function's name: before the first parentheses after something like a type.
 
     Between both there may be template arguments. Other names before parentheses are attributes and
@@ -233,20 +233,20 @@ def _declarator(statement: Sequence[CodeToken], found: CxxFunctions) -> int | No
     return None
 
 
-def _has(words: Sequence[CodeToken], at: int, text: str) -> bool:
+def _has(words: Sequence[CxxToken], at: int, text: str) -> bool:
     return at < len(words) and words[at].text == text
 
 
-def _is_of_template(words: Sequence[CodeToken], at: int) -> bool:
+def _is_of_template(words: Sequence[CxxToken], at: int) -> bool:
     """True for `run` of `S<float>::run`: a member of a class, as a rule."""
     return [word.text for word in words[max(at - 2, 0) : at]] == [">", "::"]
 
 
-def _identifiers(words: Sequence[CodeToken]) -> Iterator[str]:
+def _identifiers(words: Sequence[CxxToken]) -> Iterator[str]:
     return (word.text for word in words if word.text.isidentifier())
 
 
-def _closing(words: Sequence[CodeToken], opening: int) -> int:
+def _closing(words: Sequence[CxxToken], opening: int) -> int:
     depth = 0
     for at in range(opening, len(words)):
         depth += (words[at].text == "(") - (words[at].text == ")")
@@ -256,7 +256,7 @@ def _closing(words: Sequence[CodeToken], opening: int) -> int:
 
 
 def _named(
-    at: int, statement: Sequence[CodeToken], scopes: Sequence[_CxxScope], *, is_own: bool = False
+    at: int, statement: Sequence[CxxToken], scopes: Sequence[_CxxScope], *, is_own: bool = False
 ) -> FunctionMention:
     around = [scope.name for scope in scopes if scope.name]
     word = statement[at]
@@ -265,19 +265,19 @@ def _named(
     )
 
 
-def _written(words: Sequence[CodeToken], at: int) -> str:
+def _written(words: Sequence[CxxToken], at: int) -> str:
     """The name there with the qualifiers in front of it."""
     return "::".join(reversed([*_backwards(words, at)]))
 
 
-def _backwards(words: Sequence[CodeToken], at: int) -> Iterator[str]:
+def _backwards(words: Sequence[CxxToken], at: int) -> Iterator[str]:
     yield words[at].text
     while at >= 2 and words[at - 1].text == "::" and words[at - 2].text.isidentifier():  # noqa: PLR2004
         at -= 2
         yield words[at].text
 
 
-def _is_use(words: Sequence[CodeToken], at: int) -> bool:
+def _is_use(words: Sequence[CxxToken], at: int) -> bool:
     """True where a function may be called or its address taken; not for members and qualifiers."""
     before = words[at - 1].text if at else ""
     after = words[at + 1].text if at + 1 < len(words) else ""

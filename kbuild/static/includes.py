@@ -6,7 +6,6 @@ And the result of checking one variant's sources.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -17,29 +16,11 @@ from kbuild.checks.base import Finding
 from kbuild.errors import KbuildError
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.plan import BINDING, Component, VariantPlan
-from kbuild.sources.includes import resolve_include
+from kbuild.sources.cxx import read_cxx
+from kbuild.sources.includes import IncludeLine, resolve_include
 from kbuild.sourcetree import SourceTree
 
 INCLUDES_CHECK = "includes"
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_DIRECTIVE = re.compile(
-    r'^[ \t]*#[ \t]*(?P<word>\w+)[ \t]*(?:(?:"(?P<quoted>[^"\n]+)")|(?:<(?P<angled>[^>\n]+)>))?'
-)
-_OPENS, _CLOSES = ("if", "ifdef", "ifndef"), "endif"
-_INCLUDES = ("include", "import")
-_GUARD = re.compile(r"\s*#\s*ifndef\s+(\w+)\s*\n\s*#\s*define\s+\1\b")
-
-
-@dataclass(frozen=True)
-class IncludeDirective:
-    """One line that includes a file."""
-
-    name: str
-    line: int
-    """1-based."""
-    is_quoted: bool
-    is_conditional: bool
-    """Below an `#if` that is no include guard: the preprocessor may never see it."""
 
 
 def check_includes(
@@ -70,7 +51,7 @@ def _unresolved(
     tree: SourceTree,
     check: IncludeCheck,
     files: dict[str, None],
-) -> Iterator[tuple[str, IncludeDirective]]:
+) -> Iterator[tuple[str, IncludeLine]]:
     """Includes that lead nowhere, in what the component's files read; adds those files."""
     waiting = [source.path for source in part.sources]
     seen: set[str] = set()
@@ -80,36 +61,16 @@ def _unresolved(
             continue
         seen.add(path)
         files[path] = None
-        for include in includes(tree.read_text(path)):
+        for include in read_cxx(tree.read_text(path)).includes:
+            if include.is_next:
+                continue
             targets = resolve_include(tree, include.name, (posixpath.dirname(path), *folders))
             waiting.extend(targets)
             if not targets:
                 yield path, include
 
 
-def includes(text: str) -> Iterator[IncludeDirective]:
-    """Every include of a source, comments left out."""
-    plain = _COMMENT.sub(_blank, text)
-    depth = -1 if _GUARD.match(plain) else 0
-    for number, line in enumerate(plain.splitlines(), 1):
-        match = _DIRECTIVE.match(line)
-        if match is None:
-            continue
-        if match["word"] in _OPENS:
-            depth += 1
-        elif match["word"] == _CLOSES:
-            depth -= 1
-        elif match["word"] in _INCLUDES and (match["quoted"] or match["angled"]):
-            quoted = match["quoted"] is not None
-            yield IncludeDirective(match["quoted"] or match["angled"], number, quoted, depth > 0)
-
-
-def _blank(match: re.Match[str]) -> str:
-    """As many lines as the comment had."""
-    return " " + "\n" * match[0].count("\n")
-
-
-def _missing_include(path: str, include: IncludeDirective, folders: tuple[str, ...]) -> Finding:
+def _missing_include(path: str, include: IncludeLine, folders: tuple[str, ...]) -> Finding:
     looked = ", ".join(f"`{folder}`" for folder in (posixpath.dirname(path) or ".", *folders))
     return Finding(
         INCLUDES_CHECK,

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -95,6 +96,10 @@ class ToolchainSource:
     backends: ClassVar[tuple[str, ...]] = ()
     """The only ones that it is for; empty when it is for any."""
 
+    def is_for(self, backend: str) -> bool:
+        """True for a backend that it may serve on some machine."""
+        return not self.backends or backend in self.backends
+
     def refuses(self, requires: Requirements) -> str | None:
         """Why this source cannot serve the requirements, in one sentence; None when it can."""
         raise NotImplementedError
@@ -120,6 +125,32 @@ class ToolchainSource:
         raise NotImplementedError
 
 
+class CachedToolchains(ToolchainSource):
+    """Asks another source once about the same requirements; errors are not kept."""
+
+    name = "cached"
+
+    def __init__(self, source: ToolchainSource) -> None:
+        self._refuses, self._preview = cache(source.refuses), cache(source.preview)
+        self._compiler, self._provision = cache(source.compiler), cache(source.provision)
+
+    def refuses(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.refuses`."""
+        return self._refuses(requires)
+
+    def preview(self, requires: Requirements) -> ToolchainSummary:
+        """See `ToolchainSource.preview`."""
+        return self._preview(requires)
+
+    def compiler(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.compiler`."""
+        return self._compiler(requires)
+
+    def provision(self, requires: Requirements) -> Toolchain:
+        """See `ToolchainSource.provision`."""
+        return self._provision(requires)
+
+
 @dataclass(frozen=True)
 class FallbackToolchains(ToolchainSource):
     """Sources in order of preference."""
@@ -135,7 +166,7 @@ class FallbackToolchains(ToolchainSource):
             reason = source.refuses(requires)
             if reason is None:
                 return None
-            if not source.backends or requires.backend in source.backends:
+            if source.is_for(requires.backend):
                 reasons[source.name] = reason
         here = str(host_system())
         if requires.system not in (None, here):

@@ -7,28 +7,26 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.runtime.processes import Runner, canonical_interpreter
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
 from kbuild.toolchains.device_compilers import (
-    DEVICE_COMPILER_FINDERS,
     DeviceCompiler,
     DeviceCompilerFinder,
+    find_device_compiler,
     nvcc_host_compiler,
 )
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts, interpreter_facts
 from kbuild.toolchains.manylinux.environment import manylinux_linking
 from kbuild.variant import host_system
 from kbuild.version import Version
-
-# Where Torch's version file says which device it was built for, by backend.
-_DEVICE_FIELDS = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 
 
 def unsupported_frameworks_reason(requires: Requirements, facts: Facts) -> str | None:
@@ -66,8 +64,8 @@ def _unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | Non
     found, has = release_of(torch["version"]), f"{python} has {torch['version']}"
     if found != wanted and (exact or found < wanted):
         return f"needs Torch {wanted}{'' if exact else ' or newer'}; {has}"
-    flavour = _DEVICE_FIELDS.get(requires.backend)
-    if exact and flavour and not torch[flavour]:
+    field = BACKENDS.get(requires.backend).torch_field
+    if exact and field and not torch["built_for"].get(field):
         return f"needs a {requires.backend} build of Torch {wanted}; {has}"
     return None
 
@@ -83,7 +81,6 @@ def _unsupported_tvm_ffi_reason(requires: Requirements, facts: Facts) -> str | N
 
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
-_CXX_ONLY = ("cpu",)
 DEFAULT_EPOCH = "315532800"
 """1980-01-01: the time that compilers are told, in seconds since 1970."""
 INSTALL_CXX = "apt install g++  (or your distribution's C++ compiler package)"
@@ -103,10 +100,8 @@ class HostToolchains(ToolchainSource):
     cache: FactCache
     python: Path | None = None
     """Interpreter whose Torch is built against; found when None, see `choose_python`."""
-    finders: Mapping[str, DeviceCompilerFinder] = field(
-        default_factory=lambda: DEVICE_COMPILER_FINDERS
-    )
-    """Which device compilers are looked for."""
+    finder: DeviceCompilerFinder | None = find_device_compiler
+    """Finds device compilers; None when none are looked for."""
     supply: TorchProvider | None = None
     """The Torch that is built against instead of the interpreter's."""
 
@@ -133,12 +128,13 @@ class HostToolchains(ToolchainSource):
         return self._refuses_device(requires) or self._refuses_interpreter(requires)
 
     def _device(self, requires: Requirements) -> DeviceCompiler | None:
-        finder = self.finders.get(requires.backend)
-        return finder(self.cache, self.runner) if finder and requires.toolkit else None
+        if self.finder is None or not requires.toolkit:
+            return None
+        return self.finder(requires.backend, self.cache, self.runner)
 
     def _refuses_device(self, requires: Requirements) -> str | None:
         """A backend is compiled for when its compiler is here, in the variant's release."""
-        if requires.is_python_only or requires.backend in _CXX_ONLY:
+        if requires.is_python_only or BACKENDS.get(requires.backend).is_plain_cxx:
             return None
         wanted = " ".join(part for part in (requires.backend, requires.toolkit) if part)
         found = self._device(requires)

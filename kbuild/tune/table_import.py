@@ -323,7 +323,7 @@ def ops_of(root: Path) -> tuple[OpSpec, ...]:
     sections = {
         name: section
         for name, section in kernels.items()
-        if isinstance(section, dict) and section.get("language") in DIALECTS
+        if isinstance(section, dict) and DIALECTS.find(str(section.get("language")))
     }
     readings = [read_section(name, section) for name, section in sections.items()]
     lines = LineIndex(text)

@@ -16,10 +16,11 @@ def build_toml(data: bytes, folder: Path) -> object:
     """Load a project, then plan every variant of it."""
     from kbuild.errors import ConfigError
     from kbuild.identity import Identity
-    from kbuild.pipeline.plans import plan_variants
+    from kbuild.planning.variant import Planner
     from kbuild.project import open_project
     from kbuild.runtime.processes import LocalRunner
     from kbuild.selection import Selection
+    from kbuild.sourcetree import SourceTree
 
     root = folder / "project"
     shutil.copytree(_project(data), root)
@@ -29,7 +30,8 @@ def build_toml(data: bytes, folder: Path) -> object:
     except ConfigError as error:
         return str(error)
     identity = Identity("0" * 7, "0" * 40, dirty=False)
-    return plan_variants(project, Selection(), LocalRunner(), identity=identity)
+    planner = Planner(project, SourceTree(root), LocalRunner(), identity)
+    return planner.select(Selection())
 
 
 @cache

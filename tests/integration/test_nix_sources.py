@@ -6,16 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nix_bench import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench, unpack
-from nix_projects import NOISE, Generated
 
 from kbuild.identity import Identity
 from kbuild.plan import VariantPlan
-from kbuild.planning.variant import make_plan
 from kbuild.project import Project, open_project
 from kbuild.selection import VariantChoice, project_variants
 from kbuild.sources.includes import IncludeGraph
 from kbuild.sourcetree import SourceTree
+from tests.support.nix.evaluation import (
+    EXAMPLES,
+    NixBench,
+    copied,
+    flake,
+    needs_nix,
+    nix_bench,
+    unpack,
+)
+from tests.support.nix.projects import NOISE, Generated
+from tests.support.projects import plan_variant
 
 pytestmark = needs_nix
 COUNT = 40
@@ -60,7 +68,7 @@ def described(bench: NixBench, projects: dict[str, Path]) -> dict[str, Any]:
 
 
 def plan_of(project: Project, choice: VariantChoice) -> VariantPlan:
-    return make_plan(project, choice, SourceTree(project.root), IDENTITY)
+    return plan_variant(project, choice, IDENTITY)
 
 
 def test_a_variant_has_what_its_plan_reads(described, projects) -> None:

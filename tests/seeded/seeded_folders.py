@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from seeded_recipe import GOOD, INIT, Case, on
-
 from kbuild.checks import CheckLimits
+from tests.seeded.seeded_recipe import GOOD, INIT, Case, on
 
 PLAIN = GOOD["cpu"]
 WRONG_HASH = "A" * 43 + "="
@@ -113,6 +112,13 @@ METADATA = (
         "metadata",
         "`backend.type` is `cuda`, but the variant is for cpu",
         on(PLAIN, metadata={"backend": "cuda"}),
+    ),
+    Case(
+        "unknown to the client",
+        "`backend.type` that no client knows",
+        "client",
+        "does not know the backend `hip`",
+        on(PLAIN, variant="torch213-cxx11-hip-x86_64-linux"),
     ),
     Case(
         "refused by the client",

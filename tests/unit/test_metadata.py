@@ -98,7 +98,7 @@ CHANGES = {
     "license": (None, "`license` is missing"),
     "python-depends": (None, "`python-depends` is missing"),
     "kernel-depends": (["a/b"], r"`kernel-depends\[0\]` is not an object"),
-    "backend": ({"type": "hip"}, "`backend.type` is `hip`"),
+    "backend": ({"type": 3}, "`backend.type` is not a string"),
     "upstream": ("not a url", "`upstream` is `not a url`"),
     "digest": ({"algorithm": "md5", "files": {}}, "`digest.algorithm` is `md5`"),
     "provenance": ({}, "`provenance.kernel-builder` is missing"),

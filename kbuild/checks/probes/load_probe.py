@@ -1,9 +1,10 @@
 """Loads one variant in this process, the way a user's program would.
 
-Arguments: `FOLDER VARIANT BACKEND ID MODULES SECONDS [FOLDER ID]`, see `start.py`. What the
-installed Torch's version file rules out is a misfit, and nothing is imported. With the `kernels`
-client, its own rules say whether the variant fits this machine, and it does the loading. Without
-it, the folder is imported as a package under its id. MODULES, separated by commas, are the
+Arguments: `FOLDER VARIANT BACKEND ID MODULES SECONDS [FOLDER ID]`, see `start.py`. BACKEND is the
+JSON of `Backend.probe_facts`. What the installed Torch's version file rules out is a misfit, and
+nothing is imported. With the `kernels` client, its own rules say whether the variant fits this
+machine, and it does the loading. Without it, or for a backend that it does not know, the folder is
+imported as a package under its id. MODULES, separated by commas, are the
 framework's own and those that the kernel says it needs, without which nothing is tried; SECONDS is
 how long one call of an op may take. A second folder is another version of the kernel, which is
 loaded first and has to work as before afterwards. Says JSON objects: `doing` says what begins, the
@@ -20,6 +21,7 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -35,12 +37,10 @@ COMPILED = re.compile(r"torch(?:(\d)(\d+)|-stable-abi\d+)-")
 RELEASE = re.compile(r"(\d+)\.(\d+)")
 VERSION_FILE = "version.py"
 ASSIGNMENT = re.compile(r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"]?([^'\"\s]+)", re.MULTILINE)
-FLAVOURS = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
-"""What Torch's version file calls the device that it was built for, by backend."""
-
-
 Answer = tuple[str, str, dict[str, Any]]
 Say = Callable[[dict[str, Any]], None]
+Backend = dict[str, Any]
+"""As `Backend.probe_facts` gives it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Task:
     """One variant to load."""
 
     folder: Path
-    backend: str
+    backend: Backend
     identifier: str
     limit_s: float
     say: Say
@@ -58,12 +58,12 @@ class Task:
         self.say({"doing": doing})
 
     @property
-    def ops(self) -> tuple[str, str, float]:
+    def ops(self) -> tuple[str, Backend, float]:
         """As `op_calls.report` takes them."""
         return self.identifier, self.backend, self.limit_s
 
 
-def misfit_by_files(variant: str, backend: str) -> str | None:
+def misfit_by_files(variant: str, backend: Backend) -> str | None:
     """Why this interpreter's Torch cannot load the variant; None when that takes an import to say.
 
     Importing Torch takes more than a second, its version file is a few lines of text.
@@ -80,9 +80,9 @@ def misfit_by_files(variant: str, backend: str) -> str | None:
     if built_for[1] and built_for.groups() != release.groups():
         wanted = ".".join(built_for.groups())
         return f"Torch version ({wanted}) does not match the installed one ({installed})"
-    flavour = FLAVOURS.get(backend)
-    if flavour and found.get(flavour, "None") == "None":
-        return f"the installed Torch ({installed}) is not built for {backend}"
+    field = backend["torch_field"]
+    if field and found.get(field, "None") == "None":
+        return f"the installed Torch ({installed}) is not built for {backend['name']}"
     return None
 
 
@@ -95,6 +95,11 @@ def torch_facts(folders: list[str] | None) -> dict[str, str]:
             continue
         return dict(ASSIGNMENT.findall(text))
     return {}
+
+
+def has_client(backend: Backend) -> bool:
+    """True when a client is installed, and loads variants of the backend."""
+    return backend["in_client"] and importlib.util.find_spec("kernels") is not None
 
 
 def misfit_by_client(variant: str, backend: str) -> str | None:
@@ -135,8 +140,8 @@ def load(task: Task, module: str) -> tuple[str, dict[str, Any]]:
     faulthandler.dump_traceback_later(LOAD_LIMIT_S, exit=True)
     task.tell(f"importing {task.identifier}")
     try:
-        if importlib.util.find_spec("kernels") is not None:
-            load_with_client(task.folder, task.backend)
+        if has_client(task.backend):
+            load_with_client(task.folder, task.backend["name"])
         else:
             importlib.import_module(module)  # the extension takes its symbols from the process
             load_plainly(task.folder, task.identifier)
@@ -150,14 +155,14 @@ def load(task: Task, module: str) -> tuple[str, dict[str, Any]]:
     return "", {}
 
 
-def failure_facts(error: BaseException, backend: str) -> dict[str, Any]:
+def failure_facts(error: BaseException, backend: Backend) -> dict[str, Any]:
     """What a failure says of this interpreter and machine."""
     torch = sys.modules.get("torch")
     facts: dict[str, Any] = {"torch": str(getattr(torch, "__version__", ""))}
     if isinstance(error, ModuleNotFoundError) and error.name:
         facts["missing"] = error.name
-    device = getattr(torch, "xpu" if backend == "xpu" else "cuda", None)
-    asked = isinstance(error, (RuntimeError, AssertionError)) and backend in FLAVOURS
+    device = getattr(torch, backend["torch_device"], None)
+    asked = isinstance(error, (RuntimeError, AssertionError)) and backend["torch_field"]
     if asked and device is not None and not device.is_available():
         facts["deviceless"] = True
     return facts
@@ -231,7 +236,7 @@ def examine_functions(task: Task, module: str) -> Answer:
     failure, about = load(task, module)
     if failure:
         return "failed", failure, about
-    if task.backend != "cpu":
+    if not task.backend["is_host"]:
         return "loaded", "", {}
     calls = neighbour("function_calls")
     found = calls.report(task.folder, task.identifier, task.limit_s, task.tell)
@@ -255,8 +260,7 @@ def answer(task: Task, variant: str, modules: str, other: Task | None) -> Answer
         return "lacking", module, {}
     if reason := misfit_by_files(variant, task.backend):
         return "misfit", reason, {"files": decided_by(), "unread": True}
-    client = importlib.util.find_spec("kernels") is not None
-    if client and (reason := misfit_by_client(variant, task.backend)):
+    if has_client(task.backend) and (reason := misfit_by_client(variant, task.backend["name"])):
         return "misfit", reason, {}
     if absent := [name for name in needs if importlib.util.find_spec(name) is None]:
         return "lacking", absent[0], {}
@@ -277,8 +281,8 @@ def decided_by() -> list[str]:
 
 def main(say: Say, *arguments: str) -> None:
     """Answer, and say it."""
-    folder, variant, backend, identifier, modules, *rest = arguments
-    limit_s = float(rest[0])
+    folder, variant, about, identifier, modules, *rest = arguments
+    backend, limit_s = json.loads(about), float(rest[0])
     other = Task(Path(rest[1]), backend, rest[2], limit_s, say) if rest[1:] else None
     task = Task(Path(folder), backend, identifier, limit_s, say)
     state, reason, facts = answer(task, variant, modules, other)

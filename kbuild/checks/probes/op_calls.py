@@ -18,8 +18,6 @@ torch: Any = importlib.import_module("torch")
 FakeTensorMode: Any = importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode
 
 SHAPES = ((4, 4), (8,), (2, 2, 4, 4))
-KEYS = {"cpu": "CPU", "cuda": "CUDA", "rocm": "CUDA", "xpu": "XPU", "metal": "MPS"}
-"""The dispatch key that a backend's kernels are registered for."""
 TRACED = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
 """Kernels under these keys run without data."""
 Tell = Callable[[str], None]
@@ -34,12 +32,12 @@ def op_names() -> set[str]:
     return set(torch._C._dispatch_get_all_op_names())
 
 
-def report(namespace: str, backend: str, limit_s: float, tell: Tell) -> dict[str, Any]:
+def report(namespace: str, backend: dict[str, Any], limit_s: float, tell: Tell) -> dict[str, Any]:
     """What is known of each op in a namespace, and what it answered.
 
     Args:
         namespace: the kernel's own.
-        backend: which the variant is for; ops are called for the CPU only, others' are traced.
+        backend: the facts of the variant's; ops are called for the CPU only, others' are traced.
         limit_s: seconds after which a call hangs; the process ends then.
         tell: gets a few words about each call before it is made.
     """
@@ -47,20 +45,20 @@ def report(namespace: str, backend: str, limit_s: float, tell: Tell) -> dict[str
     return {name.partition("::")[2]: _about(name, backend, limit_s, tell) for name in names}
 
 
-def _about(name: str, backend: str, limit_s: float, tell: Tell) -> dict[str, Any]:
+def _about(name: str, backend: dict[str, Any], limit_s: float, tell: Tell) -> dict[str, Any]:
     bare = name.partition("::")[2]
     op = _find(name)
     if op is None:
         return {"schema": None}
-    key = KEYS.get(backend)
+    key = backend["dispatch_key"]
     has = torch._C._dispatch_has_computed_kernel_for_dispatch_key
-    about = {"schema": str(op._schema), "kernel": key is None or has(name, key)}
+    about = {"schema": str(op._schema), "kernel": not key or has(name, key)}
     if not any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in TRACED):
         about["fake"] = {"skipped": "no fake kernel is registered"}
     else:
         tell(f"the fake kernel of `{bare}`")
         about["fake"] = _traced(op, limit_s)
-    if backend == "cpu" and about["kernel"]:
+    if backend["is_host"] and about["kernel"]:
         tell(f"`{bare}`")
         about["call"] = _called(op, limit_s)
     return about

@@ -22,6 +22,7 @@ from kbuild.languages.base import (
 )
 from kbuild.languages.image import KernelImage
 from kbuild.languages.unit import KernelUnit
+from kbuild.licences import Licence
 from kbuild.ops.binding import BoundLaunch, TensorFacts
 from kbuild.ops.model import ArgumentSource
 from kbuild.version import Version
@@ -183,6 +184,22 @@ class Cute(Language):
 
     name = "cute"
     worker = "cute"
+    exporter_class = "kbuild.languages.cute.export:CuteExporter"
+    distributions = (DISTRIBUTION,)
+    needs_grid = False
+    shaped = True
+    init_backends = ("cuda",)
+    init_note = (
+        "NVIDIA's static runtime, from your own wheel, is linked into the kernel; who publishes it "
+        f"accepts its licence: `kbuild upload --accept-license {DISTRIBUTION}`"
+    )
+    licence_terms = (
+        Licence(
+            DISTRIBUTION,
+            "NVIDIA's Software License Agreement for the CUTLASS DSL",
+            "https://docs.nvidia.com/cutlass/latest/media/docs/pythonDSL/license.html",
+        ),
+    )
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""

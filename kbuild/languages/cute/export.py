@@ -12,19 +12,32 @@ from __future__ import annotations
 
 import json
 import re
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kbuild.errors import UsageError
-from kbuild.languages.base import Flavour
+from kbuild.languages.base import ExportedFiles, Exporter, Flavour, flavour_of
 from kbuild.languages.compile_environment import json_digest
-from kbuild.languages.cute import Cute, release_of, version_of
+from kbuild.languages.cute import DISTRIBUTION, Cute, release_of, version_of
+from kbuild.languages.export import (
+    RequestedUnits,
+    export_compiler,
+    find_function,
+    paths_beside_first,
+    targets_of_gpus,
+)
 from kbuild.languages.image import UnitImage
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.dtypes import DTYPES
 from kbuild.runtime.files import FileSet
+from kbuild.services import Services
+
+if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
 
 _TENSOR = re.compile(
     r"(?P<dtype>\w+)\[(?P<shape>[^];]*)(?:;(?P<strides>[^]]*))?\](?:@(?P<align>\d+))?"
@@ -227,17 +240,84 @@ def _capability(arch: str) -> str:
     return str(ImageTarget.parse(arch).capability)
 
 
-class CuteExportLanguage(Cute):
-    """CuTe DSL, asked for units in the words of a command line."""
+class _RequestedCute(RequestedUnits, Cute):
+    """CuTe DSL, asked for units by a command line."""
 
-    def __init__(self, requests: Mapping[KernelUnit, Mapping[str, Any]]) -> None:
-        """Remember what each unit asks."""
-        self._requests = requests
 
-    def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
-        """See `Language.request`; units know nothing of arguments one by one."""
-        del bound
-        return self._requests[unit]
+def export_cute(
+    order: CuteExport, root: Path, stem: str, services: Services
+) -> tuple[FileSet, Path]:
+    """Header, object and facts of every target; and the static runtime that they are linked with.
+
+    Args:
+        order: what to compile.
+        root: the folder of the sources.
+        stem: path of the files without arch and suffix.
+        services: how the world is reached.
+
+    Raises:
+        UsageError: an argument or the function is not there.
+        BuildError: it cannot be imported or compiled.
+        ToolchainError: the toolchain cannot be had.
+    """
+    requests = order.requests()
+    language = _RequestedCute(requests)
+    with export_compiler(language, services) as compiler:
+        functions = compiler.describe(order, root, order.targets)
+        find_function(order.function, functions, order.sources[0], "@cute.jit")
+        bound = BoundLaunch(order.function, (), ())
+        images = compiler.compile(order, root, [(unit, bound) for unit in requests])
+        place = compiler.prepare(order)
+    (archive,) = language.linked(place.root, order.toolchain, order.flavour).archives
+    return export_files([(image, requests[image.unit]) for image in images], stem), archive
+
+
+class CuteExporter(Exporter):
+    """See `Language.exporter`."""
+
+    actions: ClassVar = {"cute": "write a header and an object for each target"}
+    pin = f"{DISTRIBUTION}==4.8.1"
+
+    def configure(self, group: _ArgumentGroup) -> None:
+        """See `Exporter.configure`."""
+        group.add_argument(
+            "--arg",
+            action="append",
+            default=[],
+            metavar="NAME=TYPE",
+            help='an argument or constant: "x=float16[M, N%%8]@16", n=i32, alpha=f32, block=128',
+        )
+        group.add_argument(
+            "--function-prefix",
+            metavar="NAME",
+            help="what the C functions' names begin with, for one target; nothing is added to it "
+            "(default: the name, the target and a digest)",
+        )
+        group.add_argument(
+            "--emit", choices=("c",), default="c", help="c: a header and an object (default)"
+        )
+
+    def export(self, args: Namespace, services: Services) -> ExportedFiles:
+        """See `Exporter.export`."""
+        if not args.kernel_name:
+            raise UsageError("`kbuild aot cute` needs --function")
+        targets = args.target or targets_of_gpus(services.runner, args.action, ("cuda",))
+        name, toolchain = args.out_name or args.kernel_name, tuple(args.toolchain or (self.pin,))
+        target = services.path(args.out_path or Path(name))
+        paths = [services.path(path) for path in args.files]
+        order = CuteExport(
+            function=args.kernel_name,
+            sources=paths_beside_first(paths),
+            arguments=tuple(args.arg),
+            targets=parse_targets(targets, toolchain),
+            toolchain=toolchain,
+            flavour=flavour_of("cuda", f"{args.cuda}.0"),
+            out_name=name,
+            prefix=args.function_prefix,
+        )
+        files, archive = export_cute(order, paths[0].parent, target.name, services)
+        note = f"link them with {archive}, which is under NVIDIA's licence, and the CUDA runtime"
+        return ExportedFiles(files, target.parent, {"runtime": str(archive)}, note)
 
 
 def export_files(made: Sequence[tuple[UnitImage, Mapping[str, Any]]], stem: str) -> FileSet:

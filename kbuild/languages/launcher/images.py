@@ -23,9 +23,8 @@ _C_INTEGERS = {"i64": "int64_t", "u64": "uint64_t", "i32": "int32_t", "u32": "ui
     f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}_t" for sign in "iu" for bits in (8, 16)
 }
 _HIDDEN = 'extern "C" __attribute__((visibility("hidden")))'
-_TVM_FFI = "__tvm_ffi_"
 _LAUNCH = "cudaLaunchKernelExC=kbuild_aot_launch"
-"""What CuTe DSL's runtime launches with, and what the launcher puts in its place."""
+"""What runtimes of objects launch with, and what the launcher puts in its place."""
 _C_FLOATS = {"fp32": ("float", "f32"), "fp64": ("double", "f64")}
 
 
@@ -59,7 +58,7 @@ def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> File
         text += f"set(launches --redefine-sym={_LAUNCH})\n"
     replaced = [one.image for one in objects if one.image.loading == "library"]
     if replaced:
-        own = (f"{name}_own = {name};\n" for image in replaced for name in _hooks(image))
+        own = (f"{name}_own = {name};\n" for image in replaced for name in image.load_functions)
         files[f"{folder}/{kernel}.ld"] = "".join(own).encode()
         text += f"set(aliases {kernel}.ld)\n"
     return FileSet({**files, f"{folder}/{kernel}.cmake": text})
@@ -94,12 +93,6 @@ def _declaration(image: KernelImage) -> str:
     return f'extern "C" int {image.entry}({types});\n{error}'
 
 
-def _hooks(image: KernelImage) -> tuple[str, str]:
-    """The functions of a library of CuTe DSL's that its runtime calls."""
-    prefix = f"__cute_internal_{image.entry.removeprefix(_TVM_FFI)}"
-    return f"{prefix}_cuda_init", f"{prefix}_cuda_load_to_device"
-
-
 def _loader(at: int, image: KernelImage) -> str:
     """The function `load_<n>`, for objects that can be told to."""
     if image.loading == "function":
@@ -111,7 +104,7 @@ def _loader(at: int, image: KernelImage) -> str:
         )
     if image.loading != "library":
         return ""
-    init, load = _hooks(image)
+    init, load = image.load_functions
     return (
         f"ObjectLibrary library_{at};\n}}  // namespace\n"
         f'extern "C" int {init}_own(void**);\nextern "C" int {load}_own(void**, int32_t);\n'

@@ -29,6 +29,14 @@ class NineToothed(Triton):
 
     name = "ninetoothed"
     worker = "ninetoothed.compiler"
+    exporter_class = ""
+    distributions = ("ninetoothed", "triton")
+    options = ("num_warps", "num_stages")
+    needs_grid = False
+    structured = False
+    init_backends = ("cuda",)
+    settled = ("configs", "matrix", "grid", "divisible", "ones", "int64")
+    has_jit_fallback = False
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""

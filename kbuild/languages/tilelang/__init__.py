@@ -243,6 +243,11 @@ class TileLang(Language):
 
     name = "tilelang"
     worker = "tilelang"
+    distributions = (DISTRIBUTION,)
+    needs_grid = False
+    own_candidates = True
+    on_cpu = True
+    init_backends = ("cpu", "cuda")
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""

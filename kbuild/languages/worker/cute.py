@@ -60,18 +60,20 @@ class Compiler(ObjectCompiler):
         emit = request.get("emit", "tvm-ffi")
         with _intercept_compile(lambda text: self.named(request, text)) as told:
             compiled = _compiled(arguments, emit, sources)
-        shared, loading = 0, ""
+        shared = 0
+        load_functions: tuple[str, ...] = ()
         if compiled is not None:
             shared = dynamic_shared(compiled)
             make_portable(compiled, is_wrapped=emit == "c")
             _EMIT[emit](compiled, told.symbol, Path(request["output"]))
-            loading = _loading(Path(request["output"]), told.symbol)
+            load_functions = _load_functions(Path(request["output"]), told.symbol)
         return {
             "convention": emit,
             "entry": _ENTRIES[emit].format(told.symbol),
             "parameters": arguments.parameters(),
             "shared": shared,
-            "loading": loading,
+            "loading": "library" if load_functions else "",
+            "load_functions": load_functions,
             "divisible": sorted(arguments.divisible),
             "ones": sorted(arguments.ones),
         }
@@ -94,11 +96,13 @@ def _c(compiled: Any, symbol: str, output: Path) -> None:
     code.unlink()
 
 
-def _loading(output: Path, symbol: str) -> str:
-    """Whether the object has the two functions that a launcher can replace; see `Image.loading`."""
+def _load_functions(output: Path, symbol: str) -> tuple[str, ...]:
+    """The two functions that a launcher can replace; see `KernelImage.load_functions`."""
     code = output.read_bytes()
-    names = (f"__cute_internal_{symbol}_{name}" for name in ("cuda_init", "cuda_load_to_device"))
-    return "library" if all(f"\0{name}\0".encode() in code for name in names) else ""
+    init, load = names = tuple(
+        f"__cute_internal_{symbol}_{name}" for name in ("cuda_init", "cuda_load_to_device")
+    )
+    return names if f"\0{init}\0".encode() in code and f"\0{load}\0".encode() in code else ()
 
 
 _EMIT = {"tvm-ffi": _tvm_ffi, "c": _c}

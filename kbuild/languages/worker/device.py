@@ -45,7 +45,7 @@ class TargetDevice:
         """Without facts there is none: a DSL is imported.
 
         Args:
-            facts: as `kbuild.languages.releases.device_facts` gives them.
+            facts: as `kbuild.languages.devices.device_facts` gives them.
         """
         self.facts: Mapping[str, Any] = facts or {}
         self.files: Mapping[str, str] = {}
@@ -229,24 +229,12 @@ class TorchDeviceProperties:
         return f"<properties of {current.arch}>"
 
 
-class TritonDeviceProperties(dict[str, Any]):
-    """`driver.active.utils.get_device_properties()`, alike."""
-
-    def __init__(self, known: Mapping[str, Any], names: Sequence[str]) -> None:
-        whole = {name: device_dependent(f"get_device_properties()[{name!r}]") for name in names}
-        super().__init__({**whole, **known})
-
-
 _OF_TORCH = (
     "name", "major", "minor", "total_memory", "multi_processor_count", "is_integrated",
     "is_multi_gpu_board", "max_threads_per_multi_processor", "max_threads_per_block", "warp_size",
     "regs_per_multiprocessor", "shared_memory_per_block", "shared_memory_per_block_optin",
     "shared_memory_per_multiprocessor", "L2_cache_size", "gcnArchName", "uuid", "pci_bus_id",
     "pci_device_id", "pci_domain_id", "clock_rate", "memory_clock_rate", "memory_bus_width",
-)  # fmt: skip
-_OF_TRITON = (
-    "max_shared_mem", "max_num_regs", "multiprocessor_count", "warpSize", "sm_clock_rate",
-    "mem_clock_rate", "mem_bus_width", "arch", "cu_count",
 )  # fmt: skip
 
 
@@ -271,22 +259,6 @@ def torch_device_properties(
     return TorchDeviceProperties({"name": name(question), **known}, own)
 
 
-def triton_device_properties(
-    question: str = "driver.active.utils.get_device_properties()",
-) -> TritonDeviceProperties:
-    """As Triton gives them."""
-    device = current.gpu(question)
-    facts = device.facts
-    known = {"max_shared_mem": facts["shared"], "warpSize": facts["warp"]}
-    registers = facts["properties"].get("regs_per_multiprocessor")
-    if registers is not None:
-        known["max_num_regs"] = registers
-    if device.backend == "hip":
-        known["arch"] = device.arch
-    other = {"arch", "cu_count"} if device.backend == "cuda" else set()
-    return TritonDeviceProperties(known, [name for name in _OF_TRITON if name not in other])
-
-
 def name(question: str) -> Any:
     """What devices of the arch are called."""
     return common_answer(f"{question}.name", current.gpu(question).facts["names"])
@@ -306,17 +278,17 @@ def has_bfloat16(question: str) -> bool:
     return True
 
 
-def torch_releases(standin: str) -> list[str]:
+def torch_releases(stub_release: str) -> list[str]:
     """Torch's releases that the code may run with; the first is what a source is told.
 
     One variant runs with several, so a source is imported with each, as where devices of an arch
     differ.
 
     Args:
-        standin: the release whose names the stand-in has.
+        stub_release: the release whose names the stub of Torch has.
     """
     question = "torch.__version__"
-    releases = list(dict.fromkeys([standin, *current.facts.get("torch", ())]))
+    releases = list(dict.fromkeys([stub_release, *current.facts.get("torch", ())]))
     if current.ask(question).importing and len(releases) > 1:
         _doubt(question, releases, TORCH_RELEASES, f"decide it {_LATER}")
     at = current.model.get(question, 0)

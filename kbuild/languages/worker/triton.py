@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +323,7 @@ class Compiler:
     """See `protocol.WorkerCompiler`."""
 
     def __init__(self) -> None:
+        os.environ[_CACHE] = str(Path.home() / "cache")
         torch_stub.install_stubs()
         _forget_key()
         triton.runtime.driver.set_active(_Driver())
@@ -367,7 +368,7 @@ class Compiler:
     def _explained(
         self, error: Exception, kernel: TritonKernel, sources: SourceModules
     ) -> RefusalError:
-        """What Triton said of one, in words for its author."""
+        """The refusal for what Triton raised, for the author of the kernel."""
         return explain_error(error, kernel, sources)
 
 
@@ -404,12 +405,42 @@ class _Driver:
         return devices.UnknownValue(f"driver.active.{name}")
 
 
+class TritonDeviceProperties(dict[str, Any]):
+    """`driver.active.utils.get_device_properties()`: what holds for every device of an arch."""
+
+    def __init__(self, known: Mapping[str, Any], names: Sequence[str]) -> None:
+        own = {
+            name: devices.device_dependent(f"get_device_properties()[{name!r}]") for name in names
+        }
+        super().__init__({**own, **known})
+
+
+_PROPERTIES = (
+    "max_shared_mem", "max_num_regs", "multiprocessor_count", "warpSize", "sm_clock_rate",
+    "mem_clock_rate", "mem_bus_width", "arch", "cu_count",
+)  # fmt: skip
+
+
+def triton_device_properties() -> TritonDeviceProperties:
+    """As Triton's driver gives them."""
+    device = devices.current.gpu("driver.active.utils.get_device_properties()")
+    facts = device.facts
+    known = {"max_shared_mem": facts["shared"], "warpSize": facts["warp"]}
+    registers = facts["properties"].get("regs_per_multiprocessor")
+    if registers is not None:
+        known["max_num_regs"] = registers
+    if device.backend == "hip":
+        known["arch"] = device.arch
+    other = {"arch", "cu_count"} if device.backend == "cuda" else set()
+    return TritonDeviceProperties(known, [name for name in _PROPERTIES if name not in other])
+
+
 class _Utils:
     """What it has to say of a device."""
 
     def get_device_properties(self, device: Any = 0) -> Any:
         del device
-        return devices.triton_device_properties()
+        return triton_device_properties()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -58,8 +58,8 @@ def order(targets, prefix):
     [("9.0\n8.0\n9.0\n", ["sm_80", "sm_90a"]), ("12.0\n", ["sm_120a"]), ("8.9\n", ["sm_89"])],
 )
 def test_without_a_target_it_is_what_this_machine_has(said, targets):
-    from kbuild.cli.aot import _targets_of_gpus
     from kbuild.languages.cute.export import parse_targets
+    from kbuild.languages.export import targets_of_gpus
     from kbuild.runtime.processes import ProcessResult
 
     class Smi:
@@ -67,12 +67,12 @@ def test_without_a_target_it_is_what_this_machine_has(said, targets):
             ok = argv[0] == "nvidia-smi"
             return ProcessResult(tuple(argv), 0 if ok else 127, said if ok else "", 0.0)
 
-    found = _targets_of_gpus(Smi(), "cute", ("cuda",))
+    found = targets_of_gpus(Smi(), "cute", ("cuda",))
     assert [str(t) for t in parse_targets(found, ("nvidia-cutlass-dsl==4.8.1",))] == targets
 
 
 def test_amd_gpus_are_targets_of_triton():
-    from kbuild.cli.aot import _targets_of_gpus
+    from kbuild.languages.export import targets_of_gpus
     from kbuild.runtime.processes import ProcessResult
 
     class Enumerator:
@@ -82,4 +82,4 @@ def test_amd_gpus_are_targets_of_triton():
                 tuple(argv), 0 if ok else 127, "gfx000\ngfx942\n" if ok else "", 0.0
             )
 
-    assert _targets_of_gpus(Enumerator(), "triton", ("cuda", "rocm")) == ["hip:gfx942"]
+    assert targets_of_gpus(Enumerator(), "triton", ("cuda", "rocm")) == ["hip:gfx942"]

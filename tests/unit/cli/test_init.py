@@ -6,11 +6,10 @@ import sys
 
 import pytest
 
-from kbuild.cli import init
 from kbuild.errors import UsageError
 from kbuild.languages.base import LANGUAGES
 from kbuild.project import open_project
-from kbuild.scaffold import LANGUAGE_BACKENDS, Scaffold, kernel_name, scaffold_files, split_name
+from kbuild.scaffold import Scaffold, kernel_name, scaffold_files, split_name
 
 SETS = [
     ["cpu"],
@@ -106,12 +105,11 @@ def test_a_kernel_in_a_dsl(kbuild, here, language, chosen, expected):
 
 
 def test_every_dsl_compiles_for_what_a_project_in_it_is_for(kbuild, here):
-    assert (*LANGUAGE_BACKENDS,) == init.LANGUAGES
-    for language, backends in LANGUAGE_BACKENDS.items():
+    for asked in LANGUAGES:
+        language, backends = asked.name, asked.init_backends
         kbuild("init", language, "--no-git", "--name", "org/demo", "--language", language)
         toolchain = open_project(here / language).dsl_kernels["demo"].toolchain
         pins = (toolchain,) if isinstance(toolchain, str) else toolchain
-        asked = LANGUAGES.find(language)
         assert all(asked.targets(one, None, None, pins).targets for one in backends)
 
 

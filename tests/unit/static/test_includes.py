@@ -10,11 +10,13 @@ import pytest
 from kbuild.backends import BACKENDS
 from kbuild.checks.base import Finding
 from kbuild.identity import Identity
-from kbuild.planning.variant import make_plan
 from kbuild.project import open_project
 from kbuild.selection import project_variants
+from kbuild.sources.cxx import read_cxx
+from kbuild.sources.includes import IncludeLine
 from kbuild.sourcetree import SourceTree
-from kbuild.static.includes import IncludeDirective, check_includes, includes
+from kbuild.static.includes import check_includes
+from tests.support.projects import plan_variant
 
 BUILD = """\
 [general]
@@ -56,7 +58,7 @@ def look(tmp_path: Path) -> Look:
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text)
         project, tree = open_project(tmp_path), SourceTree(tmp_path)
-        made = make_plan(project, project_variants(project)[0], tree, Identity("check"))
+        made = plan_variant(project, project_variants(project)[0], Identity("check"))
         asked = BACKENDS.get("metal").include_check
         assert asked
         return check_includes(made, tree, asked)
@@ -100,7 +102,7 @@ def test_below_a_condition_it_is_a_warning(look: Look) -> None:
 
 def test_lines_kinds_and_guards() -> None:
     text = '// x\n#ifndef A_H\n#define A_H\n#include <a>\n#if B\n#import "b.h"\n#endif\n#endif\n'
-    assert list(includes(text)) == [
-        IncludeDirective("a", 4, is_quoted=False, is_conditional=False),
-        IncludeDirective("b.h", 6, is_quoted=True, is_conditional=True),
-    ]
+    assert read_cxx(text).includes == (
+        IncludeLine("a", 4, is_quoted=False, is_next=False),
+        IncludeLine("b.h", 6, is_quoted=True, is_next=False, is_conditional=True),
+    )

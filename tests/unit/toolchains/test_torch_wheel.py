@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from given_wheels import opened, torch_wheel, version_file
-from projects import BINDING, kernel
-from toolkit_bench import fill
 
 from kbuild.errors import DamagedFileError, ToolchainError, UsageError
 from kbuild.identity import Identity
@@ -22,6 +19,9 @@ from kbuild.toolchains.torch_wheel import TorchWheelToolchains, open_wheel
 from kbuild.toolchains.wheels.source import WheelToolchains
 from kbuild.variant import System
 from kbuild.version import Version
+from tests.support.projects import BINDING, kernel
+from tests.support.toolkit_wheels import fill
+from tests.support.torch_wheels import opened, torch_wheel, version_file
 
 SYSTEM = "x86_64-linux"
 
@@ -265,9 +265,10 @@ class TestPipeline:
             open_torch_wheels([wheel], tmp_path, LocalRunner())
 
     def test_a_wheel_for_none_of_the_variants(self, tmp_path, project):
-        from kbuild.pipeline.plans import plan_variants
         from kbuild.pipeline.toolchains import open_torch_wheels, validate_wheels_are_used
+        from kbuild.planning.variant import Planner
         from kbuild.selection import Selection
+        from kbuild.sourcetree import SourceTree
 
         (wheel,) = open_torch_wheels(
             [torch_wheel(tmp_path, "2.13.0+cu126")], tmp_path, LocalRunner()
@@ -275,7 +276,8 @@ class TestPipeline:
         identity = Identity("0000000")
         made = project(BINDING, kernel("cpu"), kernel("cuda"), backends=("cpu", "cuda"))
         chosen = Selection(globs=("torch213-*-cpu-x86_64-linux",))
-        plans = plan_variants(made, chosen, LocalRunner(), identity=identity)
+        planner = Planner(made, SourceTree(made.root), LocalRunner(), identity)
+        plans = planner.select(chosen)
         with pytest.raises(UsageError) as caught:
             validate_wheels_are_used([wheel], plans)
         assert caught.value.message == (
@@ -283,6 +285,4 @@ class TestPipeline:
             "built against: torch213-cxx11-cpu-x86_64-linux"
         )
         both = Selection(globs=("torch213-*-cpu-x86_64-linux", "torch213-*-cu126-x86_64-linux"))
-        validate_wheels_are_used(
-            [wheel], plan_variants(made, both, LocalRunner(), identity=identity)
-        )
+        validate_wheels_are_used([wheel], planner.select(both))

@@ -8,7 +8,7 @@ import pytest
 
 from kbuild.errors import BuildError
 from kbuild.languages.aot_compiler import arch_of_target, functions_from_answers
-from kbuild.languages.releases import cuda_devices, device_facts
+from kbuild.languages.devices import cuda_devices, device_facts
 from kbuild.languages.unit import CPU_TARGET, ImageTarget
 from kbuild.languages.worker import torch_stub
 from kbuild.languages.worker.protocol import RefusalError

@@ -1,0 +1,334 @@
+"""Writes the C of one image: a header and a source that contain everything but the driver."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kbuild.config.issue import did_you_mean, listed
+from kbuild.errors import UsageError
+from kbuild.languages.image import KernelImage
+from kbuild.languages.triton.export.signature import (
+    DIVISOR,
+    ExportArgument,
+    ExportSignature,
+    ExportVariant,
+    c_name,
+)
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.expression import Expression, ExpressionError, Query, parse
+from kbuild.ops.expression.nodes import (
+    INT64_MIN,
+    BinaryOp,
+    Call,
+    Compare,
+    Conditional,
+    Leaf,
+    Logic,
+    Match,
+    Name,
+    Negative,
+    Node,
+    Not,
+    Number,
+)
+from kbuild.rendering import render
+from kbuild.runtime.files import FileSet
+
+_MAX_AXES = 3
+_DIVISION = re.compile(r"(?<!/)/(?!/)")
+_C_FUNCTIONS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
+
+
+def read_grid(text: str, signature: ExportSignature) -> tuple[Expression, ...]:
+    """One to three expressions over arguments and constants, separated by commas.
+
+    C's `/` is read as `//`: both round alike where nothing is negative, and a negative grid is
+    refused at run time.
+
+    Raises:
+        UsageError: it is none, or uses what is no integer of the kernel.
+    """
+    axes = _split(text)
+    if not 0 < len(axes) <= _MAX_AXES or not all(axes):
+        raise UsageError(
+            f"the grid `{text}` has {len(axes)} parts, and a grid has one to three",
+            hint='e.g. `-g "cdiv(n, 1024), 1, 1"`',
+        )
+    return tuple(_read_axis(axis, signature) for axis in axes)
+
+
+def _split(text: str) -> list[str]:
+    """At the commas outside of parentheses."""
+    depth, axes = 0, [""]
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            axes.append("")
+        else:
+            axes[-1] += character
+    return [axis.strip() for axis in axes]
+
+
+def _read_axis(text: str, signature: ExportSignature) -> Expression:
+    known = {
+        name: int(value) for name, value in signature.constants if isinstance(value, (bool, int))
+    }
+    names = [argument.name for argument in signature.arguments if argument.is_integer]
+    try:
+        found = parse(_DIVISION.sub("//", text))
+        for leaf in found.leaves():
+            _validate_leaf(leaf, (*names, *known))
+        return found.bind(known)
+    except ExpressionError as error:
+        message = f"the grid `{text}`: {error.message} (column {error.column})"
+        raise UsageError(message, hint=error.hint) from None
+
+
+def _validate_leaf(leaf: Leaf, known: Sequence[str]) -> None:
+    if not isinstance(leaf, Name):
+        hint = "a C function is handed no tensors; use the arguments"
+        raise ExpressionError(f"`{leaf.key}` asks about a tensor or device", leaf.column, hint)
+    if leaf.name not in known:
+        hint = did_you_mean(leaf.name, known) or f"integers: {listed(known) or 'none'}"
+        raise ExpressionError(f"`{leaf.name}` is not an integer argument", leaf.column, hint)
+
+
+def expression_to_c(node: Node, names: Mapping[str, str]) -> str:  # noqa: C901, PLR0911
+    """A C expression of type `int64_t`; needs `kb_bad` in scope and the functions of the template.
+
+    Args:
+        node: what to write.
+        names: argument -> C expression.
+    """
+
+    def write(part: Node) -> str:
+        return expression_to_c(part, names)
+
+    match node:
+        case Number():
+            return "INT64_MIN" if node.value == INT64_MIN else f"INT64_C({node.value})"
+        case Name() | Query() | Match():
+            return f"(int64_t){names[node.key]}"
+        case Negative():
+            return f"kb_sub(0, {write(node.operand)}, &kb_bad)"
+        case Not():
+            return f"(int64_t)({write(node.operand)} == 0)"
+        case BinaryOp():
+            function = _C_FUNCTIONS[node.operator]
+            return f"kb_{function}({write(node.left)}, {write(node.right)}, &kb_bad)"
+        case Compare():
+            return f"(int64_t)({write(node.left)} {node.operator} {write(node.right)})"
+        case Logic():
+            symbol = "&&" if node.operator == "and" else "||"
+            return f"(int64_t)({write(node.left)} != 0 {symbol} {write(node.right)} != 0)"
+        case Conditional():
+            condition, then = write(node.condition), write(node.then)
+            return f"({condition} != 0 ? {then} : {write(node.otherwise)})"
+        case Call():
+            return _c_call(node.function, [write(part) for part in node.arguments])
+
+
+def _c_call(function: str, arguments: Sequence[str]) -> str:
+    if function == "next_pow2":
+        return f"kb_next_pow2({arguments[0]}, &kb_bad)"
+    if function == "cdiv":
+        return f"kb_cdiv({arguments[0]}, {arguments[1]}, &kb_bad)"
+    found = arguments[0]
+    for other in arguments[1:]:
+        found = f"kb_{function}({found}, {other})"
+    return found
+
+
+_WIDTH = 110
+_PLAIN = {byte: chr(byte) for byte in range(0x20, 0x7F)} | {
+    ord('"'): '\\"',
+    ord("\\"): "\\\\",
+    ord("?"): "\\?",  # two of them start a trigraph
+    ord("\n"): "\\n",
+    ord("\t"): "\\t",
+}
+_DIGITS = frozenset(b"01234567")
+
+
+def c_string_literals(data: bytes) -> Iterator[str]:
+    """Lines of adjacent string literals that stand for the bytes, and a zero behind them."""
+    line = ""
+    for index, byte in enumerate(data):
+        line += _escaped(byte, data[index + 1 : index + 2])
+        if len(line) >= _WIDTH or byte == ord("\n"):
+            yield f'"{line}"'
+            line = ""
+    if line or not data:
+        yield f'"{line}"'
+
+
+def _escaped(byte: int, following: bytes) -> str:
+    """A character; octal escapes are short where no digit follows."""
+    plain = _PLAIN.get(byte)
+    if plain is not None:
+        return plain
+    return f"\\{byte:03o}" if following and following[0] in _DIGITS else f"\\{byte:o}"
+
+
+MARK = "// kbuild-aot: "
+"""The line of a header that `kbuild aot link` reads."""
+STREAMS = {"cuda": "CUstream", "hip": "hipStream_t"}
+POINTERS = {"cuda": "CUdeviceptr", "hip": "hipDeviceptr_t"}
+ERRORS = {"cuda": "CUresult", "hip": "hipError_t"}
+_FLOATS = {"fp16": "float", "bf16": "float", "fp32": "float", "fp64": "double"}
+_GRID_AXES = 3
+_HALVES = ("fp16", "bf16")
+_CLUSTER, _SPREAD, _COOPERATIVE, _PDL = 4, 5, 2, 6
+"""`CUlaunchAttributeID`."""
+
+
+def write_source(
+    variant: ExportVariant, grid: Sequence[Expression], image: KernelImage, code: bytes, stem: str
+) -> FileSet:
+    """The two files.
+
+    Args:
+        variant: what the header says.
+        grid: one to three expressions over the variant's arguments.
+        image: what the compiler says of the image.
+        code: the image.
+        stem: the files' path without arch, digest and suffix.
+
+    Raises:
+        UsageError: the image has what C functions cannot hand over.
+    """
+    _validate_parameters(variant, image)
+    path = f"{stem}.{variant.target}.{variant.digest}"
+    header = f"{path.rpartition('/')[2]}.h"
+    checks = list(_checks(variant))
+    values = {
+        "variant": variant,
+        "backend": variant.backend,
+        "what": f"{variant.name} for {variant.target}",
+        "algo": [text.replace("*/", "* /") for text in variant.algo],
+        "errors": ERRORS[variant.backend],
+        "line": json.dumps(variant.to_json(), sort_keys=True),
+        "guard": f"KBUILD_AOT_{variant.symbol.upper()}_H",
+        "prototype": prototype(variant),
+        "assumed": " and ".join(condition for condition, _ in checks),
+    }
+    source = render(
+        "export/variant.c.j2",
+        header=header,
+        **values,
+        **_template_values(variant, grid, image, code),
+    )
+    return FileSet({f"{path}.h": render("export/variant.h.j2", **values), f"{path}.c": source})
+
+
+def prototype(variant: ExportVariant, *more: str) -> str:
+    """What stands between the parentheses of a launch function."""
+    stream = f"{STREAMS[variant.backend]} stream"
+    arguments = (f"{c_type(one, variant.backend)} {c_name(one)}" for one in variant.arguments)
+    return ", ".join((stream, *arguments, *more))
+
+
+def c_type(argument: ExportArgument, backend: str) -> str:
+    """An argument's type in C; half floats are handed over as `float`."""
+    if argument.is_pointer:
+        return POINTERS[backend]
+    if argument.type in _FLOATS:
+        return _FLOATS[argument.type]
+    sign, bits = argument.type[0], argument.type[1:]
+    if bits == "1":
+        return "uint8_t"
+    return f"{'u' * (sign == 'u')}int{bits}_t"
+
+
+def assumption_condition(argument: ExportArgument) -> str:
+    """The C condition for what is assumed of an argument."""
+    if argument.hint == 1:
+        return f"{c_name(argument)} == 1"
+    cast = "(uintptr_t)" if argument.is_pointer else ""
+    return f"{cast}{c_name(argument)} % {DIVISOR} == 0"
+
+
+def _checks(variant: ExportVariant) -> Iterator[tuple[str, str]]:
+    for argument in variant.arguments:
+        if argument.hint:
+            error = "KB_MISALIGNED" if argument.is_pointer else "KB_INVALID_VALUE"
+            yield assumption_condition(argument), error
+
+
+def _validate_parameters(variant: ExportVariant, image: KernelImage) -> None:
+    """The image's parameters are the variant's arguments, in order."""
+    folded = {one.name for one in variant.arguments if one.hint == 1} & image.ones
+    wanted = [(one.name, one.type) for one in variant.arguments if one.name not in folded]
+    found = [(one.name, one.type) for one in image.parameters if one.name]
+    if str(image.target) != variant.target or wanted != found:
+        raise UsageError(
+            f"the image `{image.entry}` for {image.target} takes {found}, not {wanted}",
+            hint="please report this: the functions would hand over the wrong values",
+        )
+    x, y, z = image.cluster
+    if (y, z) != (1, 1) or (variant.backend == "hip" and x > 1):
+        raise UsageError(f"clusters of {image.cluster} have no counterpart here")
+    if variant.backend == "hip" and (image.cooperative or image.pdl):
+        raise UsageError("cooperative and dependent launches are for CUDA only")
+
+
+def _template_values(
+    variant: ExportVariant, grid: Sequence[Expression], image: KernelImage, code: bytes
+) -> dict[str, Any]:
+    names = {argument.name: c_name(argument) for argument in variant.arguments}
+    axes = [expression_to_c(axis.root, names) for axis in grid]
+    used = {name for axis in grid for name in axis.names()}
+    kinds = [parameter.kind for parameter in image.parameters]
+    halves = [one for one in variant.arguments if one.type in _HALVES]
+    passed = [one for one in image.parameters if one.name]
+    known = {*used, *(one.name for one in passed), *(a.name for a in variant.arguments if a.hint)}
+    return {
+        "image": image,
+        "size": len(code),
+        "literal": list(c_string_literals(code)),
+        "grid": [*axes, *("1",) * (_GRID_AXES - len(axes))],
+        "unused": [c_name(one) for one in variant.arguments if one.name not in known],
+        "checks": list(_checks(variant)),
+        "halves": {one.type for one in halves},
+        "converted": [(c_name(one), f"kb_{one.type}") for one in halves],
+        "kinds": kinds,
+        "pointer": POINTERS[variant.backend],
+        "parameters": list(_parameters(variant, image)),
+        "attributes": list(_attributes(image)),
+        "fits": _device_condition(image.target),
+    }
+
+
+def _parameters(variant: ExportVariant, image: KernelImage) -> Iterator[str]:
+    arguments = {argument.name: argument for argument in variant.arguments}
+    for parameter in image.parameters:
+        if not parameter.name:
+            yield f"&kb_{parameter.kind}"
+        elif arguments[parameter.name].type in _HALVES:
+            yield f"&kb_{c_name(arguments[parameter.name])}"
+        else:
+            yield f"&{c_name(arguments[parameter.name])}"
+
+
+def _attributes(image: KernelImage) -> Iterator[tuple[int, str, Any]]:
+    if image.cluster[0] > 1:
+        yield _CLUSTER, "size", image.cluster
+        yield _SPREAD, "number", 1
+    if image.cooperative:
+        yield _COOPERATIVE, "number", 1
+    if image.pdl:
+        yield _PDL, "number", 1
+
+
+def _device_condition(target: ImageTarget) -> str:
+    """The C condition that a device of compute capability `major`.`minor` runs the image."""
+    wanted = target.capability
+    if wanted is None:
+        return ""
+    if target.kind == "ptx":
+        return f"major * 10 + minor >= {wanted.major * 10 + wanted.minor}"
+    sign = "==" if wanted.feature == "a" else ">="
+    return f"(major == {wanted.major} && minor {sign} {wanted.minor})"

@@ -1,0 +1,156 @@
+"""Several exported images behind one function: by device, by hints, by constants and options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from kbuild.errors import DamagedFileError, UsageError
+from kbuild.languages.triton.export.c_source import (
+    ERRORS,
+    MARK,
+    assumption_condition,
+    c_type,
+    prototype,
+)
+from kbuild.languages.triton.export.signature import ExportVariant, c_name
+from kbuild.languages.unit import ImageTarget
+from kbuild.rendering import render
+from kbuild.runtime.files import FileSet
+from kbuild.runtime.untrusted import parse_json, reading, reason_of
+
+_KIND = "a header of `kbuild aot triton`"
+
+
+@dataclass(frozen=True)
+class ExportHeader:
+    """A header that `kbuild aot triton` wrote."""
+
+    path: str
+    """As the command line gives it."""
+    variant: ExportVariant
+
+
+def read_header(path: str, text: str) -> ExportHeader:
+    """What a header says of its image.
+
+    Args:
+        path: of the header.
+        text: of the header.
+
+    Raises:
+        UsageError: it is not one that `kbuild aot triton` writes.
+    """
+    line = next((line for line in text.splitlines() if line.startswith(MARK)), None)
+    try:
+        with reading(path, _KIND):
+            if line is None:
+                raise ValueError("it has no line `// kbuild-aot:`")
+            return ExportHeader(
+                path, ExportVariant.from_json(parse_json(line.removeprefix(MARK), path, _KIND))
+            )
+    except DamagedFileError as error:
+        hint = "give the headers that `kbuild aot triton` writes"
+        raise UsageError(f"`{path}` cannot be linked: {reason_of(error)}", hint=hint) from error
+
+
+def link(headers: Sequence[ExportHeader], stem: str) -> FileSet:
+    """The two files that join the images; kernels of several names may be among them.
+
+    Args:
+        headers: of the images; the first of a name says what its algo 0 is.
+        stem: the files' path without suffix.
+
+    Raises:
+        UsageError: they do not belong together.
+    """
+    variants = [header.variant for header in headers]
+    _validate_headers(headers)
+    groups = [_group(name, variants) for name in dict.fromkeys(one.name for one in variants)]
+    name = PurePosixPath(stem).name
+    values = {
+        "backend": variants[0].backend,
+        "errors": ERRORS[variants[0].backend],
+        "guard": f"KBUILD_AOT_{''.join(c if c.isalnum() else '_' for c in name).upper()}_H",
+        "names": [group["name"] for group in groups],
+        "groups": groups,
+    }
+    includes = [PurePosixPath(header.path).name for header in headers]
+    source = render("export/link.c.j2", header=f"{name}.h", includes=includes, **values)
+    return FileSet({f"{stem}.h": render("export/link.h.j2", **values), f"{stem}.c": source})
+
+
+def _validate_headers(headers: Sequence[ExportHeader]) -> None:
+    if not headers:
+        raise UsageError("there are no headers to link")
+    start = headers[0]
+    first: dict[str, ExportHeader] = {}
+    seen: dict[tuple[Any, ...], ExportHeader] = {}
+    for header in headers:
+        one = header.variant
+        if one.backend != start.variant.backend:
+            message = f"`{start.path}` is for {start.variant.backend}, `{header.path}` is not"
+            raise UsageError(message, hint="link them apart: their drivers differ")
+        known = first.setdefault(one.name, header)
+        if _c_parameter_types(known.variant) != _c_parameter_types(one):
+            raise UsageError(
+                f"`{one.name}` has different arguments: ({_c_parameter_types(known.variant)}) in "
+                f"`{known.path}`, ({_c_parameter_types(one)}) in `{header.path}`",
+                hint="give them different names with --out-name",
+            )
+        other = seen.setdefault((one.name, one.target, one.algo, one.arguments), header)
+        if other is not header:
+            message = f"`{other.path}` and `{header.path}` would be used for the same calls"
+            raise UsageError(message, hint="leave one of them out")
+
+
+def _c_parameter_types(variant: ExportVariant) -> str:
+    """What the C function takes; pointers of different types differ, since C cannot tell them."""
+    return ", ".join(f"{one.type} {one.name}" for one in variant.arguments)
+
+
+def _group(name: str, variants: Sequence[ExportVariant]) -> dict[str, Any]:
+    own = [variant for variant in variants if variant.name == name]
+    first = own[0]
+    return {
+        "name": name,
+        "prototype": prototype(first),
+        "call": ", ".join(["stream", *(c_name(one) for one in first.arguments)]),
+        "types": [c_type(one, first.backend) for one in first.arguments],
+        "algos": [_algo(algo, own) for algo in dict.fromkeys(one.algo for one in own)],
+        "symbols": [variant.symbol for variant in own],
+    }
+
+
+def _algo(algo: tuple[str, ...], variants: Sequence[ExportVariant]) -> dict[str, Any]:
+    own = [variant for variant in variants if variant.algo == algo]
+    targets = sorted({variant.target for variant in own}, key=_order)
+    return {
+        "words": [word.replace("*/", "* /") for word in algo],
+        "targets": targets,
+        "by_target": [{"name": t, "variants": list(_by_hints(t, own))} for t in targets],
+    }
+
+
+def _by_hints(target: str, variants: Sequence[ExportVariant]) -> Iterator[dict[str, str]]:
+    """Those that assume the most first; nothing is tried behind one that assumes nothing."""
+    own = [variant for variant in variants if variant.target == target]
+    for variant in sorted(own, key=lambda one: -sum(bool(a.hint) for a in one.arguments)):
+        conditions = [
+            assumption_condition(argument) for argument in variant.arguments if argument.hint
+        ]
+        yield {"symbol": variant.symbol, "condition": " && ".join(conditions)}
+        if not conditions:
+            return
+
+
+def _order(text: str) -> tuple[Any, ...]:
+    """What is tried first: code before PTX, new archs before old, one chip before its family."""
+    target = ImageTarget.parse(text)
+    wanted = target.capability
+    if wanted is None:
+        return (text,)
+    features = ("a", "f", "")
+    return (target.kind == "ptx", -wanted.major, -wanted.minor, features.index(wanted.feature))

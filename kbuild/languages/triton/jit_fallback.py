@@ -1,0 +1,192 @@
+"""Generates what `fallback = "jit"` runs: Python that launches the author's kernel with Triton.
+
+It is part of `_aot.py` and runs for calls that no image was made for, where Triton is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from kbuild.languages.python_package import BoundLaunches, source_module
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.expression import Expression
+from kbuild.ops.expression.nodes import Match, Name
+from kbuild.ops.fake_kernels import (
+    TORCH_QUERIES,
+    device_source,
+    dtype_argument,
+    empty_source,
+    lengths_source,
+    match_source,
+    quoted,
+    sizes_source,
+)
+from kbuild.ops.model import (
+    ArgumentSource,
+    Candidate,
+    Constant,
+    DtypeName,
+    FillValue,
+    Launch,
+    OpSpec,
+    Value,
+)
+
+_DEVICE = {
+    "sm_count": "torch.cuda.get_device_properties({tensor}.device).multi_processor_count",
+    "capability": "(lambda c: 10 * c[0] + c[1])(torch.cuda.get_device_capability({tensor}.device))",
+}
+_ASKED = {**TORCH_QUERIES, "address": "{tensor}.data_ptr()"}
+
+
+def jit_source(op: OpSpec, launches: BoundLaunches) -> str:
+    """Python source of the op's fallback; it needs `JIT_HEAD`, and the op's fake kernel.
+
+    Args:
+        op: with `fallback = "jit"`.
+        launches: with their real candidates, and the functions that they name.
+    """
+    schema = replace(op.schema, name=f"_{op.name}_jit")
+    names = [argument.name for argument in op.schema.arguments]
+    lines = [
+        *lengths_source(op),
+        f"_results = _fake_{op.name}({', '.join(names)})",
+        *(
+            [f"{', '.join(op.results)}{',' * (len(op.results) == 1)} = {_listed(op)}"]
+            * bool(op.results)
+        ),
+        *sizes_source(op),
+        *device_source(op),
+        *(f"_{name} = {_python(op, value)}" for name, value in op.let),
+        *(f"{name} = {empty_source(op, name)}" for name in op.temporaries),
+        *(_filled(op, name, value) for name, value in op.fills),
+    ]
+    for launch, bound in launches:
+        lines += _launch(op, launch, bound)
+    lines.append("return _results")
+    register = f'@_fallback({quoted(str(schema))}, "{op.language}")'
+    head = f"{register}\ndef _jit_{op.name}({', '.join(names)}):\n"
+    return head + "".join(f"    {line}\n" for line in lines)
+
+
+def _filled(op: OpSpec, name: str, value: FillValue) -> str:
+    number = f"float({value!r})" if isinstance(value, str) else repr(value)
+    guard = f"if {name} is not None: " if name in op.may_be_none else ""
+    return f"{guard}{name}.fill_({number})"
+
+
+def _listed(op: OpSpec) -> str:
+    return "(_results,)" if len(op.results) == 1 else "_results"
+
+
+def _launch(op: OpSpec, launch: Launch, bound: BoundLaunch) -> Iterator[str]:
+    indent = ""
+    if launch.when is not None:
+        yield f"if {_python(op, launch.when)}:"
+        indent = "    "
+    for line in _body(op, launch, bound):
+        yield indent + line
+
+
+def _body(op: OpSpec, launch: Launch, bound: BoundLaunch) -> Iterator[str]:
+    yield from _candidates(op, launch.candidates)
+    for name in dict.fromkeys(name for one in launch.candidates for name, _ in one.constants):
+        yield f"{name} = _candidate[{name!r}]"
+    for constant in launch.constants:
+        yield f"{constant.name} = _candidate[{constant.name!r}] = {_constant(op, constant)}"
+    grid = ", ".join(f"int({_python(op, axis)})" for axis in launch.grid)
+    arguments = ", ".join(f"{name}={_value(op, source)}" for name, source in bound.arguments)
+    module = source_module(op.sources[0])
+    yield f"_kernel = _function({module!r}, {bound.function!r})"
+    if launch.autotune:
+        yield "_kernel = getattr(_kernel, 'fn', _kernel)"
+    yield f"_kernel[({grid},)]({arguments}, **_candidate)"
+
+
+def _candidates(op: OpSpec, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """The first candidate whose condition holds; a call that none fits is refused."""
+    word = "if"
+    for candidate in candidates:
+        values = dict((*candidate.constants, *candidate.options))
+        if candidate.when is None and word == "if":
+            yield f"_candidate = {values!r}"
+            return
+        if candidate.when is None:
+            yield "else:"
+            yield f"    _candidate = {values!r}"
+            return
+        own = {name: repr(value) for name, value in candidate.constants}
+        yield f"{word} {_python(op, candidate.when, own)}:"
+        yield f"    _candidate = {values!r}"
+        word = "elif"
+    yield "else:"
+    yield f"    raise RuntimeError({f'{op.name}: no candidate fits this call'!r})"
+
+
+def _constant(op: OpSpec, constant: Constant) -> str:
+    if constant.dtype_of in op.dtype_arguments:
+        return _of_triton(f"str({dtype_argument(op, constant.dtype_of)})[6:]")
+    if constant.dtype or constant.dtype_of:
+        return _of_triton(
+            repr(constant.dtype) if constant.dtype else f"str({constant.dtype_of}.dtype)[6:]"
+        )
+    if constant.expression is None:
+        return repr(constant.value)
+    value = _python(op, constant.expression)
+    if constant.values:
+        cases = zip(constant.choices, constant.values, strict=True)
+        written = ", ".join(f"{choice}: {_written(one)}" for choice, one in cases)
+        return f"{{{written}}}[{value}]"
+    return (
+        f"bool({value})"
+        if constant.choices[:1] in ((False,), (True,)) and isinstance(constant.choices[0], bool)
+        else f"int({value})"
+    )
+
+
+def _of_triton(dtype: str) -> str:
+    return f"getattr(importlib.import_module('triton.language'), {dtype})"
+
+
+def _written(value: Value) -> str:
+    return _of_triton(repr(value.name)) if isinstance(value, DtypeName) else repr(value)
+
+
+def _value(op: OpSpec, source: ArgumentSource) -> str:  # noqa: PLR0911
+    if source.kind == "none":
+        return "None"
+    if source.kind == "float" and source.name:
+        name = source.name if source.item is None else f"{source.name}[{source.item}]"
+        if source.literal is None:
+            return name
+        return f"({name} if {name} is not None else {source.literal!r})"
+    if source.kind == "tuple":
+        return f"({', '.join(_value(op, item) for item in source.items)},)"
+    if source.kind == "descriptor":
+        block = ", ".join(f"int({_python(op, dim)})" for dim in source.block)
+        made = "importlib.import_module('triton.tools.tensor_descriptor').TensorDescriptor"
+        return f"{made}.from_tensor({source.name}, [{block}])"
+    if source.literal is not None:
+        return repr(source.literal)
+    if source.expression is None:
+        return source.name
+    value = _python(op, source.expression)
+    return f"bool({value})" if source.kind == "bool" else f"int({value})"
+
+
+def _python(op: OpSpec, expression: Expression, known: Mapping[str, str] | None = None) -> str:
+    own = {size.name for size in op.sizes} | {name for name, _ in op.let}
+    device = next(name for name in op.inputs if name not in op.optional)
+    names = {}
+    for leaf in expression.leaves():
+        if isinstance(leaf, Name):
+            word = f"_{leaf.name}" if leaf.name in own else leaf.name
+            names[leaf.key] = (known or {}).get(leaf.name, word)
+        elif isinstance(leaf, Match):
+            names[leaf.key] = match_source(op, leaf)
+        elif leaf.function in _DEVICE:
+            names[leaf.key] = _DEVICE[leaf.function].format(tensor=device)
+        else:
+            names[leaf.key] = _ASKED[leaf.function].format(tensor=leaf.tensor, axis=leaf.axis)
+    return expression.to_python(names)

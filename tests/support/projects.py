@@ -1,0 +1,67 @@
+"""Small projects on disk, for tests that plan or build them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kbuild.identity import Identity
+from kbuild.plan import VariantPlan
+from kbuild.planning.variant import Planner
+from kbuild.project import Project
+from kbuild.runtime.processes import LocalRunner
+from kbuild.selection import VariantChoice
+from kbuild.sourcetree import SourceTree
+
+GENERAL = """\
+[general]
+name = "my-kernel"
+version = 2
+edition = 5
+license = "MIT"
+backends = {backends}
+"""
+
+BINDING = """
+[torch]
+src = ["torch-ext/binding.cpp"]
+"""
+
+
+def kernel(backend: str, extra: str = "", name: str | None = None) -> str:
+    """A `[kernel.*]` section with one source."""
+    suffix = {"cuda": "cu", "rocm": "cu"}.get(backend, "cpp")
+    return (
+        f'\n[kernel.{name or backend}]\nbackend = "{backend}"\ndepends = ["torch"]\n'
+        f'src = ["src/k.{suffix}"]\n{extra}\n'
+    )
+
+
+def write_project(root: Path, *parts: str, backends: tuple[str, ...] = ("cpu",)) -> Path:
+    """A project whose `build.toml` is `[general]` and `parts`; every file it may name exists."""
+    listed = "[" + ", ".join(f'"{backend}"' for backend in backends) + "]"
+    files = {
+        "build.toml": GENERAL.format(backends=listed) + "".join(parts),
+        "torch-ext/binding.cpp": "#include <torch/library.h>\n",
+        "torch-ext/my_kernel/__init__.py": "__all__ = []\n",
+        "tvm-ffi-ext/my_kernel/__init__.py": "__all__ = []\n",
+        "torch-ext/my_kernel/_ops.py": "# left over from another tool\n",
+        "torch-ext/my_kernel/py.typed": "",
+        "torch-ext/my_kernel/table.json": "{}\n",
+        "torch-ext/my_kernel/layers/__init__.py": "",
+        "torch-ext/my_kernel/layers/__init__.pyi": "",
+        "src/k.cpp": "int k;\n",
+        "src/k.cu": "int k;\n",
+    }
+    for path, text in files.items():
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return root
+
+
+def plan_variant(
+    project: Project, choice: VariantChoice, identity: Identity, archs: tuple[str, ...] = ()
+) -> VariantPlan:
+    """The plan of one variant."""
+    planner = Planner(project, SourceTree(project.root), LocalRunner(), identity, archs)
+    return planner.plans([choice])[0]
