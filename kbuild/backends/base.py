@@ -124,9 +124,9 @@ class Backend:
     in_client: ClassVar[bool] = False
     """The `kernels` client loads variants of this backend."""
     data: ClassVar[Path | None] = None
-    """Folder of a plug-in's data: `versions.toml`, `archs.toml`, `init/` and `cmake/`, written like
-    what is in `kbuild/matrix/`, `templates/init/` and `templates/project/cmake/languages/`. None for
-    kbuild's own backends."""
+    """Folder of a plug-in's `versions.toml`, `archs.toml`, `init/` and `cmake/`, which are written
+    like `kbuild/matrix/`, `templates/init/` and `templates/project/cmake/languages/`. kbuild's own
+    backends have none."""
     template: ClassVar[str | None] = None
     """Folder of `templates/init/` with the sources of a new kernel; the name when None."""
     default_on: ClassVar[tuple[str, ...]] = ()
