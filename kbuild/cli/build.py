@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.errors import Repetition, UsageError, grouped
+from kbuild.cli.parser import add_kernel_dir
+from kbuild.errors import Repetition, grouped
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -24,111 +24,38 @@ _MAX_SKIPPED_LINES = 4
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.build_options import (
-        add_allow,
-        add_archs,
-        add_dev,
-        add_driver,
-        add_identity,
-        add_selection,
-        add_sources,
-        add_tools,
-    )
+    from kbuild.command_options import add_options
+    from kbuild.pipeline.options import BuildOptions
 
-    parser.add_argument(
-        "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
-    )
-    add_selection(parser)
-    add_identity(parser)
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="folder that gets the variant directories"
-    )
-    add_tools(parser)
-    add_sources(parser)
-    add_archs(parser)
-    add_dev(parser)
-    parser.add_argument(
-        "--keep-all",
-        action="store_true",
-        help="compile every candidate of kernels in Python DSLs, for `kbuild tune`; such a variant "
-        "is not to be published",
-    )
-    add_allow(parser)
-    add_driver(parser)
-    parser.add_argument(
-        "-j",
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="compiler processes to run at once, all variants together",
-    )
-    parser.add_argument(
-        "--max-file-size",
-        metavar="SIZE",
-        help="the largest file of the project that may go into a variant, e.g. 2G (default: 256M)",
-    )
-    parser.add_argument(
-        "--memory", metavar="SIZE", help="memory for all compilers together, e.g. 12G"
-    )
-    parser.add_argument(
-        "--time-budget", metavar="TIME", help="start nothing after this long, e.g. 5h45m"
-    )
-    parser.add_argument(
-        "--report", action="store_true", help="say where the report of times and memory is"
-    )
-    parser.add_argument(
-        "--provenance",
-        action="store_true",
-        help="write where each variant comes from beside it: an in-toto statement with SLSA "
-        "provenance, and a CycloneDX list of what went in",
-    )
+    add_kernel_dir(parser)
+    add_options(parser, BuildOptions)
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Build, report, and answer with the first failure's exit code."""
-    return build_project(
-        args, ctx, output=(ctx.cwd / args.output).resolve() if args.output else None
-    )
-
-
-def build_project(args: Namespace, ctx: Services, *, output: Path | None) -> int:
-    """What `build` and `build-and-copy` share."""
-    from kbuild.cli.build_options import selection_of
+    from kbuild.command_options import validate_options
+    from kbuild.pipeline.options import BuildOptions, selection_of
     from kbuild.project import open_project
 
-    validate_options(args)
+    validate_options(args, BuildOptions)
     project = open_project(ctx.folder(args.kernel_dir))
-    results, card = build_and_report(args, ctx, project, output, selection_of(args))
+    results, card = build_and_report(args, ctx, project, selection_of(args))
     if args.json:
         ctx.ui.data_json(outcome_json(project, results, card))
     return exit_code(results)
 
 
-def validate_options(args: Namespace) -> None:
-    """What is wrong with some options is better said before anything else.
-
-    Raises:
-        UsageError: an option has no sense.
-    """
-    if args.jobs is not None and args.jobs < 1:
-        raise UsageError("--jobs takes a number of processes, 1 or more")
-    if args.provenance:
-        from kbuild.provenance.attestation import source_date_epoch
-
-        source_date_epoch(os.environ)
-
-
 def build_and_report(
-    args: Namespace, ctx: Services, project: Project, output: Path | None, selection: Selection
+    args: Namespace, ctx: Services, project: Project, selection: Selection
 ) -> tuple[tuple[BuildResult, ...], Path | None]:
     """Build, fill the card, and say what became of each variant; on stdout not with `--json`."""
     from kbuild.pipeline.card import refresh_card
     from kbuild.runtime.workspace import Workspace
 
     ctx.ui.warn_all(project.warnings)
-    results = _build_with_driver(args, ctx, project, output, selection)
-    card = refresh_card(project, output or project.root / "build", ctx.ui)
+    results = _build_with_driver(args, ctx, project, selection)
+    card = refresh_card(project, ctx.path(args.output or project.root / "build"), ctx.ui)
     if not args.json:
         print_outcome(results, ctx)
     if args.report:
@@ -145,11 +72,11 @@ def outcome_json(
 
 
 def _build_with_driver(
-    args: Namespace, ctx: Services, project: Project, output: Path | None, selection: Selection
+    args: Namespace, ctx: Services, project: Project, selection: Selection
 ) -> tuple[BuildResult, ...]:
     """Build with the driver that fits."""
-    from kbuild.cli.build_options import driver_request_of, nix_options_of
     from kbuild.pipeline.driver import AUTO
+    from kbuild.pipeline.options import driver_request_of, nix_options_of
 
     nix = nix_options_of(args)
     request = driver_request_of(args, nix)
@@ -157,55 +84,32 @@ def _build_with_driver(
     if driver.reason:
         ctx.ui.say(str(driver))
     if driver.nix is None:
-        return _build_locally(args, ctx, project, output, selection)
+        return _build_locally(args, ctx, project, selection)
     from kbuild.errors import KbuildError
     from kbuild.nix.flake import Flake
     from kbuild.pipeline.nix_build import NixBuild, can_fall_back_to_local
 
     may_turn_back = request.asked == AUTO and not request.nix
     flake = Flake(project.root, driver.nix, nix, ctx.runner, is_hasty=may_turn_back)
+    output = ctx.path(args.output) if args.output else None
     try:
         return NixBuild(project, flake, selection, output, ctx).perform()
     except KbuildError as error:
         if not (may_turn_back and can_fall_back_to_local(error)):
             raise
         ctx.ui.say(f"driver: local after all ({error.message.splitlines()[0].removesuffix(':')})")
-        return _build_locally(args, ctx, project, output, selection)
+        return _build_locally(args, ctx, project, selection)
 
 
 def _build_locally(
-    args: Namespace, ctx: Services, project: Project, output: Path | None, selection: Selection
+    args: Namespace, ctx: Services, project: Project, selection: Selection
 ) -> tuple[BuildResult, ...]:
     """Build on this machine."""
-    from kbuild.cli.build_options import (
-        allow_of,
-        archs_of,
-        identity_of,
-        sources_of,
-        toolchain_of,
-        torch_wheels_of,
-    )
+    from kbuild.command_options import read_options
     from kbuild.pipeline.build import build
     from kbuild.pipeline.options import BuildOptions
 
-    options = BuildOptions(
-        selection=selection,
-        output=output,
-        python=args.python,
-        toolchain=toolchain_of(args),
-        sources=sources_of(args, ctx, project),
-        torch_wheels=torch_wheels_of(args, ctx),
-        archs=archs_of(args, project, ctx.runner),
-        keep_all=args.keep_all,
-        identity=identity_of(args),
-        dev=args.dev,
-        provenance=args.provenance,
-        jobs=args.jobs,
-        max_file_size=_max_file_size(args),
-        memory=_memory(args),
-        allowed=allow_of(args, project.root),
-        seconds=_time_budget(args),
-    )
+    options = read_options(args, ctx, project, BuildOptions, selection=selection)
     return build(project, options, ctx)
 
 
@@ -214,31 +118,6 @@ def exit_code(results: Sequence[BuildResult]) -> int:
     errors = [result.error for result in results if result.error]
     errors.sort(key=lambda error: error.kind == "incomplete")
     return errors[0].code if errors else EXIT_OK
-
-
-def _max_file_size(args: Namespace) -> int:
-    from kbuild.pipeline.options import BuildOptions
-    from kbuild.runtime.quantities import parse_size
-
-    if args.max_file_size is None:
-        return BuildOptions.max_file_size
-    return parse_size(args.max_file_size, "--max-file-size")
-
-
-def _memory(args: Namespace) -> int | None:
-    if args.memory is None:
-        return None
-    from kbuild.runtime.quantities import parse_memory
-
-    return parse_memory(args.memory)
-
-
-def _time_budget(args: Namespace) -> int | None:
-    if args.time_budget is None:
-        return None
-    from kbuild.runtime.quantities import parse_duration
-
-    return parse_duration(args.time_budget)
 
 
 def _print_report_path(page: Path, ctx: Services) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kbuild.checks.base import SOURCE_CHECKS
-from kbuild.cli.build_options import allow_of
 from kbuild.cli.check_options import (
     add_checks,
     add_limits,
@@ -37,7 +36,9 @@ from kbuild.cli.variants import (
     open_targets,
     variant_of,
 )
+from kbuild.command_options import add_options, validate_options
 from kbuild.errors import UsageError
+from kbuild.pipeline.options import BuildOptions, allow_of, selection_of, sources_of
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -156,18 +157,14 @@ def _limits_for(target: CheckTarget, terms: CheckSettings) -> CheckLimits:
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.build_options import add_selection, add_sources
     from kbuild.cli.variants import add_load_environment, add_python
 
     add_targets(parser)
-    add_selection(parser)
-    add_sources(parser)
+    add_options(parser, BuildOptions, "selection", "sources")
     add_python(parser, "loads the kernels, and whose headers types are checked with")
     add_load_environment(parser)
     add_load_mode(parser)
-    parser.add_argument(
-        "-j", "--jobs", type=int, metavar="N", help="compiler processes to run at once"
-    )
+    add_options(parser, BuildOptions, "jobs")
     add_limits(parser)
     add_checks(parser)
     add_json(parser)
@@ -175,8 +172,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Exit code 6 when a check fails, 4 when something could not be checked."""
-    if args.jobs is not None and args.jobs < 1:
-        raise UsageError("--jobs takes a number of processes, 1 or more")
+    validate_options(args, BuildOptions, "jobs")
     wanted = check_selection_of(args, slow=not args.no_load, sources=True)
     if args.list:
         return list_checks(wanted, ctx, as_json=args.json, sources=True)
@@ -191,8 +187,6 @@ def execute(args: Namespace, ctx: Services) -> int:
 def _check_target(
     target: CheckTarget, terms: CheckSettings, args: Namespace, ctx: Services
 ) -> TargetReport:
-    from kbuild.cli.build_options import selection_of
-
     selection = selection_of(args)
     sources = _check_sources(target, terms.wanted, args, ctx) if target.kind == "project" else None
     built = tuple(path for path in target.variants if _is_selected(path, selection))
@@ -233,7 +227,6 @@ def _static_verdicts(
 ) -> tuple[SourceVerdict, ...]:
     if not any(wanted.wants(name) for name in SOURCE_CHECKS):
         return ()
-    from kbuild.cli.build_options import selection_of, sources_of
     from kbuild.pipeline.static_check import StaticCheckOptions, check_sources
 
     folders = sources_of(args, ctx, project)

@@ -10,8 +10,9 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from kbuild.checks.base import SOURCE_CHECKS
-from kbuild.cli.build_options import add_allow
+from kbuild.command_options import add_options
 from kbuild.errors import UsageError
+from kbuild.pipeline.options import BuildOptions
 from kbuild.progress import report_work_to
 from kbuild.services import Services
 
@@ -39,7 +40,7 @@ def add_checks(parser: ArgumentParser) -> None:
     group.add_argument(
         "--skip", action="append", default=[], metavar="CHECK", help="not this check (repeatable)"
     )
-    add_allow(group)
+    add_options(group, BuildOptions, "allowed")
     group.add_argument("--strict", action="store_true", help="take warnings for errors")
     group.add_argument("--list", action="store_true", help="list the checks, and check nothing")
 

@@ -7,30 +7,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbuild.cli.parser import add_kernel_dir
 from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.plan import AotKernel, Component, VariantPlan
 
 
+_PLANNING = ("selection", "identity")
+_PROVISIONING = ("toolchain", "python", "torch_wheels", "sources")
+"""Fields of `BuildOptions` that say what is planned, and with what it would be built."""
+
+
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.build_options import (
-        add_archs,
-        add_identity,
-        add_selection,
-        add_sources,
-        add_tools,
-    )
+    from kbuild.command_options import add_options
+    from kbuild.pipeline.options import BuildOptions
 
-    parser.add_argument(
-        "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
-    )
-    add_selection(parser)
-    add_identity(parser)
-    add_tools(parser)
-    add_sources(parser)
-    add_archs(parser)
+    add_kernel_dir(parser)
+    add_options(parser, BuildOptions, *_PLANNING, *_PROVISIONING, "archs")
     parser.add_argument(
         "--no-toolchain",
         action="store_true",
@@ -41,13 +36,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Print the plans of the selected variants."""
-    from kbuild.cli.build_options import (
-        archs_of,
-        identity_of,
-        selection_of,
-        sources_of,
-        torch_wheels_of,
-    )
+    from kbuild.command_options import read_options
+    from kbuild.pipeline.options import BuildOptions
     from kbuild.pipeline.plans import replan_for_compilers, with_toolchains
     from kbuild.pipeline.toolchains import (
         open_torch_wheels,
@@ -61,15 +51,20 @@ def execute(args: Namespace, ctx: Services) -> int:
     root = ctx.folder(args.kernel_dir)
     tree = SourceTree(root)
     project = open_project(root, tree)
-    archs = archs_of(args, project, ctx.runner)
-    planner = Planner(project, tree, ctx.runner, identity_of(args), archs)
-    plans = planner.select(selection_of(args))
+    fields = (*_PLANNING, *_PROVISIONING, "archs")
+    options = read_options(args, ctx, project, BuildOptions, *fields)
+    planner = Planner(project, tree, ctx.runner, options.identity, options.archs)
+    plans = planner.select(options.selection)
     if not args.no_toolchain:
-        sources = sources_of(args, ctx, project)
-        wheels = open_torch_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
+        wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
         validate_wheels_are_used(wheels, plans)
         tools = toolchain_source(
-            args.toolchain, ctx.runner, ctx.cache, args.python, sources, torch_wheels=wheels
+            options.toolchain,
+            ctx.runner,
+            ctx.cache,
+            options.python,
+            options.sources,
+            torch_wheels=wheels,
         )
         plans = with_toolchains(replan_for_compilers(planner, plans, tools), tools)
     if args.json:
@@ -138,12 +133,11 @@ def _component_lines(part: Component) -> Iterator[str]:
 
 def configure_list(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.build_options import add_selection, add_sources, add_tools
+    from kbuild.command_options import add_options
+    from kbuild.pipeline.options import BuildOptions
 
-    parser.add_argument(
-        "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
-    )
-    add_selection(parser)
+    add_kernel_dir(parser)
+    add_options(parser, BuildOptions, "selection")
     parser.add_argument(
         "--arch",
         action="store_true",
@@ -153,19 +147,20 @@ def configure_list(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--reasons", action="store_true", help="say for each whether this machine can build it"
     )
-    add_tools(parser)
-    add_sources(parser)
+    add_options(parser, BuildOptions, *_PROVISIONING)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def execute_list(args: Namespace, ctx: Services) -> int:
     """Print one name per line, or one object per variant."""
-    from kbuild.cli.build_options import selection_of
+    from kbuild.command_options import read_options
+    from kbuild.pipeline.options import BuildOptions
     from kbuild.project import open_project
     from kbuild.selection import environment_variants, select_variants
 
     project = open_project(ctx.folder(args.kernel_dir))
-    selection = selection_of(args)
+    options = read_options(args, ctx, project, BuildOptions, "selection", *_PROVISIONING)
+    selection = options.selection
     if args.all and not selection.globs:
         from dataclasses import replace
 
@@ -173,15 +168,18 @@ def execute_list(args: Namespace, ctx: Services) -> int:
     choices = (environment_variants if args.arch else select_variants)(project, selection)
     reasons: dict[str, str | None] = {}
     if args.json or args.reasons:
-        from kbuild.cli.build_options import sources_of, torch_wheels_of
         from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source
         from kbuild.planning.variant import Planner
         from kbuild.sourcetree import SourceTree
 
-        sources = sources_of(args, ctx, project)
-        wheels = open_torch_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
+        wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
         tools = toolchain_source(
-            args.toolchain, ctx.runner, ctx.cache, args.python, sources, torch_wheels=wheels
+            options.toolchain,
+            ctx.runner,
+            ctx.cache,
+            options.python,
+            options.sources,
+            torch_wheels=wheels,
         )
         plans = Planner(project, SourceTree(project.root), ctx.runner).plans(choices)
         reasons = {plan.variant: tools.refuses(plan.requires) for plan in plans}

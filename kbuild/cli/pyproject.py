@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def configure_create(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.build_options import add_identity, add_selection
+    from kbuild.command_options import add_options
+    from kbuild.pipeline.options import BuildOptions
 
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
@@ -29,16 +30,15 @@ def configure_create(parser: ArgumentParser) -> None:
     parser.add_argument(
         "target_dir", nargs="?", type=Path, help="where to write (default: the project's folder)"
     )
-    add_selection(parser)
-    add_identity(parser)
+    add_options(parser, BuildOptions, "selection", "identity")
     parser.add_argument("-f", "--force", action="store_true", help="replace existing files")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
 
 def execute_create(args: Namespace, ctx: Services) -> int:
     """Generate all selected variants into one project."""
-    from kbuild.cli.build_options import identity_of, selection_of
     from kbuild.generate.project import generate_project
+    from kbuild.pipeline.options import identity_of, selection_of
     from kbuild.pipeline.plans import validate_path_names
     from kbuild.planning.variant import Planner
     from kbuild.project import open_project

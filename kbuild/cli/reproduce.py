@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from kbuild.project import Project
 
 _HUB = "hub:"
+_FIELDS = ("python", "torch_wheels", "sources", "jobs")
+"""What is taken from `BuildOptions`."""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.build_options import add_sources, add_torch_wheel
+    from kbuild.command_options import add_options
+    from kbuild.pipeline.options import BuildOptions
 
     parser.add_argument(
         "kernel_dir",
@@ -43,12 +46,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="build with this toolchain (default: as recorded in the variant)",
     )
-    parser.add_argument(
-        "--python", type=Path, metavar="PROGRAM", help="build against this interpreter's Torch"
-    )
-    add_torch_wheel(parser)
-    add_sources(parser)
-    parser.add_argument("-j", "--jobs", type=int, metavar="N", help="compiler processes at once")
+    add_options(parser, BuildOptions, *_FIELDS)
     parser.add_argument("--output", type=Path, metavar="DIR", help="keep what is built in DIR")
     add_json(parser)
 
@@ -91,23 +89,16 @@ def _fetch_variants(spec: str, into: Path, variants: Sequence[str]) -> Path:
 def _rebuild_options(
     args: Namespace, ctx: Services, project: Project, folders: Sequence[Path]
 ) -> RebuildOptions:
-    from kbuild.cli.build_options import sources_of, torch_wheels_of
+    from kbuild.command_options import read_options
     from kbuild.pipeline.options import BuildOptions
     from kbuild.pipeline.reproduce import RebuildOptions
 
-    if args.jobs is not None and args.jobs < 1:
-        raise UsageError("--jobs takes a number of processes, 1 or more")
+    options = read_options(args, ctx, project, BuildOptions, *_FIELDS)
     keep = ctx.path(args.output) if args.output else None
     if keep is not None and any((keep / folder.name).resolve() == folder for folder in folders):
         raise UsageError(
             f"--output {args.output} holds the variants to compare with", hint="name another folder"
         )
-    options = BuildOptions(
-        python=args.python,
-        torch_wheels=torch_wheels_of(args, ctx),
-        sources=sources_of(args, ctx, project),
-        jobs=args.jobs,
-    )
     return RebuildOptions(options, args.toolchain, keep)
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli.build_options import add_flake_options, nix_options_of
+from kbuild.command_options import add_flags
 from kbuild.errors import ToolchainError, UsageError
+from kbuild.pipeline.options import FLAKE_FLAGS, nix_options_of
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def add_shell_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--project", type=Path, metavar="DIR", help="the project's folder (default: here)"
     )
-    add_flake_options(parser)
+    add_flags(parser, FLAKE_FLAGS)
     parser.set_defaults(rest=())
     parser.epilog = "What follows `--` is run in the shell, instead of a prompt"
 

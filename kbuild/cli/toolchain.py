@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.cli.build_options import add_torch_wheel, torch_wheels_of
 from kbuild.cli.parser import add_json
+from kbuild.command_options import add_options
 from kbuild.errors import ToolchainError, UsageError
+from kbuild.pipeline.options import BuildOptions
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="read or write these pins (default: those that kbuild comes with)",
     )
-    add_torch_wheel(parser)
+    add_options(parser, BuildOptions, "torch_wheels")
     add_json(parser)
 
 
@@ -95,7 +96,7 @@ def _install_releases(args: Namespace, ctx: Services) -> int:
     from kbuild.pipeline.toolchains import open_torch_wheels
 
     installer = _installer(args, ctx)
-    wheels = open_torch_wheels(torch_wheels_of(args, ctx), ctx.cache, ctx.runner)
+    wheels = open_torch_wheels(map(ctx.path, args.torch_wheel), ctx.cache, ctx.runner)
     names = args.name or ([] if wheels else _default_names(installer.lock))
     with installer.store.in_use():
         entries = [wheel.provide() for wheel in wheels]

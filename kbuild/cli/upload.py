@@ -198,16 +198,16 @@ def configure_build_and_upload(parser: ArgumentParser) -> None:
 def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
     """Ask, build, upload; nothing is uploaded when a variant fails."""
     from kbuild.cli import build
-    from kbuild.cli.build_options import identity_of, selection_of
+    from kbuild.command_options import validate_options
     from kbuild.hub.upload import UploadResult
+    from kbuild.pipeline.options import BuildOptions, identity_of, selection_of
     from kbuild.pipeline.upload import preflight, prepare_upload
     from kbuild.project import open_project
 
-    build.validate_options(args)
+    validate_options(args, BuildOptions)
     if args.keep_all:
         raise UsageError("a variant of --keep-all is for `kbuild tune`, and is not published")
     project = open_project(ctx.folder(args.kernel_dir))
-    output = ctx.path(args.output) if args.output else None
     selection, wanted = selection_of(args), upload_options_of(args, ctx)
     desk = open_hub_session(ctx)
     ahead = preflight(project, wanted, selection, desk, ctx, identity=identity_of(args))
@@ -217,7 +217,7 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
         return report_upload(UploadResult("no_changes", ahead.target, desk.hub.address), args, ctx)
     if args.missing:
         selection = replace(selection, globs=ahead.variants)
-    results, card = build.build_and_report(args, ctx, project, output, selection)
+    results, card = build.build_and_report(args, ctx, project, selection)
     if code := build.exit_code(results):
         ctx.ui.warn("nothing was uploaded, since not everything was built")
         return code
@@ -293,7 +293,8 @@ def _with_hub_target(text: str, options: UploadOptions) -> UploadOptions:
 
 
 def _publish_to_mirror(args: Namespace, ctx: Services, options: UploadOptions) -> int:
-    from kbuild.mirror.store import open_mirror, parse_mirror_address
+    from kbuild.mirror import open_mirror
+    from kbuild.mirror.store import parse_mirror_address
     from kbuild.pipeline.publish import prepare_publication, publish_prepared
     from kbuild.pipeline.upload import project_in
 

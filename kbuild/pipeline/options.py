@@ -1,60 +1,477 @@
-"""What a build is asked for, and the result for each variant."""
+"""What a build is asked for, how that is written on a command line, and what became of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kbuild.errors import KbuildError
-from kbuild.identity import Identity
-from kbuild.selection import Selection
+from kbuild.command_options import Flag, given_flags, option
+from kbuild.errors import KbuildError, UsageError
+from kbuild.runtime.quantities import parse_duration, parse_memory, parse_size
+from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
+    from kbuild.identity import Identity
+    from kbuild.nix.program import NixOptions
+    from kbuild.pipeline.driver import DriverRequest
+    from kbuild.project import Project
+    from kbuild.runtime.processes import Runner
+    from kbuild.selection import Selection
+    from kbuild.variant import System
+
+
+def selection_of(args: Namespace) -> Selection:
+    """What the options ask for.
+
+    Raises:
+        UsageError: a release or a system is not written as one.
+    """
+    from kbuild.selection import Selection
+    from kbuild.version import Version
+
+    try:
+        return Selection(
+            globs=tuple(args.variant),
+            backends=tuple(args.backend),
+            torch=tuple(Version.parse(text) for text in args.torch),
+            systems=tuple(_parse_system(text) for text in args.system),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _parse_system(text: str) -> System:
+    from kbuild.variant import System, host_system
+
+    return host_system() if text == "host" else System.parse(text)
+
+
+_UNIQUE_ID = re.compile(r"[A-Za-z0-9_]{1,64}")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def identity_of(args: Namespace) -> Identity | None:
+    """What the options say; None when they say nothing.
+
+    Raises:
+        UsageError: an id that is no part of an identifier, or a commit that is no full object id.
+    """
+    from kbuild.identity import Identity
+
+    commit = args.kernel_sha.lower() if args.kernel_sha else None
+    if args.kernel_dirty and commit is None:
+        raise UsageError("--kernel-dirty goes with --kernel-sha")
+    if commit is not None and not _COMMIT.fullmatch(commit):
+        raise UsageError(f"`{args.kernel_sha}` is no commit", hint="40 or 64 hexadecimal digits")
+    if args.unique_id is None and commit is None:
+        return None
+    tail = "_dirty" if args.kernel_dirty else ""
+    unique_id = f"{str(commit)[:7]}{tail}" if args.unique_id is None else args.unique_id
+    if not _UNIQUE_ID.fullmatch(unique_id):
+        raise UsageError(
+            f"`{unique_id}` cannot end an identifier", hint="letters, digits and `_`, 64 at most"
+        )
+    return Identity(unique_id, commit, args.kernel_dirty)
+
+
+ALL_ARCHS, NATIVE_ARCHS = "all", "native"
+
+
+def archs_of(args: Namespace, ctx: Services, project: Project) -> tuple[str, ...]:
+    """What `--arch` asks for; empty for all.
+
+    Raises:
+        UsageError: not an arch of any of the project's backends, or no GPU for `native`.
+    """
+    asked = [name for text in args.arch for name in text.split(",") if name]
+    if not asked and getattr(args, "dev", False):
+        return _archs_of_gpus(project, ctx.runner)
+    if not asked or asked == [ALL_ARCHS]:
+        return ()
+    if ALL_ARCHS in asked:
+        raise UsageError("--arch all stands alone")
+    named = tuple(name for name in asked if name != NATIVE_ARCHS)
+    for name in named:
+        _validate_arch(name, project)
+    return (*named, *(_native_archs(project, ctx.runner) if NATIVE_ARCHS in asked else ()))
+
+
+def _validate_arch(name: str, project: Project) -> None:
+    """An arch that at least one of the backends writes like this."""
+    from kbuild.backends import BACKENDS
+
+    reasons = []
+    for backend in map(BACKENDS.get, project.file.general.backends):
+        if backend.arch_key is None:
+            continue
+        try:
+            backend.check_arch(name)
+        except ValueError as error:
+            reasons.append(str(error))
+        else:
+            return
+    raise UsageError("; ".join(reasons) or f"no backend of {project.name} has archs")
+
+
+def _native_archs(project: Project, runner: Runner) -> tuple[str, ...]:
+    found = _archs_of_gpus(project, runner)
+    if not found:
+        raise UsageError("--arch native: no GPU was found", hint="name one, e.g. --arch 9.0")
+    return found
+
+
+def _archs_of_gpus(project: Project, runner: Runner) -> tuple[str, ...]:
+    """The archs of this machine's GPUs that the project's backends can use."""
+    from kbuild.backends import BACKENDS
+
+    backends = map(BACKENDS.get, project.file.general.backends)
+    return tuple(arch for backend in backends for arch in backend.native_archs(runner))
+
+
+def sources_of(args: Namespace, ctx: Services, project: Project) -> dict[str, Path]:
+    """Folder by dependency; warns of those that the project does not depend on.
+
+    Raises:
+        UsageError: an entry is not written as one, is named twice, or names nothing that there is.
+    """
+    if not args.with_source:
+        return {}
+    found = _parse_sources(args.with_source, ctx)
+    used = {name for section in project.kernels.values() for name in section.depends}
+    for name in sorted({*found} - used):
+        ctx.ui.warn(f"--with-source {name}: no section of build.toml depends on `{name}`")
+    return found
+
+
+def _parse_sources(given: Sequence[str], ctx: Services) -> dict[str, Path]:
+    from kbuild.config.issue import one_of
+    from kbuild.toolchains.dependency_headers.pins import header_dependency_names
+
+    found: dict[str, Path] = {}
+    for text in given:
+        name, _, folder = text.partition("=")
+        if not name or not folder:
+            raise UsageError(
+                f"--with-source takes NAME=DIR, not `{text}`", hint="e.g. cutlass_4_0=../cutlass"
+            )
+        if name not in header_dependency_names():
+            hint = one_of(name, header_dependency_names())
+            raise UsageError(f"--with-source: there is no dependency `{name}`", hint=hint)
+        if name in found:
+            raise UsageError(f"--with-source: `{name}` is given twice")
+        found[name] = ctx.path(Path(folder))
+    return found
+
+
+def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
+    """The checks that are overruled, with reasons: of the options, and of the project's file.
+
+    Raises:
+        ConfigError: the project's `kbuild.toml` is wrong.
+        UsageError: a name is no check's, or that of one that is not overruled.
+    """
+    from kbuild.project import KBUILD_FILE
+
+    if not args.allow and (project is None or not os.path.lexists(project / KBUILD_FILE)):
+        return {}
+    from kbuild.checks.allow import allowed_checks, checks_allowed_by_option
+    from kbuild.sourcetree import SourceTree
+
+    return (
+        allowed_checks(SourceTree(project), args.allow)
+        if project
+        else checks_allowed_by_option(args.allow)
+    )
+
+
+def nix_options_of(args: Namespace) -> NixOptions:
+    """What is handed on to Nix, that of `KBUILD_NIX_ARGS` included.
+
+    Raises:
+        UsageError: a number is none, or the variable holds something else.
+    """
+    from kbuild.nix.program import NixOptions, with_environment
+
+    max_jobs, cores = getattr(args, "max_jobs", None), getattr(args, "cores", None)
+    if max_jobs is not None and max_jobs != "auto" and not max_jobs.isdecimal():
+        raise UsageError(f"--max-jobs takes a number or `auto`, not `{max_jobs}`")
+    if cores is not None and cores < 0:
+        raise UsageError("--cores takes a number of processors, or 0 for all")
+    given = NixOptions(
+        max_jobs=max_jobs or "",
+        cores=cores,
+        builders=getattr(args, "builders", None) or "",
+        overrides=tuple((one, other) for one, other in args.override_input),
+        settings=tuple((one, other) for one, other in args.option),
+        print_logs=getattr(args, "print_build_logs", False),
+        rebuild=getattr(args, "rebuild", False),
+    )
+    return with_environment(given, os.environ)
+
+
+def _no_selection() -> Selection:
+    from kbuild.selection import Selection
+
+    return Selection()
+
+
+def _environment_default(name: str) -> str:
+    return os.environ.get(name) or "auto"
+
+
+def _parse_driver(name: str) -> str:
+    from kbuild.pipeline.driver import DRIVER_NAMES
+
+    if name not in DRIVER_NAMES:
+        raise UsageError(f"there is no driver `{name}`", hint="there are auto, local or nix")
+    return name
+
+
+def _parse_jobs(jobs: int) -> int:
+    if jobs < 1:
+        raise UsageError("--jobs takes a number of processes, 1 or more")
+    return jobs
+
+
+def _parse_provenance(wanted: bool) -> bool:
+    if wanted:
+        from kbuild.provenance.attestation import source_date_epoch
+
+        source_date_epoch(os.environ)
+    return wanted
+
+
+FLAKE_FLAGS = (
+    Flag(
+        "--override-input",
+        nargs=2,
+        action="append",
+        metavar=("INPUT", "FLAKE"),
+        help="take an input of the flake from elsewhere (repeatable)",
+    ),
+    Flag(
+        "--option",
+        nargs=2,
+        action="append",
+        metavar=("NAME", "VALUE"),
+        help="a setting of Nix (repeatable)",
+    ),
+)
+"""What every command hands on to Nix."""
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What `kbuild build` was asked for."""
+    """What `kbuild build` was asked for; a field says how it is written on a command line."""
 
-    selection: Selection = field(default_factory=Selection)
-    output: Path | None = None
-    """Folder that gets the variant directories; `build/` in the project when None."""
-    python: Path | None = None
-    """Interpreter whose Torch is built against first; found when None."""
-    toolchain: str = "auto"
-    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
-    sources: Mapping[str, Path] = field(default_factory=dict)
-    """Folders with the headers of dependencies, by dependency."""
-    torch_wheels: tuple[Path, ...] = ()
-    """Wheel files of Torch, built against first by the variants that they fit."""
-    archs: tuple[str, ...] = ()
-    """What backends with archs are compiled for; all that each kernel asks for when empty."""
-    keep_all: bool = False
-    """Whether every candidate of kernels in Python DSLs is compiled, for `kbuild tune`."""
-    identity: Identity | None = None
+    selection: Selection = option(
+        Flag(
+            "--variant",
+            action="append",
+            metavar="GLOB",
+            help="variants by name, e.g. 'torch213-*-cpu-*' (repeatable)",
+        ),
+        Flag("--backend", action="append", metavar="NAME", help="one backend (repeatable)"),
+        Flag("--torch", action="append", metavar="X.Y", help="a Torch release (repeatable)"),
+        Flag(
+            "--system",
+            action="append",
+            metavar="CPU-OS",
+            help="a system such as x86_64-linux, or `host` (repeatable)",
+        ),
+        group="which variants",
+        driver="",
+        value=_no_selection,
+        read=lambda args, *_: selection_of(args),
+    )
+    identity: Identity | None = option(
+        Flag("--unique-id", metavar="ID", help="tail of the op namespace"),
+        Flag("--kernel-sha", metavar="OID", help="commit that the source is"),
+        Flag("--kernel-dirty", action="store_true", help="the source differs from --kernel-sha"),
+        group="which source (default: asked of git, or its content)",
+        read=lambda args, *_: identity_of(args),
+        record=("identity", lambda identity: identity is not None),
+    )
     """The state of the source, where the caller knows better than git."""
-    dev: bool = False
+    output: Path | None = option(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder that gets the variant directories",
+        driver="",
+        read=lambda args, ctx, _: ctx.path(args.output) if args.output else None,
+    )
+    toolchain: str = option(
+        "--toolchain",
+        value="auto",
+        default=partial(_environment_default, "KBUILD_TOOLCHAIN"),
+        metavar="NAME",
+        help="where compilers and Torch come from: host, wheels, debian-hip, "
+        "debian-nvcc or auto (default: KBUILD_TOOLCHAIN, else auto)",
+        read=lambda args, *_: "host" if getattr(args, "dev", False) else args.toolchain,
+        record=("toolchain", str),
+    )
+    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
+    python: Path | None = option(
+        "--python",
+        type=Path,
+        metavar="PROGRAM",
+        help="build against this interpreter's Torch, with the host's compilers",
+        record=("python", lambda python: python is not None),
+    )
+    """Interpreter whose Torch is built against first; found when None."""
+    torch_wheels: tuple[Path, ...] = option(
+        "--torch-wheel",
+        value=(),
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="build against the Torch of this wheel file (ROCm, XPU, another CUDA, ...) where its "
+        "release and backend fit; it goes before every other Torch (repeatable)",
+        read=lambda args, ctx, _: tuple(map(ctx.path, args.torch_wheel)),
+        record=("torch-wheel", lambda wheels: [path.name for path in wheels]),
+    )
+    """Wheel files of Torch, built against first by the variants that they fit."""
+    sources: Mapping[str, Path] = option(
+        "--with-source",
+        value=dict,
+        action="append",
+        metavar="NAME=DIR",
+        help="take the headers of a dependency from a source tree, e.g. cutlass_4_0=DIR "
+        "(repeatable)",
+        read=sources_of,
+        record=("with-source", sorted),
+    )
+    archs: tuple[str, ...] = option(
+        "--arch",
+        value=(),
+        action="append",
+        metavar="ARCH",
+        help="GPU architectures to compile for, e.g. 9.0 or gfx942; `native` are this machine's, "
+        "`all` are the kernel's (default; repeatable)",
+        read=archs_of,
+        record=("archs", list),
+    )
+    """What backends with archs are compiled for; all that each kernel asks for when empty."""
+    dev: bool = option(
+        "--dev",
+        action="store_true",
+        help="while working on a kernel: only for the Torch that is installed, with the host's "
+        "compilers, for this machine's GPUs when it has any, and under names that stay while files "
+        "are edited",
+    )
     """Whether names are to stay while files are edited; see `Identity.for_development`."""
-    provenance: bool = False
-    """Whether a provenance statement and an SBOM are written beside each variant."""
-    allowed: Mapping[str, str] = field(default_factory=dict)
+    keep_all: bool = option(
+        "--keep-all",
+        action="store_true",
+        help="compile every candidate of kernels in Python DSLs, for `kbuild tune`; such a variant "
+        "is not to be published",
+    )
+    allowed: Mapping[str, str] = option(
+        "--allow",
+        value=dict,
+        action="append",
+        metavar="CHECK",
+        help="take this check's errors for warnings (repeatable); kbuild.toml does it for a "
+        "project, with a reason",
+        read=lambda args, _, project: allow_of(args, project.root),
+        record=("allow", lambda allowed: dict(sorted(allowed.items()))),
+    )
     """Checks that are overruled, with reasons; see `kbuild.checks.allow`."""
+    driver: str = option(
+        "--driver",
+        value="auto",
+        default=partial(_environment_default, "KBUILD_DRIVER"),
+        metavar="NAME",
+        help="who builds: local (this machine), nix (a derivation per variant, in a sandbox) or "
+        "auto: nix where the project's flake.nix uses kbuild and Nix can be used "
+        "(default: KBUILD_DRIVER, else auto)",
+        driver="",
+        parse=_parse_driver,
+    )
+    """A name of `kbuild.pipeline.driver.DRIVER_NAMES`."""
+    nix: NixOptions | None = option(
+        Flag(
+            "--max-jobs",
+            metavar="N",
+            help="derivations to build at once, a number or `auto`; 0 leaves all to other machines",
+        ),
+        Flag("--cores", type=int, metavar="N", help="processors of one derivation; 0 are all"),
+        Flag(
+            "--builders",
+            metavar="MACHINES",
+            help="other machines to build on, as nix.conf has them",
+        ),
+        Flag("--rebuild", action="store_true", help="build a second time, and compare the bytes"),
+        Flag("-L", "--print-build-logs", action="store_true", help="show all that builders say"),
+        *FLAKE_FLAGS,
+        group="with Nix",
+        driver="nix",
+        read=lambda args, *_: nix_options_of(args),
+    )
     objects: bool = True
     """False when the object cache is not to be looked into, and gets nothing."""
     fresh: bool = False
     """Whether every variant is loaded, those that were loaded before as they are included."""
-    max_file_size: int = 256 << 20
-    """Bytes of the largest file of the project that may go into a variant."""
-    jobs: int | None = None
+    jobs: int | None = option(
+        "-j",
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="compiler processes to run at once, all variants together",
+        parse=_parse_jobs,
+    )
     """Compiler processes of all variants together; as many as there are processors when None."""
-    memory: int | None = None
+    max_file_size: int = option(
+        "--max-file-size",
+        value=256 << 20,
+        metavar="SIZE",
+        help="the largest file of the project that may go into a variant, e.g. 2G (default: 256M)",
+        parse=partial(parse_size, option="--max-file-size"),
+    )
+    memory: int | None = option(
+        "--memory",
+        metavar="SIZE",
+        help="memory for all compilers together, e.g. 12G",
+        parse=parse_memory,
+    )
     """MiB for all compilers together; what is free when None."""
-    seconds: float | None = None
-    """Time after which nothing is started."""
+    seconds: float | None = option(
+        "--time-budget",
+        metavar="TIME",
+        help="start nothing after this long, e.g. 5h45m",
+        parse=parse_duration,
+    )
+    report: bool = option(
+        "--report", action="store_true", help="say where the report of times and memory is"
+    )
+    provenance: bool = option(
+        "--provenance",
+        action="store_true",
+        help="write where each variant comes from beside it: an in-toto statement with SLSA "
+        "provenance, and a CycloneDX list of what went in",
+        parse=_parse_provenance,
+    )
+
+
+def driver_request_of(args: Namespace, nix: NixOptions) -> DriverRequest:
+    """What the options say about who is to build.
+
+    Raises:
+        UsageError: there is no such driver.
+    """
+    from kbuild.pipeline.driver import DriverRequest
+
+    local, own = (given_flags(args, BuildOptions, driver) for driver in ("local", "nix"))
+    return DriverRequest(_parse_driver(args.driver), local, own, nix.configuration)
 
 
 BuildStatus = Literal["built", "up-to-date", "skipped", "failed", "incomplete"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbuild.build.state import read_state, record_build
 from kbuild.code_digest import package_digest
+from kbuild.command_options import recorded_options
 from kbuild.errors import (
     BuildError,
     CheckError,
@@ -84,7 +85,7 @@ def write_evidence(site: BuildContext, made: VariantPlan, toolchain: Toolchain) 
     read = state.inputs if state else dict.fromkeys(made.inputs, IMPOSSIBLE_STATE)
     inputs = (BUILD_FILE, KBUILD_FILE, *(path for path, then in read.items() if then is not None))
     told = Attestation(
-        made, toolchain, site.target_of(made), root, inputs, _recorded_options(site.options)
+        made, toolchain, site.target_of(made), root, inputs, recorded_options(site.options)
     )
     written = told.write(site.services.cache, site.services.runner)
     if state is not None and not all_unchanged(root, state.inputs):
@@ -106,19 +107,6 @@ def remove_old_evidence(site: BuildContext, made: VariantPlan) -> None:
     if removed:
         names = ", ".join(path.name for path in removed)
         site.services.ui.say(f"{made.variant}: removed {names} of an older build")
-
-
-def _recorded_options(options: BuildOptions) -> Mapping[str, Any]:
-    """What was asked for and can change the result; folders of this machine are left out."""
-    return {
-        "toolchain": options.toolchain,
-        "archs": list(options.archs),
-        "with-source": sorted(options.sources),
-        "torch-wheel": [path.name for path in options.torch_wheels],
-        "python": options.python is not None,
-        "identity": options.identity is not None,
-        "allow": dict(sorted(options.allowed.items())),
-    }
 
 
 def image_rows(images: Images) -> tuple[ImageRow, ...]:

@@ -30,6 +30,7 @@ class NineToothed(Triton):
 
     name = "ninetoothed"
     worker = "ninetoothed.compiler"
+    exporter_class = ""
     distributions = ("ninetoothed", "triton")
     options: ClassVar = {"num_warps": "power of two", "num_stages": "number"}
     needs_grid = False
@@ -51,10 +52,6 @@ class NineToothed(Triton):
         """See `Language.requirements`."""
         pinned = {pin.partition("==")[0] for pin in pins}
         return (*pins, *(one for one in _COMPANIONS if one.partition("==")[0] not in pinned))
-
-    def exporter(self) -> None:
-        """See `Language.exporter`."""
-        return
 
     def complete(
         self, op: OpSpec, functions: Mapping[str, KernelFunction], place: IssueCollector

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kbuild.backends.capability import Capability
-from kbuild.languages.base import LANGUAGES, Exporter, Language, ResolvedTargets, flavour_of
+from kbuild.languages.base import LANGUAGES, Language, ResolvedTargets, flavour_of
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.dialects import OptionKind
@@ -116,6 +116,7 @@ class Triton(Language):
 
     name = "triton"
     worker = "triton"
+    exporter_class = "kbuild.languages.triton.export.command:TritonExporter"
     distributions: ClassVar[tuple[str, ...]] = ("triton",)
     options: ClassVar[Mapping[str, OptionKind]] = {
         "num_warps": "power of two",
@@ -180,12 +181,6 @@ class Triton(Language):
         from kbuild.languages.triton.jit_fallback import jit_source
 
         return jit_source(op, launches)
-
-    def exporter(self) -> Exporter | None:
-        """See `Language.exporter`."""
-        from kbuild.languages.triton.export.command import TritonExporter
-
-        return TritonExporter()
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""
