@@ -38,11 +38,11 @@ from typing import Any
 from report import save, table
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "integration"), str(ROOT / "tests" / "unit")]
+sys.path.insert(0, str(ROOT))
 
-from tiny import write_tiny  # noqa: E402
-from toolkit_bench import fill  # noqa: E402
-from wheel_bench import serve  # noqa: E402
+from tests.support.tiny_project import write_tiny  # noqa: E402
+from tests.support.toolkit_wheels import fill  # noqa: E402
+from tests.support.wheel_index import serve  # noqa: E402
 
 PATIENCE = 120.0
 """Seconds that the run after a kill may take."""

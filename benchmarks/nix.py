@@ -48,7 +48,7 @@ class Bench:
             shutil.copy(ROOT / name, self.folder / "flake")
         made = shutil.ignore_patterns("__pycache__", "build", ".kbuild")
         shutil.copytree(ROOT / "examples" / "relu", self.folder / "relu", ignore=made)
-        script = str(ROOT / "tests" / "nix" / "stand_in.py")
+        script = str(ROOT / "tests" / "support" / "nix" / "stand_in.py")
         subprocess.run((sys.executable, script, str(self.folder / "conf")), check=True)  # noqa: TID251
 
     def nix(self, *verb: str, attribute: str, cache: Path) -> float:

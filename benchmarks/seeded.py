@@ -30,18 +30,18 @@ from typing import Any
 from report import save
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "seeded"), str(ROOT / "tests" / "unit"), str(ROOT)]
+sys.path.insert(0, str(ROOT))
 
 import kernel_abi_check  # noqa: E402
-from make import good_cases  # noqa: E402
-from seeded_recipe import Case  # noqa: E402
-from seeded_table import CASES  # noqa: E402
-from seeded_variants import make_case  # noqa: E402
-from seeded_verdict import findings_in, is_found, strangers  # noqa: E402
 
 from kbuild.checks import CheckLimits, Finding  # noqa: E402
 from kbuild.checks.base import is_library  # noqa: E402
 from kbuild.version import Version  # noqa: E402
+from tests.seeded.make import good_cases  # noqa: E402
+from tests.seeded.seeded_recipe import Case  # noqa: E402
+from tests.seeded.seeded_table import CASES  # noqa: E402
+from tests.seeded.seeded_variants import make_case  # noqa: E402
+from tests.seeded.seeded_verdict import findings_in, is_found, strangers  # noqa: E402
 
 JUDGED_BY_BOTH = {"manylinux", "python-abi", "macos"}
 REFUSED = "refused: "

@@ -4,11 +4,11 @@ python benchmarks/upload.py             run and print the table
 python benchmarks/upload.py --save      also write benchmarks/results/upload.json
 python benchmarks/upload.py --seeds 10  fewer
 
-Each of the hundred goes to a Hub of its own (`tests/hub`: real HTTP on this machine), with the real
-`huggingface_hub`. Faults come at points that a seed chooses: refusals, lost connections before and
-after a commit was carried out, commits of others, and SIGKILL. It is tried until it succeeds; then
-every byte of the repository is compared with the build. All along somebody looks at the version
-branch after each change of a ref.
+Each of the hundred goes to a Hub of its own (`tests/support/hub`: real HTTP on this machine), with
+the real `huggingface_hub`. Faults come at points that a seed chooses: refusals, lost connections
+before and after a commit was carried out, commits of others, and SIGKILL. It is tried until it
+succeeds; then every byte of the repository is compared with the build. All along somebody looks at
+the version branch after each change of a ref.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from report import save, table
 
-from tests.hub.fixture import running_hub
-from tests.hub.uploads import Fate, attempt, suffer, write_build, write_variant
+from tests.support.hub.fixture import running_hub
+from tests.support.hub.uploads import Fate, attempt, suffer, write_build, write_variant
 
 FOURTEEN = (
     *(f"torch{t}-cxx11-cu{c}-{a}-linux" for t in (212, 213) for c in (126, 130, 132)

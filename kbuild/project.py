@@ -14,6 +14,7 @@ from kbuild.config.file_model import LanguageSection
 from kbuild.config.load import load
 from kbuild.config.model import BackendCatalog, BuildFile, KernelSection
 from kbuild.errors import Problem
+from kbuild.ops.rules import DSL_RULES
 from kbuild.runtime.file_state import stat_state
 from kbuild.sourcetree import SourceTree
 
@@ -75,7 +76,9 @@ def backend_catalog(*, plugins: bool = False) -> BackendCatalog:
         kernel_sections={b.name: b.section for b in backends if b.section is not None},
         general_sections={b.name: b.general for b in backends if b.general is not None},
         backends=tuple(b.name for b in backends),
+        hosts=tuple(b.name for b in backends if b.is_host),
         arch_keys={b.name: (b.arch_key, b.check_arch) for b in backends if b.arch_key is not None},
+        rules=DSL_RULES,
     )
 
 

@@ -1,9 +1,9 @@
 # Everything that kbuild's derivations take from a package set, and nothing else does.
 #
 # Written against few names of nixpkgs: `stdenv`, `python3`, `runtimeShell`, `coreutils`, `cacert`,
-# `autoPatchelfHook`, `git`, `bashInteractive`, `nixfmt-tree`. tests/nix/nixpkgs offers the same names
-# from a host's programs. All derivations are a `buildCommand`: no phases, no hooks that run by
-# themselves. Compilers for devices, Torch and kbuild's Python packages are wheels, by kbuild's locks.
+# `autoPatchelfHook`, `git`, `bashInteractive`, `nixfmt-tree`. tests/support/nix/nixpkgs offers the
+# same names from a host's programs. All derivations are a `buildCommand`: no phases, no hooks that
+# run by themselves. Compilers for devices, Torch and kbuild's Python packages are wheels, by kbuild's locks.
 { pkgs }:
 let
   inherit (builtins)

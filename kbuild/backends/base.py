@@ -89,6 +89,28 @@ class EditorHints:
     """Flags that clang needs."""
 
 
+@dataclass(frozen=True)
+class DeviceCompilerSearch:
+    """How a backend's device compiler is found on this machine."""
+
+    program: str
+    """Its name, e.g. `nvcc`; looked for on PATH."""
+    release: str
+    """Regular expression for what `--version` prints; its first group is the toolkit's release."""
+    cmake: tuple[tuple[str, str], ...]
+    """CMake cache entries for a generated project; `{program}` is its path, `{root}` the folder of
+    its installation."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables for the build, likewise."""
+    home_variables: tuple[str, ...] = ()
+    """Environment variables that name the installation. One that is set is believed: a compiler
+    elsewhere is then not looked for."""
+    usual_root: str = ""
+    """Where the installation is when none of these names it, and PATH has no such program."""
+    has_host_compiler: bool = False
+    """True for nvcc, which hands the host's part of its units to another compiler."""
+
+
 class Backend:
     """Base of all backends; the defaults fit a backend that compiles plain C++."""
 
@@ -121,6 +143,8 @@ class Backend:
     """`kbuild/binary/` reads from a library which archs its device code is for."""
     device_code: ClassVar[str] = ""
     """What messages call its device code; the title when empty."""
+    device_compiler: ClassVar[DeviceCompilerSearch | None] = None
+    """None where the host's C++ compiler does, and where kbuild cannot look for one."""
     define: ClassVar[str] = ""
     """Macro that tells the bindings which backend they are compiled for."""
     dispatch_key: ClassVar[str] = ""
@@ -136,6 +160,9 @@ class Backend:
     """Suffixes of sources that the device compiler takes."""
     arch_key: ClassVar[str | None] = None
     """The `[kernel.*]` key that lists archs, in kebab-case."""
+    toolkit_headers: ClassVar[tuple[str, ...]] = ()
+    """Parts of lower-case names of headers that only the toolkit has: C++ that includes one needs
+    it, also where device code comes from Python DSLs."""
     type_check: ClassVar[TypeCheck | None] = None
     """How `kbuild check` type-checks the units; None when only a build can tell."""
     include_check: ClassVar[IncludeCheck | None] = None
@@ -149,7 +176,7 @@ class Backend:
     @property
     def is_plain_cxx(self) -> bool:
         """True when the host's C++ compiler is all that a build needs."""
-        return self.languages == ("CXX",)
+        return self.languages == ("CXX",) and self.device_compiler is None
 
     def builds(self) -> tuple[MatrixEntry, ...]:
         """What a plug-in adds to the build matrix."""
@@ -159,6 +186,10 @@ class Backend:
         """What `load_probe.py`, which runs without kbuild, has to know of the backend; JSON."""
         keys = ("name", "in_client", "is_host", "dispatch_key", "torch_field", "torch_device")
         return {key: getattr(self, key) for key in keys}
+
+    def torch_release(self, text: str) -> str:
+        """The toolkit release that Torch was built with, of what `torch/version.py` says."""
+        return text
 
     def check_arch(self, arch: str) -> None:
         """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""

@@ -9,7 +9,14 @@ from typing import Literal
 
 from pydantic import StrictBool, StrictStr
 
-from kbuild.backends.base import BACKENDS, Archs, Backend, EditorHints, UnitFlags
+from kbuild.backends.base import (
+    BACKENDS,
+    Archs,
+    Backend,
+    DeviceCompilerSearch,
+    EditorHints,
+    UnitFlags,
+)
 from kbuild.backends.capability import Capability, shared_code
 from kbuild.config.model import BackendGeneral, KernelSection, VersionText
 from kbuild.matrix import compatible_arch_chains
@@ -44,6 +51,15 @@ class CudaSection(KernelSection):
     """Leave this kernel out below this CUDA release."""
 
 
+NVCC = DeviceCompilerSearch(
+    program="nvcc",
+    release=r"release (\d+\.\d+)",
+    cmake=(("CMAKE_CUDA_COMPILER", "{program}"), ("CUDAToolkit_ROOT", "{root}")),
+    env=(("CUDA_HOME", "{root}"),),
+    home_variables=("CUDA_HOME", "CUDA_PATH"),
+    usual_root="/usr/local/cuda",
+    has_host_compiler=True,
+)
 _TORCH_FLAGS = ("--expt-relaxed-constexpr", "--expt-extended-lambda")
 # Torch's headers find the FP8 types from this release on.
 _FIRST_FP8 = Version((11, 8))
@@ -78,12 +94,14 @@ class Cuda(Backend):
     has_readable_archs = True
     torch_field = "cuda"
     torch_local = "cu"
+    device_compiler = NVCC
     define = "CUDA_KERNEL"
     dispatch_key = "CUDA"
     definitions = ("USE_CUDA=1",)
     languages = ("CXX", "CUDA")
     device_suffixes = (".cu",)
     arch_key = "cuda-capabilities"
+    toolkit_headers = ("cuda", "cub/", "thrust/")
 
     def check_arch(self, arch: str) -> None:
         """`9.0`, `9.0a`, `12.0f`, each with or without `+PTX`."""

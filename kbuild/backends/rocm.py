@@ -43,6 +43,7 @@ class Rocm(Backend):
     languages = ("CXX", "HIP")
     device_suffixes = (".cu", ".hip")
     arch_key = "rocm-archs"
+    toolkit_headers = ("hip", "cuda", "cub/", "thrust/")
 
     def check_arch(self, arch: str) -> None:
         """`gfx942`, `gfx90a`: what `--offload-arch` takes, without feature suffixes."""

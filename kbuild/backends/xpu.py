@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import StrictStr
 
-from kbuild.backends.base import BACKENDS, Archs, Backend, TypeCheck, UnitFlags
+from kbuild.backends.base import (
+    BACKENDS,
+    Archs,
+    Backend,
+    DeviceCompilerSearch,
+    TypeCheck,
+    UnitFlags,
+)
 from kbuild.config.model import BackendGeneral, KernelSection
 from kbuild.matrix import arch_entry
 from kbuild.version import Version
@@ -62,6 +70,11 @@ class Xpu(Backend):
     torch_local = "xpu"
     torch_device = "xpu"
     device_code = "SYCL"
+    device_compiler = DeviceCompilerSearch(
+        program="icpx",  # oneAPI's `setvars.sh` puts it on PATH
+        release=r"(\d{4}\.\d+(?:\.\d+)?)",
+        cmake=(("CMAKE_CXX_COMPILER", "{program}"),),  # it compiles the host's C++ as well
+    )
     define = "XPU_KERNEL"
     dispatch_key = "XPU"
     definitions = ("USE_XPU",)
@@ -76,6 +89,11 @@ class Xpu(Backend):
         # c10/xpu/impl/xpu_cmake_macros.h.in of the Torch repository.
         stand_ins=(("c10/xpu/impl/xpu_cmake_macros.h", _SHARED_LIBRARIES),),
     )
+
+    def torch_release(self, text: str) -> str:
+        """`20250302` is oneAPI 2025.3.2, as the `kernels` client reads it."""
+        match = re.match(r"(\d{4})0?(\d)", text)
+        return f"{match[1]}.{match[2]}" if match else text
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """DPC++'s SYCL mode, the offload targets, then `sycl-flags` and `cxx-flags`."""

@@ -293,7 +293,8 @@ def _with_hub_target(text: str, options: UploadOptions) -> UploadOptions:
 
 
 def _publish_to_mirror(args: Namespace, ctx: Services, options: UploadOptions) -> int:
-    from kbuild.mirror.store import open_mirror, parse_mirror_address
+    from kbuild.mirror import open_mirror
+    from kbuild.mirror.store import parse_mirror_address
     from kbuild.pipeline.publish import prepare_publication, publish_prepared
     from kbuild.pipeline.upload import project_in
 

@@ -106,8 +106,9 @@ def _in_folder(
 def _in_mirror(bare: str, name: str | None, ctx: Services) -> tuple[VersionSource, ...]:
     """The kernels of the mirror at an address, or the one that its last two parts name."""
     from kbuild.hub.repository import Repo
+    from kbuild.mirror import open_mirror
     from kbuild.mirror.layout import list_kernels
-    from kbuild.mirror.store import open_mirror, parse_mirror_address
+    from kbuild.mirror.store import parse_mirror_address
     from kbuild.versions.sources import MirrorVersions
 
     retry = mirror_retry_policy(ctx)

@@ -7,7 +7,7 @@ sources costs every start). Keys are written in kebab-case.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -219,6 +219,10 @@ class BackendCatalog:
     """Every name that `general.backends` may hold."""
     arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch)."""
+    hosts: tuple[str, ...] = ()
+    """Backends whose kernels run on the CPU."""
+    rules: Sequence[Callable[..., Iterable[Any]]] = ()
+    """What sections in Python DSLs must say: rules as those of `kbuild.config.rules`."""
 
     @property
     def language_backends(self) -> tuple[str, ...]:

@@ -234,7 +234,7 @@ def reference_markdown(catalog: BackendCatalog) -> str:
     """The whole page."""
     schema = json_schema(catalog)
     parts = [_INTRODUCTION, *_general_tables(schema, catalog), *_frameworks(schema)]
-    parts += [*_kernels(schema, catalog), *_dependencies(), _rules(), _EDITIONS]
+    parts += [*_kernels(schema, catalog), *_dependencies(), _rules(catalog), _EDITIONS]
     return "\n".join(parts)
 
 
@@ -381,9 +381,9 @@ def _dependencies() -> Iterator[str]:
     yield f"## Names for `python-depends`\n\nPackages that the loader checks for.\n\n{table}"
 
 
-def _rules() -> str:
+def _rules(catalog: BackendCatalog) -> str:
     """The rules' docstrings are the requirements."""
-    sentences = "".join(f"- {rule.__doc__}\n" for rule in RULES)
+    sentences = "".join(f"- {rule.__doc__}\n" for rule in (*RULES, *catalog.rules))
     return f"## What is checked beyond names and types\n\n{sentences}"
 
 

@@ -356,13 +356,16 @@ def _optional_item(tool: OptionalTool, runner: Runner) -> DiagnosisItem:
 
 def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
     """CUDA 12 has no compiler in wheels: toolkits that are installed, else Debian's nvcc."""
+    from kbuild.backends.cuda import Cuda
     from kbuild.matrix import matrix_entries
     from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
     from kbuild.toolchains.experimental.debian_nvcc import toolchain
     from kbuild.toolchains.experimental.debian_nvcc.toolchain import pins
 
     local, purpose = LocalCudaToolkits(FactCache(cache), runner), "CUDA 12 kernels"
-    releases = {str(entry.backend_version) for entry in matrix_entries() if entry.backend == "cuda"}
+    releases = {
+        str(entry.backend_version) for entry in matrix_entries() if entry.backend == Cuda.name
+    }
     found = [
         f"{release} {local.provide(release).root}"
         for release in sorted(releases)

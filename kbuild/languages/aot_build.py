@@ -127,7 +127,7 @@ def _untuned_warning(head: str, launch: ResolvedLaunch, untuned: Mapping[str, st
 
 
 def _first_shipped(launch: ResolvedLaunch, images: Sequence[UnitImage]) -> str:
-    """The candidate that ships, in words."""
+    """The candidate that ships, for a message."""
     for candidate in launch.launch.candidates:
         if any(is_compiled_for(candidate, one.unit) for one in images):
             return f"the first ({_candidate_text(candidate)})"

@@ -116,7 +116,7 @@ def _candidates(functions: Mapping[str, KernelFunction]) -> Iterator[Candidate]:
 
 
 def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
-    computed = tuple(data["computed"])
+    computed = tuple(data.get("computed", ()))
     parameters = tuple(
         KernelParameter(
             one["name"],
@@ -128,15 +128,15 @@ def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
     )
     candidates = tuple(
         Candidate(tuple(one["constants"].items()), tuple(one["options"].items()))
-        for one in data["candidates"]
+        for one in data.get("candidates", ())
     )
     return KernelFunction(
         data["name"],
         parameters,
         candidates,
-        tuple(data["key"]),
+        tuple(data.get("key", ())),
         computed,
-        tuple(data["notes"]),
+        tuple(data.get("notes", ())),
         data.get("facts", {}),
     )
 

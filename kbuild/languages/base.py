@@ -5,6 +5,7 @@ Also what DSLs share whose images are linked objects, and the parsing of `toolch
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -123,6 +124,8 @@ class Language(Dialect):
     own DSLs."""
     licence_terms: ClassVar[tuple[Licence, ...]] = ()
     """The licences that `licences` names."""
+    exporter_class: ClassVar[str] = ""
+    """`module:class` of the exporter, which is imported when it is asked for."""
     materials: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Distribution -> `licence` and `enters`, as the rows of `kbuild/provenance/licences.toml`."""
 
@@ -220,7 +223,11 @@ class Language(Dialect):
 
     def exporter(self) -> Exporter | None:
         """This DSL's part of `kbuild aot`; None where it has none."""
-        return None
+        module, _, name = self.exporter_class.partition(":")
+        exporter: Exporter | None = (
+            getattr(importlib.import_module(module), name)() if name else None
+        )
+        return exporter
 
     def jit_source(self, op: OpSpec, launches: Sequence[tuple[Launch, BoundLaunch]]) -> str:
         """Python source of the function `_jit_<op>`, which launches kernels with the DSL itself.

@@ -102,12 +102,6 @@ def read_sources(kernel: CompilableKernel, root: Path) -> SourceSnapshot:
     return SourceSnapshot(tuple(texts))
 
 
-def toolchain_versions(pins: Sequence[str], programs: Mapping[str, str]) -> dict[str, str]:
-    """Everything that compiles: distributions, assembler, interpreter, and kbuild's own worker."""
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return {**pinned_versions(pins), **programs, "python": python, "worker": _worker_digest()}
-
-
 def pinned_versions(pins: Sequence[str]) -> dict[str, str]:
     """Distribution -> version."""
     return {name: version for name, _, version in (pin.partition("==") for pin in pins)}
@@ -119,10 +113,11 @@ def json_digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _worker_digest() -> str:
+def _worker_digest(worker: str) -> str:
     folder = _FOLDER / "worker"
     own = sorted((*folder.rglob("*.py"), *folder.glob("*.txt")))
-    files = (*own, *(_FOLDER / name for name in _ANSWER_READERS))
+    files = [*own, *(_FOLDER / name for name in _ANSWER_READERS)]
+    files += [Path(worker)] if worker.endswith(".py") else []
     return code_digest(*files)[:16]
 
 
@@ -165,9 +160,7 @@ class CompileEnvironment:
 
     def compiler(self, target: ImageTarget) -> dict[str, str]:
         """What compiles for a target: distribution or program -> version."""
-        versions = {
-            name: version for name, _, version in (pin.partition("==") for pin in self.pins)
-        }
+        versions = pinned_versions(self.pins)
         name = self.language.program(self.pins, self.flavour, target)
         if name is None:
             return versions
@@ -182,7 +175,7 @@ class CompileEnvironment:
         """
         programs = {**self._programs(unit.target), "request": json_digest(request)}
         nameless = replace(unit, scalars=(), args=())
-        return nameless.key(sources.digests, toolchain_versions(self.pins, programs))
+        return nameless.key(sources.digests, self._versions(programs))
 
     def kernel_key(self, target: ImageTarget, kernel: str) -> str:
         """What an object is kept under that several units may share.
@@ -191,17 +184,27 @@ class CompileEnvironment:
             target: what it is compiled for.
             kernel: the digest that a worker gives of everything that is compiled.
         """
-        facts = toolchain_versions(self.pins, self._programs(target))
+        facts = self._versions(self._programs(target))
         return json_digest(["kernel", self.language.name, str(target), kernel, facts])
 
     def _programs(self, target: ImageTarget) -> dict[str, str]:
         host = {CXX: self.assemblers[CXX][1]} if CXX in self.assemblers else {}
         return {**self.compiler(target), **host}
 
+    def _versions(self, programs: Mapping[str, str]) -> dict[str, str]:
+        """Everything that compiles: distributions, programs, interpreter, and the worker's code."""
+        python, worker = f"{sys.version_info.major}.{sys.version_info.minor}", self.language.worker
+        own = {"python": python, "worker": _worker_digest(worker)}
+        return {**pinned_versions(self.pins), **programs, **own}
+
     def description_key(self, sources: SourceSnapshot) -> str:
         """What the description of the sources is kept under."""
         return json_digest(
-            [sources.digests, sources.texts[0][0], toolchain_versions(self.pins, {})]
+            [
+                sources.digests,
+                sources.texts[0][0],
+                self._versions({}),
+            ]
         )
 
 

@@ -114,9 +114,9 @@ class DslEnvironments:
         return self.installer.cuda(release).root / "bin" / "nvcc", version
 
     def _hip(self) -> tuple[Path, str]:
+        from kbuild.toolchains.experimental import rocm_installation
         from kbuild.toolchains.facts import FactCache
         from kbuild.toolchains.host import HostToolchains
-        from kbuild.toolchains.rocm import rocm_installation
 
         host = HostToolchains(self.installer.runner, FactCache(self.installer.store.root.parent))
         rocm = rocm_installation(host, os.environ)

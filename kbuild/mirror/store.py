@@ -154,20 +154,3 @@ def _secrets(text: str) -> Iterator[str]:
     parts += [value for _, value in parse_qsl(query)] + [query]
     for part in parts:
         yield from (word for word in (part, unquote(part)) if len(word) >= _MIN_SECRET_LENGTH)
-
-
-def open_mirror(address: MirrorAddress) -> MirrorStore:
-    """The store behind an address; nothing is made yet.
-
-    Raises:
-        ToolchainError: fsspec, or the driver that it needs for this address, is not installed.
-        UsageError: fsspec knows no such kind of address.
-        HubError: there is no connection.
-    """
-    if address.folder is not None:
-        from kbuild.mirror.folder_store import FolderStore
-
-        return FolderStore(address.folder)
-    from kbuild.mirror.fsspec_store import FsspecStore
-
-    return FsspecStore(address)

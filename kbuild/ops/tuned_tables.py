@@ -13,6 +13,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from kbuild.config.document import TABLES_FOLDER
 from kbuild.errors import ConfigError, DamagedFileError, Problem
 from kbuild.ops.model import Candidate, ConstantPairs, Scalar
 from kbuild.runtime.files import replace_atomically
@@ -120,8 +121,6 @@ def _typed_pairs(pairs: ConstantPairs) -> dict[str, tuple[bool, Scalar | None]]:
 
 
 TABLE_FORMAT = 1
-TABLES_FOLDER = "tuned"
-"""Where a project keeps its tables."""
 CPU_DEVICE = "cpu"
 """The arch of the processor, for which only tests tune."""
 _KIND = "a table of `kbuild tune`"

@@ -14,9 +14,9 @@ from kbuild.plan import VariantPlan
 from kbuild.runtime.processes import Runner
 from kbuild.toolchains.base import CachedToolchains, FallbackToolchains, ToolchainSource
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
+from kbuild.toolchains.experimental import rocm_sources
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
-from kbuild.toolchains.rocm import rocm_sources
 from kbuild.variant import host_system
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _compiler_source(
     wheels = _wheel_source(runner, cache, python, say, supply)
     if name == "wheels":
         return wheels
-    return FallbackToolchains((replace(host, finders={}), wheels, host, *hip))
+    return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
 
 
 def _wheel_source(

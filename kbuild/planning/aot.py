@@ -41,12 +41,12 @@ def announced_archs(kernels: Iterable[AotKernel]) -> set[str]:
     targets = {ImageTarget.parse(text) for kernel in kernels for text in kernel.targets}
     ptx = {target.arch for target in targets if target.kind == "ptx"}
     targets.discard(CPU_TARGET)
-    return {_announced(target.arch, has_ptx=target.arch in ptx) for target in targets}
+    return {_announced(target, has_ptx=target.arch in ptx) for target in targets}
 
 
-def _announced(arch: str, *, has_ptx: bool) -> str:
-    capability = ImageTarget(arch, "cubin").capability if not arch.startswith("gfx") else None
-    return arch if capability is None else f"{capability}{'+PTX' if has_ptx else ''}"
+def _announced(target: ImageTarget, *, has_ptx: bool) -> str:
+    capability = target.capability
+    return target.arch if capability is None else f"{capability}{'+PTX' if has_ptx else ''}"
 
 
 def _kernel(
@@ -95,7 +95,7 @@ def _targets(
 
 
 def _serves(desk: PlanningContext, target: ImageTarget) -> bool:
-    arch = _announced(target.arch, has_ptx=target.kind == "ptx")
+    arch = _announced(target, has_ptx=target.kind == "ptx")
     return any(desk.backend.arch_serves(arch, wanted) for wanted in desk.archs)
 
 
@@ -108,4 +108,4 @@ def sees_device_headers(
         for path in desk.includes.reachable(sources, folders)
         for include in scan_file(desk.tree, path).includes
     }
-    return any(word in name for name in names for word in ("cuda", "hip", "cub/", "thrust/"))
+    return any(word in name for name in names for word in desk.backend.toolkit_headers)

@@ -21,8 +21,6 @@ from kbuild.sourcetree import SourceTree
 from kbuild.version import Version
 
 CXX_LANGUAGE = "CXX"
-HOST_ONLY = "cpu"
-"""What a toolchain is asked for where device code comes from DSLs: a C++ compiler."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +210,11 @@ def _archs(
     return tuple(sorted(archs))
 
 
+def _host_backend() -> str:
+    """What a toolchain is asked for where device code comes from DSLs: a C++ compiler."""
+    return next(backend.name for backend in BACKENDS if backend.is_host)
+
+
 def _requirements(
     desk: PlanningContext,
     components: Sequence[Component],
@@ -225,7 +228,7 @@ def _requirements(
     stable = variant.framework == "torch-stable-abi"
     needed = desk.floor if stable else desk.choice.torch
     return Requirements(
-        backend=variant.backend if needs_toolkit or not kernels else HOST_ONLY,
+        backend=variant.backend if needs_toolkit or not kernels else _host_backend(),
         torch=str(needed) if needed and desk.framework.table == "torch" else None,
         torch_exact=not stable,
         toolkit=str(toolkit) if toolkit else None,

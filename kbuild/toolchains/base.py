@@ -96,6 +96,10 @@ class ToolchainSource:
     backends: ClassVar[tuple[str, ...]] = ()
     """The only ones that it is for; empty when it is for any."""
 
+    def is_for(self, backend: str) -> bool:
+        """True for a backend that it may serve on some machine."""
+        return not self.backends or backend in self.backends
+
     def refuses(self, requires: Requirements) -> str | None:
         """Why this source cannot serve the requirements, in one sentence; None when it can."""
         raise NotImplementedError
@@ -162,7 +166,7 @@ class FallbackToolchains(ToolchainSource):
             reason = source.refuses(requires)
             if reason is None:
                 return None
-            if not source.backends or requires.backend in source.backends:
+            if source.is_for(requires.backend):
                 reasons[source.name] = reason
         here = str(host_system())
         if requires.system not in (None, here):

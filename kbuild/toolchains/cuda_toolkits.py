@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from kbuild.backends.cuda import NVCC
 from kbuild.errors import ToolchainError
 from kbuild.runtime.processes import Runner
-from kbuild.toolchains.device_compilers import DEFAULT_CUDA, DeviceCompiler, inspect_nvcc
+from kbuild.toolchains.device_compilers import DeviceCompiler, inspect_compiler
 from kbuild.toolchains.facts import FactCache, compiler_facts
 from kbuild.toolchains.wheels.cuda import FIRST_CUDA_MAJOR
 from kbuild.version import Version
@@ -78,7 +79,6 @@ def missing_toolkit_reason(sources: Sequence[CudaToolkitSource], release: str) -
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
 
-_CUDA_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 _NVCC_PATCH = re.compile(r"\bV(\d+(?:\.\d+)+)")
 
 
@@ -89,7 +89,7 @@ class LocalCudaToolkits(CudaToolkitSource):
     cache: FactCache
     runner: Runner
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-    usual: Path = DEFAULT_CUDA
+    usual: Path = Path(NVCC.usual_root)
 
     name = "local"
 
@@ -99,7 +99,7 @@ class LocalCudaToolkits(CudaToolkitSource):
             return f"CUDA {release} is taken from wheels"
         if self._find(release):
             return None
-        places = f"${', $'.join(_CUDA_VARIABLES)}, PATH or {self.usual}-{release}"
+        places = f"${', $'.join(NVCC.home_variables)}, PATH or {self.usual}-{release}"
         return f"none is at {places}"
 
     def preview(self, release: str) -> ToolVersions:
@@ -124,11 +124,11 @@ class LocalCudaToolkits(CudaToolkitSource):
     def _nvcc(self, program: Path) -> DeviceCompiler | None:
         """One that does not start is none."""
         with suppress(ToolchainError):
-            return inspect_nvcc(program, self.cache, self.runner)
+            return inspect_compiler(NVCC, program, self.cache, self.runner)
         return None
 
     def _programs(self, release: str) -> Iterator[Path]:
-        for variable in _CUDA_VARIABLES:
+        for variable in NVCC.home_variables:
             if self.environ.get(variable):
                 yield Path(self.environ[variable], "bin", "nvcc")
         on_path = shutil.which("nvcc", path=self.environ.get("PATH"))

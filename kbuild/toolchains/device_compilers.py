@@ -1,4 +1,4 @@
-"""Device compilers on this machine (nvcc, icpx), and which C++ compiler an nvcc accepts.
+"""Device compilers on this machine, and which C++ compiler an nvcc accepts.
 
 `crt/host_config.h` of a CUDA toolkit names the newest g++ and clang++. `crt/math_functions.h`
 declares `cospi` and others with an exception specification once CUDA knows that glibc 2.41
@@ -10,20 +10,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from kbuild.backends import BACKENDS
+from kbuild.backends.base import DeviceCompilerSearch
 from kbuild.errors import ToolchainError
 from kbuild.runtime.processes import Runner
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts
 from kbuild.toolchains.manylinux.compiler import glibc_release
 from kbuild.version import Version
-
-_NVCC_RELEASE = re.compile(r"release (\d+\.\d+)")
-_DPCPP_RELEASE = re.compile(r"(\d{4}\.\d+(?:\.\d+)?)")
-DEFAULT_CUDA = Path("/usr/local/cuda")
 
 
 @dataclass(frozen=True)
@@ -49,54 +47,43 @@ class DeviceCompiler:
         return (self.version.major, self.version.minor) == (wanted.major, wanted.minor)
 
 
-DeviceCompilerFinder = Callable[[FactCache, Runner], "DeviceCompiler | None"]
+DeviceCompilerFinder = Callable[[str, FactCache, Runner], "DeviceCompiler | None"]
+"""Finds the compiler of a backend."""
 
 
-def find_cuda(cache: FactCache, runner: Runner) -> DeviceCompiler | None:
-    """nvcc of `$CUDA_HOME` or `$CUDA_PATH`; without them the one on PATH, then the usual place.
-
-    A variable that is set is believed: a toolkit elsewhere is then not looked for.
-    """
-    named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+def find_device_compiler(backend: str, cache: FactCache, runner: Runner) -> DeviceCompiler | None:
+    """The backend's compiler on this machine; None when there is none."""
+    search = BACKENDS.get(backend).device_compiler
+    if search is None:
+        return None
+    named = next(filter(None, map(os.environ.get, search.home_variables)), None)
     if named:
-        return inspect_nvcc(Path(named, "bin", "nvcc"), cache, runner)
-    on_path = shutil.which("nvcc")
-    program = Path(on_path) if on_path else DEFAULT_CUDA / "bin" / "nvcc"
-    return inspect_nvcc(program.resolve(), cache, runner)
+        return inspect_compiler(search, Path(named, "bin", search.program), cache, runner)
+    on_path = shutil.which(search.program)
+    if on_path is None and not search.usual_root:
+        return None
+    program = Path(on_path or f"{search.usual_root}/bin/{search.program}")
+    # An installation is named by its own folder, not by that of a link to the program.
+    is_rooted = bool(search.home_variables)
+    return inspect_compiler(search, program.resolve() if is_rooted else program, cache, runner)
 
 
-def inspect_nvcc(program: Path, cache: FactCache, runner: Runner) -> DeviceCompiler | None:
-    """That nvcc, when it is one; its toolkit is the folder above its own."""
+def inspect_compiler(
+    search: DeviceCompilerSearch, program: Path, cache: FactCache, runner: Runner
+) -> DeviceCompiler | None:
+    """That program, when it is such a compiler; its installation is the folder above its own."""
     if not os.access(program, os.X_OK):
         return None
-    release = _NVCC_RELEASE.search(compiler_facts(program, cache, runner)["text"])
+    release = re.search(search.release, compiler_facts(program, cache, runner)["text"])
     if release is None:
         return None
-    root = str(program.parents[1])
-    return DeviceCompiler(
-        program,
-        Version.parse(release[1]),
-        (("CMAKE_CUDA_COMPILER", str(program)), ("CUDAToolkit_ROOT", root)),
-        (("CUDA_HOME", root),),
-        has_host_compiler=True,
+    places = {"program": str(program), "root": str(program.parents[1])}
+    cmake, env = (
+        tuple((name, value.format(**places)) for name, value in pairs)
+        for pairs in (search.cmake, search.env)
     )
-
-
-def find_dpcpp(cache: FactCache, runner: Runner) -> DeviceCompiler | None:
-    """icpx on PATH, where oneAPI's `setvars.sh` puts it; it compiles the host's C++ as well."""
-    on_path = shutil.which("icpx")
-    if on_path is None:
-        return None
-    release = _DPCPP_RELEASE.search(compiler_facts(Path(on_path), cache, runner)["text"])
-    if release is None:
-        return None
-    return DeviceCompiler(
-        Path(on_path), Version.parse(release[1]), (("CMAKE_CXX_COMPILER", on_path),)
-    )
-
-
-DEVICE_COMPILER_FINDERS: Mapping[str, DeviceCompilerFinder] = {"cuda": find_cuda, "xpu": find_dpcpp}
-"""Backend -> finder; a backend that is absent has no compiler that the host source knows."""
+    version = Version.parse(release[1])
+    return DeviceCompiler(program, version, cmake, env, search.has_host_compiler)
 
 
 OLDEST_GCC = 11

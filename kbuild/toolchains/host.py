@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -18,9 +18,9 @@ from kbuild.runtime.processes import Runner, canonical_interpreter
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
 from kbuild.toolchains.device_compilers import (
-    DEVICE_COMPILER_FINDERS,
     DeviceCompiler,
     DeviceCompilerFinder,
+    find_device_compiler,
     nvcc_host_compiler,
 )
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts, interpreter_facts
@@ -65,7 +65,7 @@ def _unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | Non
     if found != wanted and (exact or found < wanted):
         return f"needs Torch {wanted}{'' if exact else ' or newer'}; {has}"
     field = BACKENDS.get(requires.backend).torch_field
-    if exact and field and not torch.get(field):
+    if exact and field and not torch["built_for"].get(field):
         return f"needs a {requires.backend} build of Torch {wanted}; {has}"
     return None
 
@@ -100,10 +100,8 @@ class HostToolchains(ToolchainSource):
     cache: FactCache
     python: Path | None = None
     """Interpreter whose Torch is built against; found when None, see `choose_python`."""
-    finders: Mapping[str, DeviceCompilerFinder] = field(
-        default_factory=lambda: DEVICE_COMPILER_FINDERS
-    )
-    """Which device compilers are looked for."""
+    finder: DeviceCompilerFinder | None = find_device_compiler
+    """Finds device compilers; None when none are looked for."""
     supply: TorchProvider | None = None
     """The Torch that is built against instead of the interpreter's."""
 
@@ -130,8 +128,9 @@ class HostToolchains(ToolchainSource):
         return self._refuses_device(requires) or self._refuses_interpreter(requires)
 
     def _device(self, requires: Requirements) -> DeviceCompiler | None:
-        finder = self.finders.get(requires.backend)
-        return finder(self.cache, self.runner) if finder and requires.toolkit else None
+        if self.finder is None or not requires.toolkit:
+            return None
+        return self.finder(requires.backend, self.cache, self.runner)
 
     def _refuses_device(self, requires: Requirements) -> str | None:
         """A backend is compiled for when its compiler is here, in the variant's release."""

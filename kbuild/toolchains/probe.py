@@ -56,13 +56,17 @@ def torch_facts() -> dict[str, Any] | None:
     return {
         "root": root,
         "version": values.get("__version__"),
-        "cuda": values.get("cuda"),
-        "hip": values.get("hip"),
-        "xpu": values.get("xpu"),
+        "built_for": built_for(values),
         "include_dirs": [include, os.path.join(include, "torch", "csrc", "api", "include")],
         "library_dir": os.path.join(root, "lib"),
         "cxx11_abi": cxx11_abi(root),
     }
+
+
+def built_for(values: dict[str, Any]) -> dict[str, str]:
+    """Device -> release, of the assignments of `version.py`: `{"cuda": "13.0"}`, `{}` for CPUs."""
+    fields = {key: value for key, value in values.items() if not key.startswith(("_", "git"))}
+    return {key: value for key, value in fields.items() if value and isinstance(value, str)}
 
 
 def cxx11_abi(root: str) -> bool:

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -74,10 +74,11 @@ def unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | None
     torch = facts["torch"]
     if requires.torch is None or not requires.torch_exact:
         return None
-    found = _RELEASE.match(torch["hip"] or "")
+    hip = torch["built_for"].get("hip", "")
+    found = _RELEASE.match(hip)
     if found is not None and found[1] == requires.toolkit:
         return None
-    has = f"{torch['version']}" + (f" for ROCm {torch['hip']}" if torch["hip"] else "")
+    has = f"{torch['version']}" + (f" for ROCm {hip}" if hip else "")
     return (
         f"needs Torch {requires.torch} built for ROCm {requires.toolkit}, such as a wheel given by "
         f"--torch-wheel; "
@@ -124,7 +125,7 @@ def torch_entries_for_hip(
         return base.cache
     root = Path(torch["root"])
     entries["KBUILD_HIPIFY_DIR"] = str(root / "utils" / "hipify")
-    if _TORCH_INCLUDE_ENTRY in entries and not torch["hip"]:
+    if _TORCH_INCLUDE_ENTRY in entries and not torch["built_for"].get("hip"):
         which, store = (
             FULL_ABI_HEADERS if full else STABLE_ABI_HEADERS,
             open_store(host.cache.folder),
@@ -271,44 +272,3 @@ def _matches_release(version: str, toolkit: str) -> bool:
     except ValueError:
         return False
     return (found.major, found.minor) == (wanted.major, wanted.minor)
-
-
-DEBIAN_HIP = "debian-hip"
-EXPERIMENTAL_VARIABLE = "KBUILD_EXPERIMENTAL"
-"""Names of experimental sources that may be used, separated by commas."""
-
-
-def rocm_sources(
-    host: HostToolchains, environ: Mapping[str, str], asked: Iterable[str] = ()
-) -> tuple[ToolchainSource, ...]:
-    """The sources to ask, the best first.
-
-    Args:
-        host: compiles C++ and knows Torch.
-        environ: the environment.
-        asked: experimental sources named on the command line, beside those of the environment.
-    """
-    installed = RocmToolchains(host, environ)
-    if DEBIAN_HIP in {*asked, *_experimental_names(environ)}:
-        from kbuild.toolchains.experimental.debian_hip.toolchain import DebianHipToolchains
-
-        return installed, DebianHipToolchains(host, environ)
-    return (installed,)
-
-
-def rocm_installation(host: HostToolchains, environ: Mapping[str, str]) -> RocmInstallation | None:
-    """An installed ROCm; without one Debian's packages, where the environment asks for these.
-
-    Raises:
-        ToolchainError: the packages cannot be had.
-    """
-    installed = RocmToolchains(host, environ).folder
-    if installed is not None or DEBIAN_HIP not in _experimental_names(environ):
-        return installed
-    from kbuild.toolchains.experimental.debian_hip.toolchain import DebianHipToolchains
-
-    return DebianHipToolchains(host, environ).folder()
-
-
-def _experimental_names(environ: Mapping[str, str]) -> set[str]:
-    return {name.strip() for name in environ.get(EXPERIMENTAL_VARIABLE, "").split(",")}

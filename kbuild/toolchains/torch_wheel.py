@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.runtime.files import sha256_of_file
@@ -49,8 +50,6 @@ _PLATFORMS = (
 _CPUS = {"amd64": "x86_64", "arm64": "aarch64"}
 _CPYTHON = re.compile(r"cp3(\d+)")
 _OLDEST_MINOR = 9
-# What a local version begins with, and the field of version.py that then has a value.
-_LOCAL_VERSIONS = (("rocm", "hip"), ("xpu", "xpu"), ("cu", "cuda"))
 
 
 def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
@@ -62,8 +61,8 @@ def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
         size: bytes.
 
     Returns:
-        `name`, `sha256`, `size`, `system`, `version`, and as in `probe.torch_facts`: `cuda`,
-        `hip`, `xpu`, `cxx11_abi`.
+        `name`, `sha256`, `size`, `system`, and as in `probe.torch_facts`: `version`, `built_for`,
+        `cxx11_abi`.
 
     Raises:
         ToolchainError: it is damaged, no Torch, or not for CPython 3.9 or newer.
@@ -96,24 +95,24 @@ def _read_flavour(wheel: Wheel, name: str) -> dict[str, Any]:
                 copy.write_bytes(wheel.read(member))
         values = probe.assignments(str(scratch / VERSION_FILE))
         cxx11 = probe.cxx11_abi(str(scratch / "torch"))
-    fields = {key: str(values[key]) if values.get(key) else None for key in ("cuda", "hip", "xpu")}
     version = str(values.get("__version__") or "")
     if not re.match(r"\d+\.\d+", version):
         raise ToolchainError(f"{name}: {VERSION_FILE} names no version of Torch")
+    fields = probe.built_for(values)
     _reject_contradiction(name, version, fields)
-    return {"version": version, **fields, "cxx11_abi": cxx11}
+    return {"version": version, "built_for": fields, "cxx11_abi": cxx11}
 
 
-def _reject_contradiction(name: str, version: str, fields: dict[str, str | None]) -> None:
+def _reject_contradiction(name: str, version: str, fields: dict[str, str]) -> None:
     """`+rocm7.1` without a HIP release, or the other way round."""
     local = version.partition("+")[2]
-    said = next((field for start, field in _LOCAL_VERSIONS if local.startswith(start)), None)
-    is_known = said is not None or local.startswith("cpu")
-    actual = next((field for _, field in _LOCAL_VERSIONS if fields[field]), None)
-    if is_known and said != actual:
+    known = [backend for backend in BACKENDS.load(plugins=True) if backend.torch_local]
+    said = next((b.torch_field for b in known if local.startswith(b.torch_local)), None)
+    actual = next((b.torch_field for b in known if b.torch_field in fields), "")
+    if said is not None and said != actual:
         raise ToolchainError(
             f"{name}: {VERSION_FILE} contradicts itself: the version is {version}, "
-            f"and {actual or said} is {fields.get(actual or '')}"
+            f"and {actual or said} is {fields.get(actual)}"
         )
 
 
@@ -142,9 +141,6 @@ _LAYOUT = 1
 """Counts changes of what is made of the same wheel."""
 _STUB_LIBRARIES = (*TORCH_LIBRARIES, "torch_xpu", "c10_xpu")
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
-_XPU_RELEASE = re.compile(
-    r"(\d{4})0?(\d)"
-)  # 20250302: oneAPI 2025.3.2, as the `kernels` client reads it
 _PRERELEASE = re.compile(r"\d(?:\.dev|a|b|rc)\d")
 
 
@@ -171,18 +167,17 @@ class TorchWheel:
     @cached_property
     def backend(self) -> str:
         """What it was built for, as variants call it."""
-        fields = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
-        return next((name for field, name in fields.items() if self.told[field]), "cpu")
+        fields = self.told["built_for"]
+        known = BACKENDS.load(plugins=True)
+        device = next((b.name for b in known if b.torch_field in fields), None)
+        return device or next(b.name for b in known if b.is_host)
 
     @cached_property
     def backend_release(self) -> Version | None:
         """CUDA 12.6, ROCm 7.1, oneAPI 2025.3; None for the CPU."""
-        told = self.told
-        if told["xpu"]:
-            match = _XPU_RELEASE.match(told["xpu"])
-            return Version((int(match[1]), int(match[2]))) if match else _parse_release(told["xpu"])
-        text = told["cuda"] or told["hip"]
-        return _parse_release(text) if text else None
+        backend = BACKENDS.get(self.backend)
+        text = self.told["built_for"].get(backend.torch_field)
+        return _parse_release(backend.torch_release(text)) if text else None
 
     def __str__(self) -> str:
         """E.g. `Torch 2.13 for rocm 7.1`."""
@@ -199,8 +194,12 @@ class TorchWheel:
         return fits and self.is_for(requires.backend, toolkit)
 
     def is_for(self, backend: str, release: Version | None) -> bool:
-        """True for its backend, in its release; builds for macOS serve Metal as well."""
-        if self.told["system"].endswith("darwin") and backend in {"cpu", "metal"}:
+        """True for its backend, in its release, and for backends that have no build of their own.
+
+        Builds for macOS serve Metal as well.
+        """
+        known, is_darwin = BACKENDS.get(backend), self.told["system"].endswith("darwin")
+        if not known.torch_field and (is_darwin or not known.is_host):
             return True
         if backend != self.backend:
             return False
@@ -218,7 +217,7 @@ class TorchWheel:
     def facts(self) -> Facts:
         """As `probe.torch_facts` gives them; the folders are there after `provide`."""
         root = StoreEntry(self.store.root / self.recipe.name).root
-        flavour = {key: self.told[key] for key in ("version", "cuda", "hip", "xpu", "cxx11_abi")}
+        flavour = {key: self.told[key] for key in ("version", "built_for", "cxx11_abi")}
         return flavour | {
             "root": str(root / "torch"),
             "include_dirs": [str(folder) for folder in torch_include_folders(root)],
@@ -276,7 +275,7 @@ def open_wheel(path: Path, cache: Path, runner: Runner) -> TorchWheel:
     def ask() -> tuple[Facts, tuple[str, ...]]:
         return read_torch_wheel(path, sha256_of_file(path), path.stat().st_size), (str(path),)
 
-    told = FactCache(cache).get(f"torch wheel/1 {path}", ask)
+    told = FactCache(cache).get(f"torch wheel/2 {path}", ask)
     if told["system"] != str(host_system()):
         raise ToolchainError(
             f"{path.name} is for {told['system']}; this machine is {host_system()}",

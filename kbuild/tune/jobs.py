@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.languages.candidates import runs_on
-from kbuild.languages.unit import ImageTarget
+from kbuild.languages.unit import targets_of_arch
 from kbuild.ops.manifest import CHOOSE_OP, ManifestKernel, OpManifest
 from kbuild.ops.model import Candidate, OpSpec, TuningCase
 from kbuild.tune.cases import BenchmarkCase, InvalidCase, benchmark_cases
@@ -157,12 +157,9 @@ def jobs_of(  # noqa: PLR0917
 
 def is_made_for(candidate: Candidate, arch: str) -> bool:
     """True when images of the candidate may run on devices of that arch."""
-    return not candidate.archs or any(runs_on(_target(one), arch) for one in candidate.archs)
-
-
-def _target(arch: str) -> ImageTarget:
-    number = arch.replace(".", "")
-    return ImageTarget.parse(arch if arch.startswith("gfx") else f"sm_{number}")
+    return not candidate.archs or any(
+        runs_on(targets_of_arch(one)[0], arch) for one in candidate.archs
+    )
 
 
 def tune_functions_digest(op: OpSpec, root: Path) -> str:

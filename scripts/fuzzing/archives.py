@@ -5,16 +5,13 @@ from __future__ import annotations
 import io
 import lzma
 import os
-import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from fuzzing.common import ROOT, put, text_of
-
-sys.path.insert(0, str(ROOT / "tests" / "unit" / "toolchains"))
+from fuzzing.common import put, text_of
 
 
 def wheel(data: bytes, folder: Path) -> object:
@@ -34,7 +31,7 @@ def wheel(data: bytes, folder: Path) -> object:
 
 @cache
 def wheel_seeds() -> Sequence[bytes]:
-    from wheel_bench import make_wheel
+    from tests.support.wheel_index import make_wheel
 
     files = {"demo/__init__.py": b"x = 1\n" * 40, "demo/lib/liba.so": b"\0" * 300}
     with tempfile.TemporaryDirectory() as name:
@@ -51,7 +48,7 @@ def debian(data: bytes, folder: Path) -> object:
 
 def debian_tar(data: bytes, folder: Path) -> object:
     """The archive inside a sound package."""
-    from debian_bench import ar
+    from tests.support.debian_packages import ar
 
     return debian(ar(("data.tar.xz", lzma.compress(data, preset=0))), folder)
 
@@ -73,7 +70,7 @@ def tar_seeds() -> Sequence[bytes]:
 
 
 def debian_seeds() -> Sequence[bytes]:
-    from debian_bench import make_deb
+    from tests.support.debian_packages import make_deb
 
     return [make_deb({"bin/tool": "#!", "lib/a.so": "-> b.so", "lib/b.so": "b"})]
 

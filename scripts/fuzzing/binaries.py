@@ -54,7 +54,7 @@ def carried(section: str) -> Callable[[bytes, Path], object]:
     """Device code inside a sound library, so that the container itself is what is read."""
 
     def run(data: bytes, folder: Path) -> object:
-        from device_bench import elf
+        from tests.support.device_code import elf
 
         return device_code(elf({section: data}), folder)
 
@@ -89,14 +89,14 @@ def object_archive(data: bytes, _folder: Path) -> object:
 @cache
 def elf_seeds() -> list[bytes]:
     """A library without anything, and what the dynamic linker reads, written byte by byte."""
-    from device_bench import dynamic_elf, elf
+    from tests.support.device_code import dynamic_elf, elf
 
     return [dynamic_elf(), elf({".text": b"\x90" * 16})]
 
 
 def device_seeds(kind: str) -> Callable[[], Sequence[bytes]]:
     def seeds() -> Sequence[bytes]:
-        import device_bench as bench
+        from tests.support import device_code as bench
 
         if kind == "fatbin":
             entries = ((bench.MACHINE, "90a"), (bench.PTX, "80"))
@@ -121,7 +121,7 @@ def _packed(bundle: bytes) -> bytes:
 
 
 def macho_seeds() -> Sequence[bytes]:
-    from foreign import macho, universal
+    from tests.support.macho_pe import macho, universal
 
     names = {"undefined": ["PyList_New"], "exported": ["PyInit_x"]}
     thin = [macho(rpaths=("@loader_path",), **names), macho("x86_64", old_command=True, **names)]
@@ -129,7 +129,7 @@ def macho_seeds() -> Sequence[bytes]:
 
 
 def pe_seeds() -> Sequence[bytes]:
-    from foreign import pe
+    from tests.support.macho_pe import pe
 
     wanted = {"python3.dll": ["PyList_New"], "KERNEL32.dll": ["Sleep", "Beep"]}
     return [pe(imports=wanted, exported=["PyInit_x"]), pe("aarch64")]

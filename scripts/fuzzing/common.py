@@ -12,7 +12,7 @@ from fuzzing.mutations import Mutation, mutate_bytes, mutate_elf, mutate_json, m
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-sys.path.insert(0, str(ROOT / "tests" / "unit"))
+sys.path.insert(0, str(ROOT))
 
 VARIANT = "torch213-cxx11-cpu-x86_64-linux"
 NAME = "my-kernel"

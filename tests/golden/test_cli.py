@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from projects import BINDING, kernel, write_project
 
 from kbuild.__main__ import main
 from kbuild.cli.generate_docs import commands_markdown
+from tests.support.projects import BINDING, kernel, write_project
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 

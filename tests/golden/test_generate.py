@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plans import SECTIONS, plan_of
 
 from kbuild import __version__
 from kbuild.generate.project import generate, generate_project
 from kbuild.rendering import template_root
 from kbuild.runtime.files import FileSet
+from tests.support.plans import SECTIONS, plan_of
 
 COPIED = (
     "cmake/kbuild.cmake",

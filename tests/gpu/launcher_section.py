@@ -1,6 +1,6 @@
 """The ops of the launcher's test on a GPU, with images that nvcc made.
 
-`python tests/gpu/launcher_section.py IMAGES FOLDER` builds `FOLDER/<NAME>.so` for Torch, and with
+`python -m tests.gpu.launcher_section IMAGES FOLDER` builds `FOLDER/<NAME>.so` for Torch, and with
 TVM-FFI installed `FOLDER/functions/<NAME>.so` as well.
 """
 
@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import tomli
-from launcher_images import ARCHS, name_of
 
 from kbuild.languages.expand import expand
 from kbuild.languages.image import ImageParameter, KernelImage, UnitImage
@@ -22,6 +21,7 @@ from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.section import read_section
 from kbuild.runtime.files import FileSet
+from tests.gpu.launcher_images import ARCHS, name_of
 
 NAME = "_kbuild_launcher_gpu"
 SECTION = """
@@ -148,7 +148,6 @@ if __name__ == "__main__":
     files(Path(sys.argv[1])).write(target, manifest=False)
     subprocess.run(command(target, Path(spec.origin).parent), check=True)  # noqa: TID251
     if find_spec("tvm_ffi"):
-        sys.path.append(str(Path(__file__).parents[1] / "unit/languages/launcher"))
-        from functions import library
+        from tests.support.launcher.functions import library
 
         library(files(Path(sys.argv[1]), "tvm-ffi"), target / "functions", NAME, tested=False)

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from integration_bench import ROOT, Bench
+
+from tests.support.command_project import ROOT, Bench
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 EXAMPLES = ("relu", "relu-stable-abi", "relu-tvm-ffi")

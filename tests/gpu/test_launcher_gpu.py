@@ -15,9 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from functions import CUDA, Caller, Functions, library, packed_tensor, use_stream
-from launcher_images import ARCHS, make
-from launcher_section import NAME, files, specs
+
+from tests.gpu.launcher_images import ARCHS, make
+from tests.gpu.launcher_section import NAME, files, specs
+from tests.support.launcher.functions import (
+    CUDA,
+    Caller,
+    Functions,
+    library,
+    packed_tensor,
+    use_stream,
+)
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
@@ -57,7 +65,7 @@ def _images(folder: Path) -> Path:
 
 
 def _extension(folder: Path) -> Path:
-    from launcher_section import command
+    from tests.gpu.launcher_section import command
 
     files(_images(folder)).write(folder, manifest=False)
     subprocess.run(command(folder, Path(torch.__file__).parent), check=True)  # noqa: TID251

@@ -37,16 +37,11 @@ def test_ops_do_what_their_languages_do(language: str, tmp_path: Path) -> None:
 @pytest.fixture
 def fuzz(monkeypatch):
     """Its modules, on the CPU."""
-    monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    before = set(sys.modules)
-    import drawing
-    import run
-    from calls import Call
+    from tests.gpu.semantics import drawing, run
+    from tests.gpu.semantics.calls import Call
 
-    yield run, drawing, Call
-    for name in {"drawing", "run", "calls"} - before:
-        sys.modules.pop(name, None)
+    return run, drawing, Call
 
 
 def doubled(x):

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from integration_bench import ROOT, Bench
 from packaging.version import Version
 
-from tests.hub.fixture import HubBench, running_hub
+from tests.support.command_project import ROOT, Bench
+from tests.support.hub.fixture import HubBench, running_hub
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +60,7 @@ def hip_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubBench]:
-    """A Hub of this test alone; see `tests/hub`."""
+    """A Hub of this test alone; see `tests/support/hub`."""
     try:  # not imported here: it reads its environment then
         found = Version(importlib.metadata.version("huggingface_hub"))
     except importlib.metadata.PackageNotFoundError:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from integration_bench import ROOT, Bench
+
+from tests.support.command_project import ROOT, Bench
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 GUIDE = ROOT / "docs" / "contributing" / "add-a-backend.md"

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from exported import compiled, run
 
 from kbuild.__main__ import main
 from kbuild.runtime.files import FileSet
 from kbuild.runtime.processes import LocalRunner
+from tests.support.exported_functions import compiled, run
 
 pytestmark = [pytest.mark.compile, pytest.mark.network]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "aot-c"

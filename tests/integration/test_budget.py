@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from integration_bench import Bench
 
 from kbuild.build import launcher
 from kbuild.build.unit_log import read_log
 from kbuild.runtime.unit_settings import LauncherSettings
+from tests.support.command_project import Bench
 
 pytestmark = pytest.mark.compile
 STABLE = "relu-stable-abi"

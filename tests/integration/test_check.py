@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration_bench import Bench
 
 from kbuild.errors import ToolchainError
 from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
+from tests.support.command_project import Bench
 
 pytestmark = [pytest.mark.network, pytest.mark.compile]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from integration_bench import Bench, run
+
+from tests.support.command_project import Bench, run
 
 pytestmark = [
     pytest.mark.network,

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cute_bench import OLD, VERSION, Shop, cache_with_dsl, shop
 
 from kbuild.binary.device_code import read_device_code
 from kbuild.errors import BuildError
@@ -20,6 +19,7 @@ from kbuild.languages.unit import ImageTarget
 from kbuild.runtime.processes import LocalRunner
 from kbuild.services import Services
 from kbuild.ui import Ui
+from tests.support.dsl.cute_kernels import OLD, VERSION, Shop, cache_with_dsl, shop
 
 pytestmark = pytest.mark.network
 SOURCE = """\

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cute_bench import OLD, VERSION, Shop, cache_with_dsl, shop
-from cute_calls import Linked, Tensor, joined
 
 from kbuild import rendering
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.image import UnitImage
 from kbuild.languages.launcher.images import object_files
+from tests.support.dsl.cute_calls import Linked, Tensor, joined
+from tests.support.dsl.cute_kernels import OLD, VERSION, Shop, cache_with_dsl, shop
 
 pytestmark = [
     pytest.mark.network,

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from integration_bench import Bench
+
+from tests.support.command_project import Bench
 
 pytestmark = [
     pytest.mark.compile,

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from integration_bench import Bench, run
 
 from kbuild.backends.capability import Capability
 from kbuild.binary.device_code import read_device_code
 from kbuild.metadata import Metadata, parse_metadata
+from tests.support.command_project import Bench, run
 
 pytestmark = [pytest.mark.network, pytest.mark.compile]
 

@@ -9,15 +9,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from dsl_bench import CUDA_ARCHS, KERNEL, VARIANT, loaded, own_store, write_adder
 from elftools.elf.elffile import ELFFile
-from integration_bench import Bench
 
 from kbuild.binary.device_code import read_device_code
 from kbuild.errors import ToolchainError
 from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
+from tests.support.command_project import Bench
+from tests.support.dsl.projects import CUDA_ARCHS, KERNEL, VARIANT, loaded, own_store, write_adder
 
 pytestmark = [
     pytest.mark.network,

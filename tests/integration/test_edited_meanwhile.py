@@ -8,8 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from integration_bench import Bench
-from tiny import write_tiny
+
+from tests.support.command_project import Bench
+from tests.support.tiny_project import write_tiny
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 UNIT = (

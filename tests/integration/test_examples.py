@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from integration_bench import Bench
+
+from tests.support.command_project import Bench
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 

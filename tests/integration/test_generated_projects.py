@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from plans import plan_of
 
 from kbuild import rendering
 from kbuild.frameworks import FRAMEWORKS
@@ -19,6 +18,7 @@ from kbuild.generate.metadata import metadata_text
 from kbuild.generate.project import generate, generate_project, ops_text
 from kbuild.plan import BINDING, Component, PackagedFile, Source, VariantPlan
 from kbuild.toolchains import build_tools
+from tests.support.plans import plan_of
 
 pytestmark = pytest.mark.compile
 CPU = "torch213-cxx11-cpu-x86_64-linux"

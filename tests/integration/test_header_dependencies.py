@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from integration_bench import Bench
 
 from kbuild.errors import ToolchainError
 from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
+from tests.support.command_project import Bench
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 

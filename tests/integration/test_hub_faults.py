@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.faults import KINDS, Faults, Kind
-from tests.hub.fixture import HubBench
-from tests.hub.repository import Change
+from tests.support.hub.faults import KINDS, Faults, Kind
+from tests.support.hub.fixture import HubBench
+from tests.support.hub.repository import Change
 
 START = "from huggingface_hub import *; api = HfApi()\n"
 COMMIT = START + (

@@ -1,4 +1,4 @@
-"""The real `kernels` client loads kernels from the Hub of `tests/hub`."""
+"""The real `kernels` client loads kernels from the Hub of `tests/support/hub`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.fixture import HubBench, running_hub
-from tests.hub.values import Entry, folder_ids
+from tests.support.hub.fixture import HubBench, running_hub
+from tests.support.hub.values import Entry, folder_ids
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 VARIANT = "build/torch-cpu"

@@ -1,4 +1,4 @@
-"""The Hub of `tests/hub` as the real huggingface_hub sees it: without faults."""
+"""The Hub of `tests/support/hub` as the real huggingface_hub sees it: without faults."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.fixture import STRANGER, HubBench, running_hub
-from tests.hub.hub import Limits
+from tests.support.hub.fixture import STRANGER, HubBench, running_hub
+from tests.support.hub.hub import Limits
 
 BINARY = bytes(range(256)) * 40
 START = "from huggingface_hub import *; api = HfApi()\n"

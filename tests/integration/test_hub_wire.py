@@ -1,4 +1,4 @@
-"""The Hub of `tests/hub` as a bare HTTP client sees it: what no real client happens to do."""
+"""The Hub of the tests as a bare HTTP client sees it: what no real client happens to do."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.fixture import READ, ROOT, STRANGER, WRITE, HubBench, exchange, running_hub
-from tests.hub.server import HubServer
+from tests.support.hub.fixture import READ, ROOT, STRANGER, WRITE, HubBench, exchange, running_hub
+from tests.support.hub.server import HubServer
 
 START = "from huggingface_hub import *; api = HfApi()\n"
 
@@ -131,10 +131,10 @@ def test_bodies_in_chunks(hub: HubBench) -> None:
 
 
 def test_by_hand_and_after_a_kill(tmp_path: Path) -> None:
-    """`python -m tests.hub`: what was committed is there after `kill -9`."""
+    """`python -m tests.support.hub`: what was committed is there after `kill -9`."""
 
     def start() -> tuple[subprocess.Popen[str], str]:  # noqa: TID251
-        argv = [sys.executable, "-m", "tests.hub", "--root", str(tmp_path), "--org", "org"]
+        argv = [sys.executable, "-m", "tests.support.hub", "--root", str(tmp_path), "--org", "org"]
         server = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)  # noqa: TID251
         assert server.stdout is not None
         words = dict(word.split("=") for word in server.stdout.readline().split()[1:])

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from dsl_bench import own_store
-from integration_bench import Bench, run
 
 from kbuild.errors import ToolchainError
 from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
+from tests.support.command_project import Bench, run
+from tests.support.dsl.projects import own_store
 
 pytestmark = [
     pytest.mark.network,

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from integration_bench import Bench
 
 from kbuild.binary.elf import read_elf
+from tests.support.command_project import Bench
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from integration_bench import Bench
 
 from kbuild.binary.elf import read_elf
 from kbuild.checks.base import Output
@@ -33,6 +32,7 @@ from kbuild.toolchains.manylinux.environment import (
 )
 from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
 from kbuild.variant import Variant
+from tests.support.command_project import Bench
 
 pytestmark = pytest.mark.compile
 

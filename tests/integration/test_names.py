@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from integration_bench import Bench
-from tiny import BUILD, SOURCES, write_tiny
 
 from kbuild.config.rules.files import unsupported_characters
+from tests.support.command_project import Bench
+from tests.support.tiny_project import BUILD, SOURCES, write_tiny
 
 # What other tools stumble over, all at once.
 EVERYWHERE = "-a b#c%d$e$$f~g!h'i(j)k{l}m^n@o@p=q+r:s*t?u`v&w [x] é日本"

@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from dsl_bench import own_store
-from integration_bench import ROOT, Bench
 
 from kbuild.binary.device_code import read_device_code
 from kbuild.errors import ToolchainError
 from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
+from tests.support.command_project import ROOT, Bench
+from tests.support.dsl.projects import own_store
 
 pytestmark = [
     pytest.mark.network,

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from dsl_bench import own_store
-from ninetoothed_bench import PINS, compile_section
-from triton_bench import shop
+
+from tests.support.dsl.ninetoothed_kernels import PINS, compile_section
+from tests.support.dsl.projects import own_store
+from tests.support.dsl.triton_kernels import shop
 
 pytestmark = [
     pytest.mark.network,

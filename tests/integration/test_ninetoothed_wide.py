@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from dsl_bench import own_store
-from integration_bench import ROOT
-from ninetoothed_bench import compile_wide
-from triton_bench import shop
+
+from tests.support.command_project import ROOT
+from tests.support.dsl.ninetoothed_kernels import compile_wide
+from tests.support.dsl.projects import own_store
+from tests.support.dsl.triton_kernels import shop
 
 pytestmark = [
     pytest.mark.network,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration_bench import GIT, ROOT, run
-from nix_build_bench import SYSTEM, Sandbox, why_not
 
 from kbuild.binary.elf import read_elf
+from tests.support.command_project import GIT, ROOT, run
+from tests.support.nix.sandbox import SYSTEM, Sandbox, why_not
 
 pytestmark = [
     pytest.mark.nix,

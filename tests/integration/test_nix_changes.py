@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration_bench import GIT, run
-from nix_bench import NixBench, copied, flake, needs_nix, nix_bench, unpack
 
 from kbuild.errors import ConfigError
 from kbuild.project import open_project
+from tests.support.command_project import GIT, run
+from tests.support.nix.evaluation import NixBench, copied, flake, needs_nix, nix_bench, unpack
 
 pytestmark = needs_nix
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from integration_bench import GIT, Bench
-from nix_build_bench import NIX, SYSTEM, Sandbox, why_not
-from projects import BINDING, kernel, write_project
+
+from tests.support.command_project import GIT, Bench
+from tests.support.nix.sandbox import NIX, SYSTEM, Sandbox, why_not
+from tests.support.projects import BINDING, kernel, write_project
 
 pytestmark = [
     pytest.mark.nix,

@@ -21,9 +21,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from integration_bench import ROOT, Bench, run
-from nix_build_bench import NIX, SYSTEM, Sandbox, why_not
-from projects import BINDING, kernel, write_project
+
+from tests.support.command_project import ROOT, Bench, run
+from tests.support.nix.sandbox import NIX, SYSTEM, Sandbox, why_not
+from tests.support.projects import BINDING, kernel, write_project
 
 pytestmark = [
     pytest.mark.nix,

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nix_fleet_bench import (
+
+from tests.support.nix.fleet import (
     SYSTEM,
     Fleet,
     fleet,

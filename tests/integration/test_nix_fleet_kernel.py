@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from integration_bench import run
-from nix_build_bench import SYSTEM, Sandbox, why_not
-from nix_fleet_bench import Fleet, fleet, served
+
+from tests.support.command_project import run
+from tests.support.nix.fleet import Fleet, fleet, served
+from tests.support.nix.sandbox import SYSTEM, Sandbox, why_not
 
 pytestmark = [
     pytest.mark.nix,

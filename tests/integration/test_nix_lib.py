@@ -9,9 +9,9 @@ from itertools import product
 from pathlib import PurePosixPath
 
 import pytest
-from nix_bench import flake, needs_nix, nix_bench
 
 from kbuild.version import Version
+from tests.support.nix.evaluation import flake, needs_nix, nix_bench
 
 pytestmark = needs_nix
 PARTS = ("a", "..", ".", "", "b c")

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nix_bench import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench, unpack
-from nix_projects import NOISE, Generated
-from projects import plan_variant
 
 from kbuild.identity import Identity
 from kbuild.plan import VariantPlan
@@ -16,6 +13,17 @@ from kbuild.project import Project, open_project
 from kbuild.selection import VariantChoice, project_variants
 from kbuild.sources.includes import IncludeGraph
 from kbuild.sourcetree import SourceTree
+from tests.support.nix.evaluation import (
+    EXAMPLES,
+    NixBench,
+    copied,
+    flake,
+    needs_nix,
+    nix_bench,
+    unpack,
+)
+from tests.support.nix.projects import NOISE, Generated
+from tests.support.projects import plan_variant
 
 pytestmark = needs_nix
 COUNT = 40

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration_bench import ROOT
-from nix_bench import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench
-from nix_projects import Generated, Tree
 
 from kbuild.matrix import matrix_entries
 from kbuild.project import Project, open_project
 from kbuild.selection import Selection, VariantChoice, environment_variants, project_variants
 from kbuild.sourcetree import SourceTree
+from tests.support.command_project import ROOT
+from tests.support.nix.evaluation import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench
+from tests.support.nix.projects import Generated, Tree
 
 pytestmark = needs_nix
 COUNT = 240

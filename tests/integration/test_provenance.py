@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration_bench import Bench
+
+from tests.support.command_project import Bench
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 
@@ -141,7 +142,7 @@ def test_the_client_sees_the_variant_alone(relu: Bench) -> None:
 
 def test_the_client_accepts_what_is_signed(relu: Bench, tmp_path: Path) -> None:
     pytest.importorskip("sigstore")
-    from sigstore_bench import ISSUER, LocalSigstore, served, token
+    from tests.support.sigstore_server import ISSUER, LocalSigstore, served, token
 
     trust = tmp_path / "trust.json"
     with served(LocalSigstore()) as sigstore:

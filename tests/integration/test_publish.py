@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration_bench import Bench
-from mirror_bench import layout, metadata, room
 
 from kbuild.hub.repository import Repo
 from kbuild.mirror.layout import VersionPaths
-from tests.hub.fixture import HubBench
+from tests.support.command_project import Bench
+from tests.support.hub.fixture import HubBench
+from tests.support.mirrors import layout, metadata, room
 
 REPO = "kbuild-examples/relu-noarch"
 VARIANT = "torch-cpu"

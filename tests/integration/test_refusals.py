@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from integration_bench import ROOT, Bench
-from tiny import write_tiny
+
+from tests.support.command_project import ROOT, Bench
+from tests.support.tiny_project import write_tiny
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and mounts of Linux")
 

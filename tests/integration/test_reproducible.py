@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from integration_bench import ROOT, Bench, mutant
-from tiny import write_tiny
+
+from tests.support.command_project import ROOT, Bench, mutant
+from tests.support.tiny_project import write_tiny
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 # What a unit without public names, with its place and the time in it, needs to be the same.

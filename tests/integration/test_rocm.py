@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hip_bundle import DEVICE, bundled, extension, needed, section
-from integration_bench import Bench, run
 
 from kbuild.binary.device_code import read_device_code
+from tests.support.command_project import Bench, run
+from tests.support.hip_bundles import DEVICE, bundled, extension, needed, section
 
 pytestmark = [
     pytest.mark.network,

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from given_wheels import TAG, version_file
-from hip_bundle import DEVICE, bundled, needed, section
-from integration_bench import Bench
-from wheel_bench import make_wheel
+
+from tests.support.command_project import Bench
+from tests.support.hip_bundles import DEVICE, bundled, needed, section
+from tests.support.torch_wheels import TAG, version_file
+from tests.support.wheel_index import make_wheel
 
 pytestmark = [
     pytest.mark.network,

@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from integration_bench import run
-from plans import plan_of
 
 from kbuild.backends.base import TypeCheck
 from kbuild.generate.project import generate
 from kbuild.plan import BINDING, Component, Source
 from kbuild.static.types import IncludeFolders, compiler_arguments
 from kbuild.toolchains import build_tools
+from tests.support.command_project import run
+from tests.support.plans import plan_of
 
 VARIANT = "torch213-cxx11-cpu-x86_64-linux"
 pytestmark = [

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tilelang_bench import Shop, shop
 
 from kbuild.binary.device_code import read_device_code
 from kbuild.errors import BuildError
+from tests.support.dsl.tilelang_kernels import Shop, shop
 
 pytestmark = pytest.mark.network
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

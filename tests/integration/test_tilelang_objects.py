@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tilelang_bench import Shop, shop
-from tilelang_linked import FLAT, PRODUCT, SOURCE, Linked
 
 from kbuild.errors import BuildError
+from tests.support.dsl.tilelang_kernels import Shop, shop
+from tests.support.dsl.tilelang_linked import FLAT, PRODUCT, SOURCE, Linked
 
 pytestmark = pytest.mark.network
 

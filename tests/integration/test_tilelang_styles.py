@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from tilelang_bench import Shop, shop
-from tilelang_styles import SOURCE, called
 
 from kbuild.errors import BuildError
+from tests.support.dsl.tilelang_kernels import Shop, shop
+from tests.support.dsl.tilelang_styles import SOURCE, called
 
 pytestmark = pytest.mark.network
 FLAT = """

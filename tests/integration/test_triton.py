@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from triton_bench import VERSION, Shop, shop
 
 from kbuild.errors import BuildError, ToolchainError
 from kbuild.languages.image import UnitImage
@@ -21,6 +20,7 @@ from kbuild.runtime.processes import LocalRunner
 from kbuild.store import open_store
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
+from tests.support.dsl.triton_kernels import VERSION, Shop, shop
 
 pytestmark = pytest.mark.network
 IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n\n"

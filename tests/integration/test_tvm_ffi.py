@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from integration_bench import Bench, run
-from tvm_ffi_bench import fetch, interpreter
 
 from kbuild.binary.elf import read_elf
+from tests.support.command_project import Bench, run
+from tests.support.tvm_ffi_interpreter import fetch, interpreter
 
 pytestmark = [
     pytest.mark.network,

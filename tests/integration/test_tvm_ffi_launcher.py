@@ -6,12 +6,12 @@ import platform
 from pathlib import Path
 
 import pytest
-from functions import library
-from integration_bench import ROOT, run
-from tilelang_bench import shop
-from tvm_ffi_bench import fetch, interpreter
 
 from kbuild.languages.launcher.files import launcher_files
+from tests.support.command_project import ROOT, run
+from tests.support.dsl.tilelang_kernels import shop
+from tests.support.launcher.functions import library
+from tests.support.tvm_ffi_interpreter import fetch, interpreter
 
 pytestmark = [
     pytest.mark.network,

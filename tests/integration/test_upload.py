@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration_bench import Bench
 
-from tests.hub.fixture import READ, STRANGER, WRITE, HubBench
-from tests.hub.log import COMMITS
+from tests.support.command_project import Bench
+from tests.support.hub.fixture import READ, STRANGER, WRITE, HubBench
+from tests.support.hub.log import COMMITS
 
 pytest.importorskip("huggingface_hub")
 REPO = "org/relu"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.fixture import HubBench, running_hub
-from tests.hub.log import COMMITS, Record
-from tests.hub.uploads import (
+from tests.support.hub.fixture import HubBench, running_hub
+from tests.support.hub.log import COMMITS, Record
+from tests.support.hub.uploads import (
     REPO,
     VARIANTS,
     Fate,
@@ -21,7 +21,7 @@ from tests.hub.uploads import (
     write_build,
     write_variant,
 )
-from tests.hub.values import Commit
+from tests.support.hub.values import Commit
 
 pytest.importorskip("huggingface_hub")
 # ruff: noqa: S311

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.fixture import HubBench
-from tests.hub.uploads import write_build
+from tests.support.hub.fixture import HubBench
+from tests.support.hub.uploads import write_build
 
 pytest.importorskip("huggingface_hub")
 # Of the shape that tokens have, and of none.

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from integration_bench import Bench, mutant
-from tiny import write_tiny
 
 from kbuild.errors import ToolchainError
 from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
+from tests.support.command_project import Bench, mutant
+from tests.support.tiny_project import write_tiny
 
 VARIANT = "torch214-cxx11-cu130-x86_64-linux"
 pytestmark = [pytest.mark.network, pytest.mark.compile]

@@ -12,12 +12,11 @@ import argparse
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "unit"), str(HERE.parents[1])]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from seeded_recipe import Case  # noqa: E402
-from seeded_table import CASES, GOOD_ONES  # noqa: E402
-from seeded_variants import make_case  # noqa: E402
+from tests.seeded.seeded_recipe import Case
+from tests.seeded.seeded_table import CASES, GOOD_ONES
+from tests.seeded.seeded_variants import make_case
 
 
 def good_cases() -> list[Case]:

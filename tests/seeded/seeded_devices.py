@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from device_bench import MACHINE, PTX, bundle, code_object, fatbin, loose, noted, older
-from foreign import macho, pe
-from seeded_recipe import (
+from kbuild.checks.streams import MARK
+from tests.seeded.seeded_recipe import (
     CUDA,
     GOOD,
     ID,
@@ -20,8 +19,8 @@ from seeded_recipe import (
     calling,
     on,
 )
-
-from kbuild.checks.streams import MARK
+from tests.support.device_code import MACHINE, PTX, bundle, code_object, fatbin, loose, noted, older
+from tests.support.macho_pe import macho, pe
 
 INIT = (f"PyInit_{ID}",)
 FALLBACK = b".version 8.0\n.target sm_80\n\0"

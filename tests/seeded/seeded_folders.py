@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from seeded_recipe import GOOD, INIT, Case, on
-
 from kbuild.checks import CheckLimits
+from tests.seeded.seeded_recipe import GOOD, INIT, Case, on
 
 PLAIN = GOOD["cpu"]
 WRONG_HASH = "A" * 43 + "="

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from seeded_recipe import CPU, GOOD, ID, Case, Recipe, Stub, calling, on
-from seeded_variants import for_another_cpu
+from tests.seeded.seeded_recipe import CPU, GOOD, ID, Case, Recipe, Stub, calling, on
+from tests.seeded.seeded_variants import for_another_cpu
 
 PLAIN, STABLE, TVM_FFI = GOOD["cpu"], GOOD["stable"], GOOD["tvm-ffi"]
 NEW_TVM_FFI = Stub("libtvm_ffi.so", ("TVMFFISetCustomAllocator",))

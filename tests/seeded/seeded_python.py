@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from seeded_recipe import GOOD, Case, on
+from tests.seeded.seeded_recipe import GOOD, Case, on
 
 PLAIN = GOOD["cpu"]
 TORCH = "import torch\n"

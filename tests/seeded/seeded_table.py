@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from seeded_devices import DEVICES, FOREIGN, GOOD_DEVICES
-from seeded_folders import FOLDERS
-from seeded_libraries import LIBRARIES
-from seeded_python import PYTHON_FILES
-from seeded_recipe import GOOD, Case, Recipe
+from tests.seeded.seeded_devices import DEVICES, FOREIGN, GOOD_DEVICES
+from tests.seeded.seeded_folders import FOLDERS
+from tests.seeded.seeded_libraries import LIBRARIES
+from tests.seeded.seeded_python import PYTHON_FILES
+from tests.seeded.seeded_recipe import GOOD, Case, Recipe
 
 CASES: tuple[Case, ...] = (*LIBRARIES, *DEVICES, *FOREIGN, *PYTHON_FILES, *FOLDERS)
 GOOD_ONES: Mapping[str, Recipe] = {**GOOD, **GOOD_DEVICES}

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 from jinja2 import Environment, FileSystemLoader
-from seeded_recipe import ID, INIT, Case, Recipe, Stub
 
 from kbuild.digest import digest_variant
 from kbuild.metadata import METADATA_FILE, Metadata
 from kbuild.variant import Variant
+from tests.seeded.seeded_recipe import ID, INIT, Case, Recipe, Stub
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "templates" / "project"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from seeded_recipe import Case
-
 from kbuild.checks import CHECKS, CheckLimits, Finding, Output
 from kbuild.pipeline.source_checks import binding_findings, python_findings
 from kbuild.project import open_project
 from kbuild.variant import Variant
+from tests.seeded.seeded_recipe import Case
 
 
 def findings_in(

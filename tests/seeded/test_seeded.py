@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from make import good_cases
-from seeded_recipe import Case
-from seeded_table import CASES
-from seeded_variants import ROOT, make_case
-from seeded_verdict import findings_in, is_found, strangers
 
 from kbuild.checks import CHECKS
+from tests.seeded.make import good_cases
+from tests.seeded.seeded_recipe import Case
+from tests.seeded.seeded_table import CASES
+from tests.seeded.seeded_variants import ROOT, make_case
+from tests.seeded.seeded_verdict import findings_in, is_found, strangers
 
 pytestmark = [
     pytest.mark.compile,

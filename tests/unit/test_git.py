@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from git_bench import commit, git
 
 from kbuild.__main__ import main
 from kbuild.errors import ToolchainError
@@ -20,6 +19,7 @@ from kbuild.provenance.builder import running_builder
 from kbuild.runtime.processes import LocalRunner
 from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.dependency_headers.fetch import GitClient
+from tests.support.git_repository import commit, git
 
 
 def repository(root: Path) -> Repository:

@@ -1,11 +1,11 @@
 from pathlib import Path
 
 import pytest
-from git_bench import commit, git
 
 from kbuild.identity import identify
 from kbuild.runtime.processes import LocalRunner
 from kbuild.sourcetree import SourceTree
+from tests.support.git_repository import commit, git
 
 
 @pytest.fixture

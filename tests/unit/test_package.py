@@ -4,13 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from plans import plan_of
 
 from kbuild import package
 from kbuild.errors import FileConflictError
 from kbuild.generate.metadata import metadata_of
 from kbuild.plan import ToolchainSummary
 from kbuild.runtime.workspace import Workspace
+from tests.support.plans import plan_of
 
 
 def variant(folder: Path, content: str) -> Path:

@@ -110,7 +110,7 @@ class UnitCache:
         self._inputs = inputs
         source = read_file(command.absolute(command.source))
         self.refusal = command.refusal or _clock_macro_in(source)
-        key = object_key(command, environ, inputs.files, settings.compilers)
+        key = object_key(command, environ, inputs.files.of, settings.compilers)
         self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
         turn = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)
         self.turn = f"{settings.cache}/turns/{turn[:2]}/{turn[2:]}"

@@ -9,9 +9,10 @@ from kbuild.runtime.file_state import hash_bytes
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from kbuild.build.unit.inputs import FileHashes
+    HashOf = Callable[[str], "str | None"]
+    """From a file to its hash; None when it cannot be read."""
 
 
 _SEARCH = ("-iquote", "-I", "-isystem", "-idirafter")
@@ -168,21 +169,21 @@ _ENVIRONMENT = (
 
 
 def object_key(
-    command: CompileCommand, environ: Mapping[str, str], files: FileHashes, versions: str = ""
+    command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf, versions: str = ""
 ) -> str:
     """Key of all objects that this command can give; their headers tell them apart.
 
-    `files` say what source and compilers hold. `versions` are the compilers', as in
+    `hash_of` answers for source and compilers. `versions` are the compilers', as in
     `LauncherSettings.compilers`.
     """
     return _digest(
         OBJECT_FORMAT,
-        *_compilers(command, environ, files),
+        *_compilers(command, environ, hash_of),
         *_versions(command, versions),
         *(f"{name}={environ[name]}" for name in _ENVIRONMENT if name in environ),
         command.name(command.cwd),
         *_identity(command),
-        str(files.of(command.absolute(command.source))),
+        str(hash_of(command.absolute(command.source))),
     )
 
 
@@ -225,13 +226,13 @@ def _resolve_program(name: str, folders: list[str]) -> str:
     return os.path.realpath(found) if "/" in found else found
 
 
-def _compilers(command: CompileCommand, environ: Mapping[str, str], files: FileHashes) -> list[str]:
+def _compilers(command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf) -> list[str]:
     """What decides which compilers they are: a program may be called by several names."""
     names = _compiler_names(command, environ)
     if COMPILER_ID in environ:
         return names
     return [
-        f"{os.path.basename(name)} {path} {files.of(path)}"
+        f"{os.path.basename(name)} {path} {hash_of(path)}"
         for name, path in zip(names, compiler_programs(command, environ), strict=True)
     ]
 

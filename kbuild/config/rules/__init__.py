@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kbuild.config.document import Document, RuleContext
 from kbuild.config.issue import Issue
-from kbuild.config.rules import dsl, files, kernels, project
+from kbuild.config.rules import files, kernels, project
 
 Rule = Callable[[Document, RuleContext], Iterable[Issue]]
 
@@ -18,17 +18,15 @@ RULES: tuple[Rule, ...] = (
     *project.GENERAL_RULES,
     *project.FRAMEWORK_RULES,
     *kernels.KERNEL_RULES,
-    *dsl.DSL_RULES,
     *kernels.ARCH_RULES,
     *kernels.DEPENDENCY_RULES,
     *files.PATH_RULES,
     *files.SOURCE_RULES,
     *files.PACKAGE_RULES,
-    *dsl.TUNED_TABLE_RULES,
 )
 
 
 def check(document: Document, context: RuleContext) -> Iterator[Issue]:
     """Every issue that any rule finds."""
-    for rule in RULES:
+    for rule in (*RULES, *context.catalog.rules):
         yield from rule(document, context)

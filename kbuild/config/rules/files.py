@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from kbuild.config.document import Document, RuleContext
+from kbuild.config.document import TABLES_FOLDER, Document, RuleContext
 from kbuild.config.issue import Issue, KeyPath, did_you_mean
 from kbuild.sources.includes import scan_file
 from kbuild.sourcetree import SourceTree
@@ -160,8 +160,6 @@ def packaged_folders(document: Document, context: RuleContext) -> Iterator[Issue
     folders = {*packages}
     foreign = document.in_dsls()
     if foreign:
-        from kbuild.ops.tuned_tables import TABLES_FOLDER
-
         folders.add(TABLES_FOLDER)
     for section in foreign.values():
         sources = section.get("src")

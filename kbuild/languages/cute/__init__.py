@@ -11,7 +11,6 @@ from typing import Any
 from kbuild.errors import BuildError, ToolchainError
 from kbuild.languages.base import (
     LANGUAGES,
-    Exporter,
     Language,
     LinkInputs,
     ResolvedTargets,
@@ -185,6 +184,7 @@ class Cute(Language):
 
     name = "cute"
     worker = "cute"
+    exporter_class = "kbuild.languages.cute.export:CuteExporter"
     distributions = (DISTRIBUTION,)
     needs_grid = False
     shaped = True
@@ -246,12 +246,6 @@ class Cute(Language):
     def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
         """See `Language.judge`."""
         validate_release(image, DISTRIBUTION, version_of(pins))
-
-    def exporter(self) -> Exporter | None:
-        """See `Language.exporter`."""
-        from kbuild.languages.cute.export import CuteExporter
-
-        return CuteExporter()
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

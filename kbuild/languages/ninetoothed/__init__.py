@@ -29,6 +29,7 @@ class NineToothed(Triton):
 
     name = "ninetoothed"
     worker = "ninetoothed.compiler"
+    exporter_class = ""
     distributions = ("ninetoothed", "triton")
     options = ("num_warps", "num_stages")
     needs_grid = False
@@ -50,10 +51,6 @@ class NineToothed(Triton):
         """See `Language.requirements`."""
         pinned = {pin.partition("==")[0] for pin in pins}
         return (*pins, *(one for one in _COMPANIONS if one.partition("==")[0] not in pinned))
-
-    def exporter(self) -> None:
-        """See `Language.exporter`."""
-        return
 
     def complete(
         self, op: OpSpec, functions: Mapping[str, KernelFunction], place: IssueCollector

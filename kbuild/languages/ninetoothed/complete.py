@@ -304,11 +304,6 @@ def complete_op(
         place: collects everything that is wrong.
     """
     errors = place.errors
-    if op.fallback != "none":
-        hint = "remove it: a call without an image is refused in words"
-        IssueCollector(op.path, place.issues).at("fallback").error(
-            "NineToothed kernels have none", hint
-        )
     found = [_complete_launch(op, launch, kernels, place) for launch in op.launches]
     made = [one for one in found if one is not None]
     if place.errors > errors:

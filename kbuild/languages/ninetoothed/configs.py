@@ -173,7 +173,7 @@ class _BoundTensors:
         return all(wanted is None or dtypes[tensor] == wanted for tensor, wanted in own)
 
     def said(self, dtypes: Mapping[str, str | None]) -> str:
-        """The dtypes in words: one when all are the same."""
+        """The dtypes for a message: one when all are the same."""
         if len(set(dtypes.values())) == 1:
             return f"`{next(iter(dtypes.values()))}`"
         return ", ".join(f"`{dtype}` for `{tensor}`" for tensor, dtype in dtypes.items())

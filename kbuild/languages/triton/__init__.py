@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kbuild.backends.capability import Capability
-from kbuild.languages.base import LANGUAGES, Exporter, Language, ResolvedTargets, flavour_of
+from kbuild.languages.base import LANGUAGES, Language, ResolvedTargets, flavour_of
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.model import ArgumentSource, Launch, OpSpec
@@ -115,6 +115,7 @@ class Triton(Language):
 
     name = "triton"
     worker = "triton"
+    exporter_class = "kbuild.languages.triton.export.command:TritonExporter"
     distributions: ClassVar[tuple[str, ...]] = ("triton",)
     options: ClassVar[tuple[str, ...]] = (
         *("num_warps", "num_stages", "num_ctas", "maxnreg"),
@@ -171,12 +172,6 @@ class Triton(Language):
         from kbuild.languages.triton.jit_fallback import jit_source
 
         return jit_source(op, launches)
-
-    def exporter(self) -> Exporter | None:
-        """See `Language.exporter`."""
-        from kbuild.languages.triton.export.command import TritonExporter
-
-        return TritonExporter()
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

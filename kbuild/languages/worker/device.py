@@ -278,17 +278,17 @@ def has_bfloat16(question: str) -> bool:
     return True
 
 
-def torch_releases(standin: str) -> list[str]:
+def torch_releases(stub_release: str) -> list[str]:
     """Torch's releases that the code may run with; the first is what a source is told.
 
     One variant runs with several, so a source is imported with each, as where devices of an arch
     differ.
 
     Args:
-        standin: the release whose names the stand-in has.
+        stub_release: the release whose names the stub of Torch has.
     """
     question = "torch.__version__"
-    releases = list(dict.fromkeys([standin, *current.facts.get("torch", ())]))
+    releases = list(dict.fromkeys([stub_release, *current.facts.get("torch", ())]))
     if current.ask(question).importing and len(releases) > 1:
         _doubt(question, releases, TORCH_RELEASES, f"decide it {_LATER}")
     at = current.model.get(question, 0)

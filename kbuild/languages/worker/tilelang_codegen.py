@@ -240,7 +240,7 @@ def compile_object(
     if command is _hip:
         _without_rocwmma(folder)
         argv.append(f"-cuid={hashlib.sha256(source.encode()).hexdigest()[:16]}")
-    done = subprocess.run(  # noqa: TID251 - in a worker, which has no doors
+    done = subprocess.run(  # noqa: TID251 - in a worker, which has no Runner
         argv, cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode != 0 or not (folder / f"{_SOURCE}.o").is_file():

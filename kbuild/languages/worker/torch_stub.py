@@ -230,7 +230,7 @@ class StubFinder(Loader, MetaPathFinder):
 
 
 def install_stubs() -> None:
-    """Put stand-ins where nothing is installed."""
+    """Let stubs be imported for packages that are not installed."""
     absent = [name for name in NAMES if importlib.util.find_spec(name) is None]
     sys.meta_path.append(StubFinder(absent))
 

@@ -368,7 +368,7 @@ class Compiler:
     def _explained(
         self, error: Exception, kernel: TritonKernel, sources: SourceModules
     ) -> RefusalError:
-        """What Triton said of one, in words for its author."""
+        """The refusal for what Triton raised, for the author of the kernel."""
         return explain_error(error, kernel, sources)
 
 

@@ -142,7 +142,7 @@ def hooks_of(
     Returns:
         Nothing where there are no hooks; else `configs`, what each candidate's hook does when
         arguments are tensors, and when they are descriptors; `reset`, what tuning fills;
-        `problems`, what cannot be followed, in words with a place.
+        `problems`, sentences on what cannot be followed, each with its place.
     """
     problems: list[str] = []
     own = [list(_of_config(config, arguments, problems)) for config in configs]
@@ -189,7 +189,7 @@ def _of_tuner(tuner: Any, arguments: Sequence[str], problems: list[str]) -> dict
 
 
 def _run(what: str, hook: Any, call: Callable[[], object]) -> Iterator[str]:
-    """Run a hook; in words why it cannot be followed."""
+    """Run a hook; yield a sentence on why it cannot be followed."""
     try:
         call()
     except HookError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.runtime.processes import Runner
@@ -62,7 +63,6 @@ class WheelCudaToolkits(CudaToolkitSource):
 
 
 SYSTEM = "x86_64-linux"
-BACKENDS = ("cpu", "cuda")
 # nvcc and CMake take compilers and flags from these: into objects, without the plan knowing.
 _NVCC_VARIABLES = (
     "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CUDACXX", "CUDAHOSTCXX", "CUDAARCHS",
@@ -90,7 +90,12 @@ class WheelToolchains(ToolchainSource):
     """The Torch that is built against instead of the pinned ones."""
 
     name = "wheels"
-    backends = BACKENDS
+    backends = ("cuda",)
+
+    def is_for(self, backend: str) -> bool:
+        """CUDA, and what the host's C++ compiler builds against any Torch."""
+        known = BACKENDS.get(backend)
+        return super().is_for(backend) or (known.is_plain_cxx and not known.torch_field)
 
     @property
     def store(self) -> Store:
@@ -113,7 +118,7 @@ class WheelToolchains(ToolchainSource):
         if requires.system not in (None, SYSTEM) or here != SYSTEM:
             wanted = requires.system or SYSTEM
             return f"needs {wanted}; toolchains from wheels are for {SYSTEM}, and this is {here}"
-        if requires.backend not in BACKENDS:
+        if not self.is_for(requires.backend):
             return f"needs a {requires.backend} compiler; there is none in wheels"
         if requires.libraries:
             return f"needs the headers of {', '.join(requires.libraries)}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drawing import Draw
+from tests.gpu.semantics.drawing import Draw
 
 
 @dataclass(frozen=True)

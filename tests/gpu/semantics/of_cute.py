@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from calls import Call, case, huge
-from drawing import Draw
-from of_tilelang import rows_scattered, swapped
+
+from tests.gpu.semantics.calls import Call, case, huge
+from tests.gpu.semantics.drawing import Draw
+from tests.gpu.semantics.of_tilelang import rows_scattered, swapped
 
 
 @case("cute")

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from calls import Call, case, huge, source
-from drawing import Draw
+
+from tests.gpu.semantics.calls import Call, case, huge, source
+from tests.gpu.semantics.drawing import Draw
 
 INSTALLED = importlib.util.find_spec("ninetoothed") is not None
 FLOATS = (torch.float16, torch.float32)

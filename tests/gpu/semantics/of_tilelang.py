@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from calls import Call, case, huge
-from drawing import Draw
+
+from tests.gpu.semantics.calls import Call, case, huge
+from tests.gpu.semantics.drawing import Draw
 
 ALIGNED = ("plain", "plain", "plain", "offset")
 

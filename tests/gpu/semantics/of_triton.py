@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from calls import Call, case, cdiv, huge, source
-from drawing import Draw
+
+from tests.gpu.semantics.calls import Call, case, cdiv, huge, source
+from tests.gpu.semantics.drawing import Draw
 
 k = source("triton")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)

@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 LANGUAGES = ("triton", "tilelang", "cute", "ninetoothed")
 CHUNK = 1 << 28
 """Bytes that are compared at once."""
@@ -54,9 +54,9 @@ def load(folder: Path, language: str, variant: str) -> Any:
 
 def cases(language: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """How calls of its ops are drawn, and its calls with huge tensors."""
-    import calls
+    from tests.gpu.semantics import calls
 
-    importlib.import_module(f"of_{language}")
+    importlib.import_module(f"tests.gpu.semantics.of_{language}")
     own = f"{language}."
     return (
         {name: draw for name, draw in calls.CASES.items() if name.startswith(own)},
@@ -102,7 +102,8 @@ def bytes_apart(first: Any, second: Any) -> str:
 def storages(values: Any) -> list[Any]:
     """The memory of every tensor, each once."""
     import torch
-    from drawing import memory
+
+    from tests.gpu.semantics.drawing import memory
 
     found = {}
     for one in values:
@@ -121,7 +122,8 @@ def attempt(op: Any, call: Any, *, side: bool, times: int) -> tuple[str, str]:
         times: how often.
     """
     import torch
-    from drawing import copied
+
+    from tests.gpu.semantics.drawing import copied
 
     given, untouched = copied(call.args), storages(call.args)
     torch.cuda.synchronize()
@@ -192,7 +194,7 @@ def on_side_stream(op: Any, given: list[Any], values: list[Any], times: int) -> 
 
 def fuzz(arguments: argparse.Namespace) -> dict[str, Any]:
     """All cases of one op."""
-    from drawing import Draw
+    from tests.gpu.semantics.drawing import Draw
 
     name = arguments.only
     language, _, op_name = name.partition(".")
@@ -272,7 +274,6 @@ def everything(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
     import triton
 
-    sys.path.insert(0, str(HERE))
     languages = arguments.language or LANGUAGES
     names = [name for language in languages for name in cases(language)[0]]
     began = time.perf_counter()
@@ -322,8 +323,8 @@ def main() -> int:
     parser.add_argument("--case", type=int, help="of `--only`, one case")
     parser.add_argument("--huge", choices=LANGUAGES, help="only the huge calls of a language")
     arguments = parser.parse_args()
+    sys.path.insert(0, str(HERE.parents[2]))
     if arguments.only or arguments.huge:
-        sys.path.insert(0, str(HERE))
         print(json.dumps(fuzz(arguments) if arguments.only else beyond(arguments)))
         return 0
     answer = everything(arguments)

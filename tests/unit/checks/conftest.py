@@ -1,22 +1,20 @@
-"""Variants made on the spot, and tiny libraries compiled for one test each."""
+"""Variants made on the spot."""
 
 from __future__ import annotations
 
 import platform
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from warm_python import warm_python
 
 from kbuild.checks.base import Check, Finding, Output
 from kbuild.digest import digest_variant
 from kbuild.metadata import Metadata
 from kbuild.variant import Variant
+from tests.support.warm_python import warm_python
 
 CPU = platform.machine()
 ID = "_relu_cpu_0a1b2c3"
@@ -86,45 +84,11 @@ def warm() -> Iterator[Path]:
 
 
 @pytest.fixture
-def compiler() -> str:
-    found = shutil.which("g++")
-    if found is None:
-        pytest.skip("no g++ on this machine")
-    return found
-
-
-@pytest.fixture
-def library(tmp_path: Path, compiler: str) -> Callable[..., bytes]:
-    """The bytes of a shared library: source text, link flags, stripped or not."""
-
-    def built(
-        source: str = EXTENSION,
-        *flags: str,
-        language: str = "c",
-        strip: bool = False,
-        soname: str = "",
-    ) -> bytes:
-        folder = tmp_path / "objects"
-        folder.mkdir(exist_ok=True)
-        target = folder / (soname or "out.so")
-        named = [f"-Wl,-soname,{soname}"] if soname else []
-        command = [compiler, "-shared", "-fPIC", "-O0", "-x", language, "-", "-x", "none"]
-        subprocess.run(  # noqa: TID251
-            [*command, "-o", str(target), *named, *flags], input=source, text=True, check=True
-        )
-        if strip:
-            subprocess.run(["strip", "--strip-all", str(target)], check=True)  # noqa: TID251
-        return target.read_bytes()
-
-    return built
-
-
-@pytest.fixture
 def compiled(make: Callable[..., Output], library: Callable[..., bytes]) -> Callable[..., Output]:
     """A variant whose extension is compiled from the given source."""
 
     def made(*source_and_flags: str, output: dict[str, object] | None = None, **how: object):
-        data = library(*source_and_flags, **how)
+        data = library(*(source_and_flags or (EXTENSION,)), **how)
         return make({f"{ID}.abi3.so": data}, **(output or {}))
 
     return made

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from device_bench import LTO, MACHINE, PTX, REAL, bundle, carrying, fatbin
 
 from kbuild.checks.archs import ArchsCheck
 from kbuild.checks.base import Finding, Output
 from kbuild.metadata import Metadata
+from tests.support.device_code import LTO, MACHINE, PTX, REAL, bundle, carrying, fatbin
 
 pytestmark = pytest.mark.compile
 

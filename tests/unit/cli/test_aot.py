@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from exported import files
+
+from tests.support.exported_functions import files
 
 GOOD = ["-n", "add", "-s", "*fp32", "-g", "1", "-t", "cuda:80:32"]
 

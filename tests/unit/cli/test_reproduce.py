@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_hub import FakeHub, Repository, serve
 
 from kbuild.runtime.processes import LocalRunner
+from tests.support.download_hub import FakeHub, Repository, serve
 
 VARIANT = "torch-cuda"
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.invalid")

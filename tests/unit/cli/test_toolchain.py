@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from given_wheels import torch_wheel
-from toolkit_bench import fill
-from wheel_bench import serve
 
 from kbuild.__main__ import main
 from kbuild.store import Recipe, open_store
+from tests.support.toolkit_wheels import fill
+from tests.support.torch_wheels import torch_wheel
+from tests.support.wheel_index import serve
 
 pytestmark = [
     pytest.mark.compile,

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tunable import SECTION, TWO, calls, write_variant
+
+from tests.support.tunable_variant import SECTION, TWO, calls, write_variant
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_hub import SHA, FakeHub, Repository, serve
 
 from kbuild.digest import digest_variant
 from kbuild.errors import UsageError
 from kbuild.hub.fetch import HubSpec
 from kbuild.metadata import Metadata
 from kbuild.runtime.processes import LocalRunner, ProcessResult
+from tests.support.download_hub import SHA, FakeHub, Repository, serve
 
 pytest.importorskip("huggingface_hub")
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mirror_bench import CPU, CUDA, PLACE, Room, layout, room
 
 from kbuild.errors import FileConflictError, HubError
 from kbuild.hub.repository import BusyError, Repo
@@ -22,6 +21,7 @@ from kbuild.mirror.layout import (
     read_version,
 )
 from kbuild.mirror.verify import verify_version
+from tests.support.mirrors import CPU, CUDA, PLACE, Room, layout, room
 
 KINDS = ("folder", "memory", "local")
 ONE = {CPU: {"__init__.py": "one"}}

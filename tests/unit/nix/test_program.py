@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from played_nix import RELEASES, SETTINGS, PlayedNix, program
 
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.nix.program import NixOptions, find_nix, with_environment
 from kbuild.version import Version
+from tests.support.nix.recorded import RELEASES, SETTINGS, PlayedNix, program
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from git_bench import commit, git
 
 from kbuild import __version__
 from kbuild.metadata import Builder, GitState
 from kbuild.provenance.builder import running_builder
 from kbuild.runtime.processes import LocalRunner
+from tests.support.git_repository import commit, git
 
 
 def builder(package: Path) -> Builder:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from projects import plan_variant
 
 from kbuild.backends import BACKENDS
 from kbuild.checks.base import Finding
@@ -17,6 +16,7 @@ from kbuild.sources.cxx import read_cxx
 from kbuild.sources.includes import IncludeLine
 from kbuild.sourcetree import SourceTree
 from kbuild.static.includes import check_includes
+from tests.support.projects import plan_variant
 
 BUILD = """\
 [general]

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from given_wheels import opened, torch_wheel, version_file
-from projects import BINDING, kernel
-from toolkit_bench import fill
 
 from kbuild.errors import DamagedFileError, ToolchainError, UsageError
 from kbuild.identity import Identity
@@ -22,6 +19,9 @@ from kbuild.toolchains.torch_wheel import TorchWheelToolchains, open_wheel
 from kbuild.toolchains.wheels.source import WheelToolchains
 from kbuild.variant import System
 from kbuild.version import Version
+from tests.support.projects import BINDING, kernel
+from tests.support.toolkit_wheels import fill
+from tests.support.torch_wheels import opened, torch_wheel, version_file
 
 SYSTEM = "x86_64-linux"
 

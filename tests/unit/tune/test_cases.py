@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sections import example, op_of, said, text_of
 
 from kbuild.ops.model import TuneProposal, TuneSpec
 from kbuild.tune.cases import MOST_BYTES, InvalidCase, benchmark_cases, default_cases, make_case
 from kbuild.tune.jobs import is_made_for
+from tests.support.sections import example, op_of, said, text_of
 
 DTYPES = {"x": "float16", "w": "float16", "b": "float16", "out": "float16"}
 

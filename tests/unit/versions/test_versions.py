@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mirror_bench import CPU, CUDA, NOON, PLACE, Room, built, layout, metadata, room
 
 from kbuild.errors import UsageError
 from kbuild.hub.repository import RemoteFile
@@ -25,6 +24,7 @@ from kbuild.versions.sources import (
     has_same_content,
     sort_versions,
 )
+from tests.support.mirrors import CPU, CUDA, NOON, PLACE, Room, built, layout, metadata, room
 
 API = "__all__ = ['relu']\ndef relu(x):\n    return x\n"
 

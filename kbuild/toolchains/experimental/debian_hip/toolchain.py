@@ -74,14 +74,14 @@ class DebianHipToolchains(ToolchainSource):
         """The headers of a Torch for another device are translated; one for another ROCm is odd."""
         return (
             unsupported_torch_reason(requires, self.host.facts)
-            if self.host.facts["torch"]["hip"]
+            if self.host.facts["torch"]["built_for"].get("hip")
             else None
         )
 
     def _is_translated(self, requires: Requirements) -> bool:
         """True for the full ABI of a Torch that was not built for ROCm."""
-        torch = self.host.facts["torch"]
-        return requires.torch is not None and requires.torch_exact and not torch["hip"]
+        built_for = self.host.facts["torch"]["built_for"]
+        return requires.torch is not None and requires.torch_exact and "hip" not in built_for
 
     def _refuses_machine(self) -> str | None:
         if self.store.find(self.pins.recipe):

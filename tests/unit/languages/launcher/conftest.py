@@ -9,9 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from functions import Functions, library, without_fallback
-from launched import Driver, extension, files_of
-from rich import TABLES, rich
+
+from tests.support.launcher.functions import Functions, library, without_fallback
+from tests.support.launcher.launched import Driver, extension, files_of
+from tests.support.launcher.rich import TABLES, rich
 
 HOSTS = ["torch"]
 if importlib.util.find_spec("tvm_ffi"):

@@ -9,12 +9,12 @@ import subprocess
 import sys
 
 import pytest
-from launched import Kernel, extension, files_of, launched, ops_of
-from rich import KERNELS, TABLES, rich
-from small import KERNEL, SECTION, small
 
 from kbuild.errors import BuildError
 from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp
+from tests.support.launcher.launched import Kernel, extension, files_of, launched, ops_of
+from tests.support.launcher.rich import KERNELS, TABLES, rich
+from tests.support.launcher.small import KERNEL, SECTION, small
 
 
 def test_the_same_each_time():

@@ -18,7 +18,7 @@ from kbuild.languages.worker.tilelang_source import (
     complete_source,
 )
 
-FAKES = Path(__file__).resolve().parents[3] / "fakes"
+FAKES = Path(__file__).resolve().parents[3] / "support" / "fakes"
 LAUNCH = """
 	{{
 		cudaLaunchConfig_t config;

@@ -1,0 +1,199 @@
+"""Rules for `[kernel.*]` sections in Python DSLs and for their tuned tables.
+
+What reads sections is imported where there is one: most projects have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kbuild.config.document import TABLES_FOLDER, Document, RuleContext
+from kbuild.config.issue import Issue, listed, one_of
+from kbuild.config.model import CXX
+from kbuild.errors import ConfigError, Problem
+from kbuild.version import Version
+
+if TYPE_CHECKING:
+    from kbuild.ops.dialects import Dialect
+    from kbuild.ops.schema.model import Schema
+
+
+_FIRST_STABLE_LISTS = Version.parse("2.10")
+"""The release of Torch whose stable ABI passes strings, lists and devices."""
+
+
+def dsl_sections(document: Document, context: RuleContext) -> Iterator[Issue]:
+    """A kernel's language is one that kbuild can build, and its ops are described well."""
+    foreign = document.in_dsls()
+    if not foreign:
+        return
+    from kbuild.ops.dialects import DIALECTS
+    from kbuild.ops.section import read_section
+
+    for name, section in foreign.items():
+        path = ("kernel", name, "language")
+        language = section["language"]
+        dialect = DIALECTS.find(language)
+        if dialect is None:
+            hint = one_of(language, (CXX, *DIALECTS.names()))
+            yield Issue(path, f"`{language}` is not a language", hint)
+            continue
+        yield from _check_dsl_backends(name, dialect, document, context)
+        yield from _unknown_keys(name, section, document, context)
+        issues = read_section(name, section).issues
+        yield from issues
+        if not any(issue.path[2:3] == ("toolchain",) for issue in issues):
+            yield from _check_toolchain(name, document, dialect)
+
+
+def tvm_ffi_fallbacks(document: Document, _: RuleContext) -> Iterator[Issue]:
+    """Functions for TVM-FFI do not fall back on their DSL: what would run there is Torch's."""
+    if document.frameworks() != ["tvm-ffi"]:
+        return
+    for name in document.in_dsls():
+        for index, _op in enumerate(document.items("kernel", name, "op")):
+            path = ("kernel", name, "op", index, "fallback")
+            if document.get(*path) == "jit":
+                message = "runs the DSL on tensors of Torch, and this project is one for TVM-FFI"
+                yield Issue(path, message, "leave it out, or use `[torch]`")
+
+
+def passable_types(document: Document, _: RuleContext) -> Iterator[Issue]:
+    """Ops take strings, lists, devices from Torch 2.10 on; TVM-FFI has no devices and no None."""
+    for_ffi = document.frameworks() == ["tvm-ffi"]
+    floor = document.get("torch", "stable-abi")
+    floors = [one for one in (floor.values() if isinstance(floor, dict) else [floor]) if one]
+    old = [one for one in floors if _is_below(str(one), _FIRST_STABLE_LISTS)]
+    for name in document.in_dsls() if for_ffi or old else ():
+        for index, _op in enumerate(document.items("kernel", name, "op")):
+            path = ("kernel", name, "op", index, "schema")
+            schema = _schema(document.text(*path))
+            if schema is None:
+                continue
+            if for_ffi and any(one.type.is_optional for one in schema.returns):
+                message = "a result that may be None cannot be returned through TVM-FFI"
+                yield Issue(path, message, "return an empty tensor, or use `[torch]`")
+            devices = [one for one in schema.arguments if one.type.name == "Device"]
+            if for_ffi and devices:
+                hint = "leave it out: an op runs where its tensors are; or use `[torch]`"
+                yield Issue(path, f"`{devices[0]}` cannot be passed through TVM-FFI", hint)
+            arguments = schema.arguments
+            boxed = [a for a in arguments if a.type.is_list or a.type.name in {"str", "Device"}]
+            if old and boxed:
+                message = f"`{boxed[0]}` is not passed by the stable ABI of Torch {old[0]}"
+                yield Issue(
+                    path,
+                    message,
+                    f'write `stable-abi = "{_FIRST_STABLE_LISTS}"` or later in `[torch]`',
+                )
+
+
+def _is_below(text: str, floor: Version) -> bool:
+    try:
+        return Version.parse(text) < floor
+    except ValueError:
+        return False
+
+
+def _schema(text: str | None) -> Schema | None:
+    from kbuild.ops.schema.parser import SchemaError, parse_schema
+
+    try:
+        return parse_schema(text) if text is not None else None
+    except SchemaError:
+        return None
+
+
+def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterator[Issue]:
+    path = ("kernel", name, "toolchain")
+    one = document.text(*path)
+    pins = [one] if one is not None else [pin for _, pin in document.strings(*path)]
+    reason = dialect.refuses(pins) if pins else None
+    if reason is not None:
+        what, _, hint = reason.partition("; ")
+        yield Issue(path, what, hint)
+
+
+def _check_dsl_backends(
+    name: str, dialect: Dialect, document: Document, context: RuleContext
+) -> Iterator[Issue]:
+    able = [
+        one
+        for one in context.catalog.language_backends
+        if dialect.on_cpu or one not in context.catalog.hosts
+    ]
+    named = document.backends_of(name)
+    if document.get("kernel", name, "backend") == []:
+        yield Issue(("kernel", name, "backend"), "lists no backend", f"one of {listed(able)}")
+    for position, (path, backend) in enumerate(named):
+        if backend in context.catalog.kernel_sections and backend not in able:
+            message = f"kernels for `{backend}` are not written in `{dialect.name}`"
+            yield Issue(path, message, f"backends with such kernels: {listed(able)}")
+        if backend in [other for _, other in named[:position]]:
+            yield Issue(path, f"`{backend}` is listed twice", "keep one of them")
+    for index, value in enumerate(document.items("kernel", name, "backend")):
+        if not isinstance(value, str):
+            yield Issue(("kernel", name, "backend", index), "must be a string")
+
+
+def _unknown_keys(
+    name: str, section: Mapping[str, Any], document: Document, context: RuleContext
+) -> Iterator[Issue]:
+    from kbuild.config.file_model import LanguageKeys
+    from kbuild.config.model_errors import keys_of
+
+    backends = {backend for _, backend in document.backends_of(name)}
+    able = [one for one in context.catalog.language_backends if one in backends or not backends]
+    known_archs = context.catalog.arch_keys
+    arch_keys = [known_archs[backend][0] for backend in able if backend in known_archs]
+    known = {"backend", *arch_keys, *keys_of(LanguageKeys)}
+    for key in section.keys() - known:
+        yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")
+
+
+_MAX_ROWS_SHOWN = 5
+"""Rows of one table that are named when they mean nothing."""
+
+
+def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
+    """Every `tuned/*.json` is a table, and its rows are of what the sections have."""
+    foreign = document.in_dsls()
+    if not foreign:
+        return
+    from kbuild.ops.section import read_section
+    from kbuild.ops.table_lookup import stale_rows
+    from kbuild.ops.tuned_tables import parse_table
+
+    if not context.tree.is_dir(TABLES_FOLDER):
+        return
+    readings = [read_section(name, section) for name, section in foreign.items()]
+    ops = [op for reading in readings for op in reading.ops]
+    is_sound = not any(i.severity == "error" for reading in readings for i in reading.issues)
+    for path in context.tree.walk(TABLES_FOLDER):
+        if not path.endswith(".json"):
+            continue
+        try:
+            file = parse_table(context.tree.read_text(path), path)
+        except ConfigError as error:
+            yield from map(_issue_of, error.problems)
+            continue
+        # What follows from a section that is wrong says nothing of the table.
+        yield from _first_problems(path, stale_rows(file, ops) if is_sound else ())
+
+
+def _first_problems(path: str, problems: Sequence[Problem]) -> Iterator[Issue]:
+    yield from map(_issue_of, problems[:_MAX_ROWS_SHOWN])
+    if problems[_MAX_ROWS_SHOWN:]:
+        count = len(problems) - _MAX_ROWS_SHOWN
+        words = f"{count} more row{'s' * (count != 1)} mean nothing any more"
+        yield Issue((), words, "`kbuild tune` measures again", "warning", path)
+
+
+def _issue_of(problem: Problem) -> Issue:
+    words = f"{problem.key}: {problem.message}" if problem.key else problem.message
+    return Issue((), words, problem.hint, problem.severity, problem.file, problem.line)
+
+
+DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types, tuned_tables)
+"""Handed to `kbuild.config` by `kbuild.project`."""

@@ -1,0 +1,90 @@
+"""Branches, tags and history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.hub.answers import Answer, Refused, no_revision, reply
+from tests.support.hub.repository import HEADS, TAGS, Repository
+from tests.support.hub.request import API, REVISION, Request, route
+
+
+@route("GET", f"{API}/refs")
+def refs(request: Request) -> Answer:
+    repository = request.repository()
+    answer: dict[str, Any] = {
+        "branches": _rows(repository, HEADS, HEADS),
+        "converts": [],
+        "tags": _rows(repository, TAGS, TAGS),
+    }
+    if request.flag("include_prs"):
+        answer["pullRequests"] = _rows(repository, "refs/pr/", "refs/")
+    return reply(answer)
+
+
+def _rows(repository: Repository, prefix: str, cut: str) -> list[dict[str, str]]:
+    return [
+        {"name": ref.removeprefix(cut), "ref": ref, "targetCommit": oid}
+        for ref, oid in sorted(repository.facts.refs.items())
+        if ref.startswith(prefix)
+    ]
+
+
+@route("POST", f"{API}/branch/(?P<branch>.+)")
+def create_branch(request: Request) -> Answer:
+    repository = request.writable()
+    start = request.body.json().get("startingPoint") or "main"
+    return _create(request, repository, HEADS + request["branch"], start)
+
+
+@route("POST", f"{API}/tag/{REVISION}")
+def create_tag(request: Request) -> Answer:
+    repository = request.writable()
+    tag = request.body.json().get("tag", "")
+    return _create(request, repository, TAGS + tag, request["revision"])
+
+
+def _create(request: Request, repository: Repository, ref: str, start: str) -> Answer:
+    with request.hub.lock:
+        if ref in repository.facts.refs:
+            raise Refused(409, f"Reference {ref} already exists")
+        repository.move(ref, repository.resolve(start).oid)
+    return reply({"ref": ref}, 201)
+
+
+@route("DELETE", f"{API}/branch/(?P<branch>.+)")
+def delete_branch(request: Request) -> Answer:
+    if request["branch"] == "main":
+        raise Refused(400, "The main branch cannot be deleted")
+    return _delete(request, HEADS + request["branch"])
+
+
+@route("DELETE", f"{API}/tag/(?P<tag>.+)")
+def delete_tag(request: Request) -> Answer:
+    return _delete(request, TAGS + request["tag"])
+
+
+def _delete(request: Request, ref: str) -> Answer:
+    repository = request.writable()
+    with request.hub.lock:
+        if ref not in repository.facts.refs:
+            raise no_revision(ref)
+        repository.move(ref, None)
+    return reply({})
+
+
+@route("GET", f"{API}/commits/{REVISION}")
+def commits(request: Request) -> Answer:
+    repository = request.repository()
+    found = repository.history(repository.resolve(request["revision"]))
+    rows = [
+        {
+            "id": commit.oid,
+            "title": commit.title,
+            "message": commit.message,
+            "authors": [{"user": commit.author}],
+            "date": commit.date,
+        }
+        for commit in found
+    ]
+    return reply(rows, headers={"X-Total-Count": str(len(rows))})

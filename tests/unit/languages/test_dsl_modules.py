@@ -1,0 +1,92 @@
+"""What is known of a DSL is in its module and its worker: no other module of kbuild names one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbuild.languages.base import LANGUAGES
+
+PACKAGE = Path(__file__).parents[3] / "kbuild"
+NAMES = sorted({name for one in LANGUAGES for name in (one.name, *one.distributions)})
+_NAME = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, NAMES))})(?![a-z])", re.IGNORECASE)
+_TORCH = re.compile(r"(?:wrap|capture)_triton|(?:torch\._library\.)?triton(?:_op)?")
+"""Torch's own functions for Triton kernels in a model, in lists of functions of Torch."""
+EXCEPTIONS = {
+    "checks/streams.py": "a check of libraries that kbuild linked with CuTe DSL before 2026-11",
+    "cli/tune_import.py": "its help names the formats of tables that it reads",
+    "checks/probe_process.py": "variables of a user that reach the process in which a kernel loads",
+}
+TORCH_FUNCTIONS = ("checks/ops.py", "sources/resolution.py", "languages/worker/torch_stub.py")
+DATA = {
+    "checks/data/modules.json": "the modules that the `kernels` client lets a kernel import",
+    "checks/data/symbols.json": "namespaces of C++: CUTLASS has one that is called `cute`",
+    "config/python_dependencies.toml": "the dependencies that the `kernels` client knows",
+}
+
+
+def is_of_a_dsl(path: Path) -> bool:
+    """True of `languages/triton/...`, `languages/worker/triton_hooks.py` and the like."""
+    own = "|".join(one.name for one in LANGUAGES)
+    place = path.relative_to(PACKAGE).as_posix()
+    return bool(re.match(rf"languages/(?:worker/)?(?:{own})(?:_\w+)?(?:\.py$|/)", place))
+
+
+def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of every name, and of every string that is no docstring."""
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+            if id(node) not in prose:
+                value = node.value
+                yield node.lineno, value if isinstance(value, str) else value.decode("latin-1")
+        elif isinstance(node, (ast.Name, ast.Attribute)):
+            yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.keyword, ast.arg)):
+            name = node.arg if isinstance(node, (ast.keyword, ast.arg)) else node.name
+            yield node.lineno, name or ""
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, node.module or ""
+        elif isinstance(node, ast.alias):
+            yield node.lineno, node.name
+
+
+def named(text: str) -> list[str]:
+    """The DSLs in a text, also in camel case."""
+    return _NAME.findall(f"{text} {re.sub(r'(?<=[a-z])(?=[A-Z])', '_', text)}")
+
+
+MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if not is_of_a_dsl(path)]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_no_module_names_a_dsl(path: Path) -> None:
+    place = path.relative_to(PACKAGE).as_posix()
+    lines = [
+        f"{place}:{line}: {text!r}"
+        for line, text in texts(ast.parse(path.read_text("utf-8")))
+        if named(text) and not (place in TORCH_FUNCTIONS and _TORCH.fullmatch(text))
+    ]
+    if place in EXCEPTIONS:
+        assert lines, f"{place} is no exception any more"
+    else:
+        assert lines == []
+
+
+def test_no_data_names_a_dsl() -> None:
+    files = (path for path in PACKAGE.rglob("*.*") if path.suffix in {".toml", ".json"})
+    foreign = (path for path in files if not is_of_a_dsl(path))
+    found = {path.relative_to(PACKAGE).as_posix() for path in foreign if named(path.read_text())}
+    assert found == {*DATA}
+
+
+def test_names_are_found() -> None:
+    assert {*NAMES} >= {"cute", "ninetoothed", "nvidia-cutlass-dsl", "tilelang", "triton"}
+    source = """import kbuild.languages.triton
+if a == "cute": f(CUTE_PIN, b"TileLang", CuteExport, execute)
+"""
+    assert sum(bool(named(text)) for _, text in texts(ast.parse(source))) == 5

@@ -1,0 +1,214 @@
+"""Reading and evaluating expressions; `test_codegen.py` compares with a C++ compiler."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbuild.ops.expression import (
+    EvaluationError,
+    Expression,
+    ExpressionError,
+    parse,
+    parse_condition,
+)
+from tests.support.expression_cases import NAMES, evaluated_by_python, expressions, values
+
+
+@settings(max_examples=300, deadline=None)
+@given(expressions(), values())
+def test_as_python_computes_it(text, numbers):
+    wanted = evaluated_by_python(text, numbers)
+    try:
+        found = parse(text).evaluate(numbers)
+    except EvaluationError:
+        found = None
+    except ExpressionError as error:  # such a part is refused also where it is never evaluated
+        found = wanted if "always gives" in error.message else None
+    assert found == wanted
+
+
+@settings(max_examples=200, deadline=None)
+@given(expressions(), values(), st.sets(st.sampled_from(NAMES)))
+def test_binding_changes_no_value(text, numbers, known):
+    try:
+        whole = parse(text)
+        wanted = whole.evaluate(numbers)
+    except (EvaluationError, ExpressionError):
+        return
+    bound = whole.bind({name: numbers[name] for name in known})
+    assert bound.evaluate(numbers) == wanted
+    assert bound.names() <= whole.names() - known
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="ab01 +-*/%()<=>!,.\n&|andorif_eselinot\x00é'", max_size=40))
+def test_any_text_is_read_or_refused_in_words(text):
+    try:
+        found = parse(text)
+    except ExpressionError as error:
+        found = error
+    if isinstance(found, ExpressionError):
+        assert found.message
+        assert 1 <= found.column <= len(text) + 1
+    else:
+        assert isinstance(found, Expression)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("cdiv(numel(x), BLOCK)", {"numel(x)", "BLOCK"}),
+        ("size(x, -1) * stride( x ,0 )", {"size(x, -1)", "stride(x, 0)"}),
+        (
+            "min(sm_count(), M) if has(bias) else itemsize(x)",
+            {"sm_count()", "M", "has(bias)", "itemsize(x)"},
+        ),
+        ("1 + 1", set()),
+        ("0 and N", set()),
+    ],
+)
+def test_names(text, names):
+    assert parse(text).names() == names
+
+
+def test_leaves_are_in_the_order_of_the_text():
+    found = parse("b if a < dim(x) else c").leaves()
+    assert [(leaf.key, leaf.column) for leaf in found] == [
+        ("b", 1),
+        ("a", 6),
+        ("dim(x)", 10),
+        ("c", 22),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "column", "hint"),
+    [
+        ("numel(x) / N", "`/` is not an operator here", 10, "`//` divides and rounds down"),
+        ("a && b", "`&&` is not an operator here", 3, "write `and`"),
+        ("2 ** N", "`**` is not an operator here", 3, "multiply"),
+        ("a +", "expected a value, found the end", 4, ""),
+        ("(a", "expected `)`, found the end", 3, ""),
+        ("a b", "expected an operator, found `b`", 3, ""),
+        ("a) + (b", "expected an operator, found `)`", 2, ""),
+        ("a if b", "expected `else`, found the end", 7, ""),
+        ("", "expected a value, found the end", 1, ""),
+        ("N * 1.5", "`1.5` is not an integer", 5, "made of integers"),
+        ("1e5", "`1e5` is not an integer", 1, ""),
+        ("08", "`08` is not an integer", 1, "no zeros in front"),
+        ("x.shape[0]", "`.` is not an operator here", 2, "size(x, 0)"),
+        ("open('f')", "`open` is not a function", 1, "functions: "),
+        ("1 + 'f'", "`'f'` is not an integer", 5, "a text is compared with an argument"),
+        ("a == 'f", "`'` is not an operator here", 6, "ends with the quote"),
+        ("a == 1e999", "`1e999` does not fit into 64 bits", 6, ""),
+        ("1.5 == a", "`1.5` is not an integer", 1, "asks for a float argument"),
+        ("a == None", "`None` is not an integer", 6, "`name is None`"),
+        ("a is b", "expected `None`, found `b`", 6, ""),
+        ("a[b]", "the place in a list is written as a number", 3, ""),
+        ("a[0", "expected `]`, found the end", 4, ""),
+        ("len(1)", "`len` asks about a list, by its name", 5, ""),
+        ("ceil(N)", "`ceil` is not a function", 1, "`cdiv`"),
+        ("min", "`min` is a function", 1, "call it"),
+        ("cdiv(1)", "`cdiv` takes 2 arguments, not 1", 1, ""),
+        ("max(N)", "`max` takes 2 or more arguments, not 1", 1, ""),
+        ("size(x)", "`size` is written `size(tensor, dimension)`", 1, ""),
+        ("size(x, N)", "a dimension is written as a number", 9, ""),
+        ("numel(a + b)", "`numel` asks about a tensor, by its name", 9, ""),
+        ("9223372036854775808", "does not fit into 64 bits", 1, ""),
+        ("N + 1 // 0", "always gives division by zero", 7, ""),
+        ("9223372036854775807 + 1", "always gives a value beyond 64 bits", 21, ""),
+        ("N\x00", "`\\x00` has no meaning in an expression", 2, ""),
+        ("é", "`é` has no meaning in an expression", 1, ""),
+    ],
+)
+def test_what_is_refused(text, words, column, hint):
+    with pytest.raises(ExpressionError) as caught:
+        parse(text)
+    assert words in caught.value.message
+    assert caught.value.column == column
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["(" * 31 + "a" + ")" * 31, "-" * 40 + "a", "not " * 40 + "a"])
+def test_deep_nesting_is_refused(text):
+    with pytest.raises(ExpressionError, match="nested too deeply"):
+        parse(text)
+
+
+def test_length():
+    assert parse("+".join(["a"] * 150)).evaluate({"a": 2}) == 300
+    with pytest.raises(ExpressionError, match="more than 300 parts"):
+        parse("+".join(["a"] * 151))
+
+
+@pytest.mark.parametrize("text", ["N > 1", "not N", "has(b)", "True", "1 < N < 5", "a and b"])
+def test_conditions(text):
+    assert parse_condition(text).is_condition
+
+
+@pytest.mark.parametrize("text", ["N", "1", "min(a > 1, b > 1)", "(a > 1) + 1", "1 if a else 0"])
+def test_numbers_are_no_conditions(text):
+    with pytest.raises(ExpressionError, match="is a number, not a condition"):
+        parse_condition(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("-7 // 2", -4),
+        ("-7 % 2", 1),
+        ("7 % -2", -1),
+        ("cdiv(7, 2)", 4),
+        ("cdiv(-7, 2)", -3),
+        ("next_pow2(0)", 1),
+        ("next_pow2(5)", 8),
+        ("next_pow2(4611686018427387904)", 2**62),
+        ("2 and 3", 1),
+        ("-9223372036854775808", -(2**63)),
+        ("1 if 2 > 1 > 0 else 1 // 0", 1),
+    ],
+)
+def test_constants(text, value):
+    assert parse(text).constant == value
+
+
+def test_a_side_that_is_not_evaluated_may_hold_anything():
+    guarded = parse("8 // SPLIT if SPLIT > 0 else 1")
+    assert guarded.bind({"SPLIT": 0}).constant == 1
+    assert parse("a and 1 // a").evaluate({"a": 0}) == 0
+
+
+@pytest.mark.parametrize("text", ["a // b", "a % b", "cdiv(a, b)"])
+def test_division_by_zero_is_refused(text):
+    with pytest.raises(EvaluationError, match="division by zero"):
+        parse(text).evaluate({"a": 1, "b": 0})
+
+
+@pytest.mark.parametrize("text", ["a + 1", "a * 2", "-b - a", "-b", "b // c", "next_pow2(a)"])
+def test_overflow_is_refused(text):
+    with pytest.raises(EvaluationError, match="beyond 64 bits"):
+        parse(text).evaluate({"a": 2**63 - 1, "b": -(2**63), "c": -1})
+
+
+def test_an_integer_is_an_expression():
+    assert parse(128).constant == 128
+    assert parse(-3).constant == -3
+
+
+@settings(max_examples=150, deadline=None)
+@given(expressions(), values())
+def test_python_source_has_the_same_value(text, numbers):
+    """Where nothing is beyond 64 bits: Torch checks its own sizes."""
+    torch = pytest.importorskip("torch")
+    try:
+        whole = parse(text)
+        wanted = whole.evaluate(numbers)
+    except (EvaluationError, ExpressionError):
+        return
+    source = whole.to_python({name: name for name in whole.names()})
+    scope = {**numbers, "torch": torch, "math": math}
+    assert int(eval(source, scope)) == wanted  # noqa: S307 - made from our own nodes

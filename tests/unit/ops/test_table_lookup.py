@@ -1,0 +1,222 @@
+"""Which candidate a call runs, and which are compiled for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kbuild.languages.candidates import closest_target, shipped_candidates
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.model import Launch
+from kbuild.ops.table_lookup import (
+    OpCall,
+    choose_candidate,
+    key_distance,
+    nearest_row,
+    rows_for_call,
+)
+from kbuild.ops.tuned_tables import TunedRow, TunedTable
+from tests.support.sections import op_of, text_of
+
+CONFIGS = """[
+  { BLOCK = 512, when = "N > 256" },
+  { BLOCK = 128, num_warps = 4 },
+  { BLOCK = 256, num_warps = 8 },
+  { BLOCK = 64, archs = ["8.0"] },
+]"""
+CANDIDATES = op_of(text_of(configs=CONFIGS)).launches[0].candidates
+F16 = (("x", "float16"), ("out", "float16"))
+CALL = OpCall("NVIDIA H200", "sm_90", dict(F16), (64,), {"N": 64})
+
+
+def row(index: int, *key: int, **fields) -> TunedRow:
+    one = CANDIDATES[index]
+    return TunedRow(
+        **{
+            "kernel": "k",
+            "op": "k",
+            "launch": 0,
+            "dtypes": F16,
+            "key": key or (64,),
+            "constants": one.constants,
+            "options": one.options,
+            "microseconds": 1.0,
+            "default_microseconds": 2.0,
+            **fields,
+        }
+    )
+
+
+class TestChoose:
+    def test_without_a_table_the_first_that_fits(self):
+        assert choose_candidate(CANDIDATES, (), CALL) == 1
+        assert choose_candidate(CANDIDATES, (), replace(CALL, values={"N": 512})) == 0
+        assert choose_candidate(CANDIDATES, (), CALL, lambda index: index == 3) == 3
+        assert choose_candidate(CANDIDATES, (), CALL, lambda _: False) is None
+
+    def test_the_row_of_the_key(self):
+        assert choose_candidate(CANDIDATES, (row(1, 63), row(2, 64)), CALL) == 2
+
+    def test_the_nearest_row(self):
+        rows = (row(1, 1), row(2, 40))
+        assert choose_candidate(CANDIDATES, rows, CALL) == 2
+
+    def test_a_candidate_that_is_gone(self):
+        gone = row(2, constants=(("BLOCK", 999),))
+        assert choose_candidate(CANDIDATES, (gone,), CALL) == 1
+
+    def test_one_whose_when_does_not_hold_or_that_does_not_fit(self):
+        assert choose_candidate(CANDIDATES, (row(0),), CALL) == 1
+        assert choose_candidate(CANDIDATES, (row(2),), CALL, lambda index: index != 2) == 1
+
+    def test_true_is_not_one(self):
+        turned = row(1, options=(("num_warps", True),))
+        assert turned.among(CANDIDATES) is None
+
+
+class TestNearest:
+    def test_equally_near_rows_the_first_decides(self):
+        # log2(1 + x): 0, 1, 2.
+        rows = (row(1, 0), row(2, 3))
+        assert nearest_row(rows, (1,)) is rows[0]
+        assert nearest_row(rows[::-1], (1,)) is rows[1]
+
+    def test_negative_values_count_as_zero(self):
+        assert key_distance((-5, 3), (0, 1)) == 1.0
+
+    def test_the_largest_values(self):
+        assert key_distance((2**63 - 1,), (0,)) == 63.0
+
+    def test_several_parts(self):
+        rows = (row(1, 16, 4096), row(2, 4096, 16))
+        assert nearest_row(rows, (20, 4000)) is rows[0]
+
+    def test_an_op_without_a_key(self):
+        assert nearest_row((row(1, key=()),), ()) is not None
+
+
+class TestRows:
+    OWN = TunedTable("NVIDIA H200", "sm_90", (row(1),))
+    ALIKE = TunedTable("NVIDIA H100", "sm_90", (row(2),))
+    OTHER = TunedTable("NVIDIA A100", "sm_80", (row(3),))
+
+    def of(self, *tables, **fields):
+        return rows_for_call(tables, "k", "k", 0, replace(CALL, **fields))
+
+    def test_of_the_device_itself(self):
+        assert self.of(self.OTHER, self.ALIKE, self.OWN) == self.OWN.rows
+
+    def test_else_of_the_same_arch(self):
+        assert self.of(self.OTHER, self.ALIKE) == self.ALIKE.rows
+
+    def test_never_of_another(self):
+        assert self.of(self.OTHER) == ()
+
+    def test_a_table_of_the_device_without_such_rows_is_no_table(self):
+        other = replace(self.OWN, rows=(row(1, dtypes=(("x", "float32"),)),))
+        assert self.of(other, self.ALIKE) == self.ALIKE.rows
+
+    def test_rows_of_other_launches_dtypes_and_keys(self):
+        rows = (row(1, op="l"), row(1, launch=1), row(1, 1, 2), row(1, kernel="l"))
+        assert self.of(replace(self.OWN, rows=rows)) == ()
+        assert self.of(self.OWN, dtypes={"x": "float32"}) == ()
+
+    def test_tensors_that_are_none_have_no_dtype(self):
+        assert self.of(self.OWN, dtypes={"x": "float16"}) == self.OWN.rows
+
+
+class TestShipped:
+    LAUNCH = Launch(("k",), candidates=CANDIDATES)
+
+    def of(self, *tables, target="sm_90a", **more):
+        found = shipped_candidates(
+            self.LAUNCH, tables, "k", "k", 0, ImageTarget.parse(target), **more
+        )
+        return [CANDIDATES.index(one) for one in found]
+
+    def test_without_tables_the_default_ones(self):
+        assert self.of() == [0, 1]
+
+    def test_winners_of_the_arch_as_well(self):
+        tables = (TunedTable("NVIDIA H200", "sm_90", (row(2),)),)
+        assert self.of(*tables) == [0, 1, 2]
+        assert self.of(*tables, target="sm_80") == [0, 1]
+
+    def test_archs_of_a_candidate(self):
+        a100 = TunedTable("NVIDIA A100-SXM4-80GB", "sm_80", (row(3),))
+        assert self.of(a100, target="sm_80") == [0, 1, 3]
+        assert self.of(replace(a100, arch="sm_90")) == [0, 1]
+
+    def test_all_of_them(self):
+        assert self.of(keep_all=True) == [0, 1, 2]
+        assert self.of(keep_all=True, target="sm_80") == [0, 1, 2, 3]
+
+    def test_rows_of_other_launches_and_stale_ones(self):
+        rows = (row(2, op="l"), row(2, launch=1), row(2, options=()))
+        assert self.of(TunedTable("NVIDIA H200", "sm_90", rows)) == [0, 1]
+
+    def test_a_device_that_runs_code_for_another_arch(self):
+        l4 = TunedTable("NVIDIA L4", "sm_89", (row(2),))
+        among = tuple(map(ImageTarget.parse, ("sm_80", "sm_90a", "compute_80")))
+        assert self.of(l4, target="sm_80", among=among) == [0, 1, 2]
+        assert self.of(l4, target="compute_80", among=among) == [0, 1]
+        assert self.of(l4, target="sm_90a", among=among) == [0, 1]
+
+    def test_a_device_that_only_has_ptx(self):
+        table = TunedTable("NVIDIA B200", "sm_100", (row(2),))
+        among = tuple(map(ImageTarget.parse, ("sm_80", "compute_80")))
+        assert self.of(table, target="compute_80", among=among) == [0, 1, 2]
+
+
+class TestAligned:
+    """A candidate with the aligned image alone is conditional."""
+
+    ALL = tuple(replace(one, aligned=at in {0, 1}) for at, one in enumerate(CANDIDATES))
+
+    def test_the_next_one_runs_where_the_assumptions_do_not_hold(self):
+        assert choose_candidate(self.ALL, (), CALL) == 1
+        assert choose_candidate(self.ALL, (), replace(CALL, aligned=False)) == 2
+        assert choose_candidate(self.ALL, (row(1),), replace(CALL, aligned=False)) == 2
+
+    def test_the_default_ones_go_on_past_it(self):
+        launch = Launch(("k",), candidates=self.ALL)
+        found = shipped_candidates(launch, (), "k", "k", 0, ImageTarget.parse("sm_90a"))
+        assert found == self.ALL[:3]
+
+
+def test_default_candidates_go_on_past_those_that_some_device_cannot_run():
+    launch = Launch(("k",), candidates=CANDIDATES)
+    found = shipped_candidates(
+        launch,
+        (),
+        "k",
+        "k",
+        0,
+        ImageTarget.parse("sm_90a"),
+        is_scarce=lambda one: one is CANDIDATES[1],
+    )
+    assert found == CANDIDATES[:3]
+
+
+@pytest.mark.parametrize(
+    ("arch", "targets", "expected"),
+    [
+        ("sm_90", "sm_80 sm_90 sm_90a compute_80", "sm_90a"),
+        ("sm_89", "sm_80 sm_86 compute_80", "sm_86"),
+        ("sm_86", "sm_80 sm_89", "sm_80"),
+        ("sm_103", "sm_100a compute_80", "compute_80"),
+        ("sm_103", "sm_100f compute_80", "sm_100f"),
+        ("sm_103", "sm_100 sm_100f", "sm_100f"),
+        ("sm_120", "sm_100f sm_90a", None),
+        ("sm_75", "sm_80 compute_80", None),
+        ("sm_90", "compute_80 compute_90", "compute_90"),
+        ("gfx942", "gfx90a gfx942", "gfx942"),
+        ("gfx1100", "gfx90a gfx942", None),
+        ("gfx942", "sm_80 compute_80", None),
+        ("sm_90", "gfx942", None),
+    ],
+)
+def test_what_a_device_runs(arch, targets, expected):
+    found = closest_target(arch, [ImageTarget.parse(text) for text in targets.split()])
+    assert (str(found) if found else None) == expected

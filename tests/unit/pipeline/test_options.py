@@ -1,0 +1,73 @@
+"""The options that choose compilers, Torch and archs."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+
+import pytest
+
+from kbuild.command_options import add_options, read_options
+from kbuild.errors import UsageError
+from kbuild.pipeline.options import BuildOptions
+from kbuild.project import Project
+from kbuild.runtime.processes import ProcessResult
+from kbuild.services import Services
+from kbuild.ui import Ui
+from tests.support.projects import BINDING, kernel
+
+
+class Machine:
+    """A machine with GPUs, or without."""
+
+    def __init__(self, *gpus: str) -> None:
+        self.gpus = gpus
+
+    def run(self, argv, **_) -> ProcessResult:
+        found = self.gpus if argv[0] == "nvidia-smi" else ()
+        return ProcessResult(tuple(argv), 0 if found else 127, "\n".join(found), 0.0)
+
+
+FIELDS = ("toolchain", "python", "torch_wheels", "archs", "dev")
+
+
+def options(made: Project, machine: Machine, *arguments: str) -> BuildOptions:
+    parser = ArgumentParser()
+    add_options(parser, BuildOptions, *FIELDS)
+    services = Services(machine, Ui(), made.root / "cache")
+    return read_options(parser.parse_args(arguments), services, made, BuildOptions, *FIELDS)
+
+
+@pytest.fixture
+def made(project):
+    return project(BINDING, kernel("cpu"), kernel("cuda"), backends=("cpu", "cuda"))
+
+
+def test_all_archs_are_the_default(made):
+    assert options(made, Machine("9.0")).archs == ()
+    assert options(made, Machine(), "--arch", "all").archs == ()
+
+
+def test_archs_can_be_named(made):
+    asked = options(made, Machine("9.0", "9.0"), "--arch", "8.0,9.0a", "--arch", "native")
+    assert asked.archs == ("8.0", "9.0a", "9.0")
+
+
+def test_a_development_build_is_for_this_machine(made):
+    assert options(made, Machine(), "--dev", "--toolchain", "wheels").toolchain == "host"
+    assert options(made, Machine("8.9"), "--dev").archs == ("8.9",)
+    assert options(made, Machine(), "--dev").archs == ()
+    assert options(made, Machine("8.9"), "--dev", "--arch", "9.0").archs == ("9.0",)
+
+
+@pytest.mark.parametrize(
+    ("arch", "words"),
+    [
+        ("sm_90", "did you mean `9.0`"),
+        ("native", "no GPU was found"),
+        ("all,9.0", "all stands alone"),
+    ],
+)
+def test_what_cannot_be_is_refused(made, arch, words):
+    with pytest.raises(UsageError) as caught:
+        options(made, Machine(), "--arch", arch)
+    assert words in str(caught.value)

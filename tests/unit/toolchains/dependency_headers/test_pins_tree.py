@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbuild.toolchains.dependency_headers.pins import (
+    dependency_headers,
+    digest_of_folders,
+    pin_of,
+    tree_mismatch,
+    version_of_tree,
+)
+from tests.support.cutlass_trees import make_tree
+
+PIN = pin_of("cutlass_3_8")
+
+
+def test_the_right_tree(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "cutlass")
+    assert tree_mismatch(PIN, root) is None
+    source = dependency_headers(PIN, root, "here", "")
+    assert source.include_dirs == (root / "include", root / "tools/util/include")
+    assert source.fact == "KBUILD_CUTLASS_3_8_INCLUDE_DIRS"
+
+
+def test_another_release(tmp_path: Path) -> None:
+    assert tree_mismatch(PIN, make_tree(tmp_path, "4.0.0")) == "is CUTLASS 4.0.0, not 3.8.0"
+
+
+@pytest.mark.parametrize("text", ["", "#define CUTLASS_MAJOR 3\n", "#define CUTLASS_MAJOR X\n"])
+def test_no_known_release(tmp_path: Path, text: str) -> None:
+    (make_tree(tmp_path) / "include/cutlass/version.h").write_text(text)
+    assert tree_mismatch(PIN, tmp_path) == "is CUTLASS of no known release, not 3.8.0"
+
+
+def test_no_version_file(tmp_path: Path) -> None:
+    (make_tree(tmp_path) / "include/cutlass/version.h").unlink()
+    assert version_of_tree(PIN.check, tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["include/cutlass/cutlass.h", "tools/util/include"])
+def test_something_else(tmp_path: Path, name: str) -> None:
+    root = make_tree(tmp_path)
+    (root / name).rename(root / "elsewhere")
+    assert tree_mismatch(PIN, root) == f"has no `{name}`, so it is no CUTLASS source tree"
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert tree_mismatch(PIN, tmp_path / "file") == "is a file"
+    assert tree_mismatch(PIN, tmp_path / "nothing") == "does not exist"
+
+
+def test_a_dependency_whose_headers_do_not_say_their_release(tmp_path: Path) -> None:
+    pin = pin_of("metal-cpp")
+    (tmp_path / "Metal").mkdir()
+    (tmp_path / "Metal" / "Metal.hpp").write_text("")
+    assert tree_mismatch(pin, tmp_path) is None
+    source = dependency_headers(pin, tmp_path, "", "")
+    assert (source.fact, source.include_dirs) == ("KBUILD_METAL_CPP_INCLUDE_DIRS", (tmp_path,))
+
+
+def test_the_digest_is_of_names_and_contents(tmp_path: Path) -> None:
+    one, two = make_tree(tmp_path / "one"), make_tree(tmp_path / "two")
+    (two / "README").write_text("not a header")
+    (two / "include" / ".cache").mkdir()
+    (two / "include" / ".cache" / "x").write_text("")
+    digests = [
+        digest_of_folders(dependency_headers(PIN, root, "", "").include_dirs) for root in (one, two)
+    ]
+    assert digests[0] == digests[1]
+    (two / "include/cutlass/cutlass.h").write_text("// edited\n")
+    assert digest_of_folders(dependency_headers(PIN, two, "", "").include_dirs) != digests[0]

@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.errors import ToolchainError
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import Store
+from kbuild.toolchains.dependency_headers.pins import (
+    DependencyHeaders,
+    PinnedLibrary,
+    PinnedWheel,
+    pin_of,
+)
+from kbuild.toolchains.dependency_headers.search import (
+    HeaderResolver,
+    header_versions,
+    resolve_headers,
+)
+from kbuild.version import Version
+from tests.support.cutlass_trees import COMMIT, FakeGit, make_tree, members, tree_files
+from tests.support.wheel_index import make_wheel, pinned
+
+ROOT = "cutlass_library/source"
+TAG = "py3-none-any"
+
+
+@dataclass
+class Desk:
+    """A user's machine: a folder of wheels as the only index, a git, a cache."""
+
+    root: Path
+    git: FakeGit
+    wheel: PinnedWheel | None = None
+    """Holds `cutlass_3_8`; without one the real pin is used."""
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
+
+    @property
+    def wheelhouse(self) -> Path:
+        return self.root / "wheelhouse"
+
+    def sources(self, **environ: str) -> HeaderResolver:
+        given = {name: Path(path) for name, path in environ.items() if name.startswith("cutlass")}
+        own = {name: value for name, value in environ.items() if name not in given}
+        env = {
+            "PATH": os.environ["PATH"],
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.wheelhouse),
+        }
+        return HeaderResolver(given, self.cache, self.git, env | own, self.pin_of)
+
+    def pin_of(self, name: str, compiler: Version | None = None) -> PinnedLibrary:
+        pin = pin_of(name, compiler)
+        own = self.wheel if name == "cutlass_3_8" else None
+        return replace(pin, wheel=own or pin.wheel)
+
+    def stock(self, version: str) -> Path:
+        """Put the wheel into the wheelhouse."""
+        files = {f"{ROOT}/{name}": data for name, data in members(version).items()}
+        files |= {"cutlass/__init__.py": b"", f"{ROOT}/examples/e.cu": b""}
+        path = make_wheel(self.wheelhouse, "nvidia-cutlass", "3.8.0.0", files, tag=TAG)
+        self.wheel = PinnedWheel(pinned(path), ROOT)
+        return path
+
+    def one(self, name: str = "cutlass_3_8", **environ: str) -> DependencyHeaders:
+        (found,) = self.sources(**environ).resolve([name])
+        return found
+
+    def entries(self) -> list[str]:
+        return [entry.name for entry in Store(self.cache / "store").entries()]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    (tmp_path / "wheelhouse").mkdir()
+    yield Desk(tmp_path, FakeGit())
+    Store(tmp_path / "cache" / "store").prune(0)  # its files are read-only
+
+
+@pytest.fixture
+def wheel(desk: Desk) -> Path:
+    return desk.stock("3.8.0")
+
+
+class TestFolders:
+    def test_one_of_the_command_line(self, desk: Desk) -> None:
+        tree = make_tree(desk.root / "mine")
+        found = desk.one(cutlass_3_8=str(tree), CUTLASS_SRC_DIR="/nowhere")
+        assert found.include_dirs == (tree / "include", tree / "tools/util/include")
+        assert found.origin.startswith(f"{tree}, sha256 ")
+        assert found.digest.startswith("sha256:")
+        assert not desk.entries()
+        given = {"cutlass_3_8": tree}
+        assert resolve_headers(["cutlass_3_8"], given, desk.cache, desk.git) == (found,)
+
+    def test_another_release_is_refused_with_both(self, desk: Desk) -> None:
+        tree = make_tree(desk.root / "mine", "4.0.0")
+        sources = desk.sources(cutlass_3_8=str(tree))
+        words = f"--with-source cutlass_3_8={tree}: the folder is CUTLASS 4.0.0, not 3.8.0"
+        for ask in (sources.resolve, sources.expected, sources.refuses):
+            with pytest.raises(ToolchainError) as raised:
+                ask(["cutlass_3_8"])
+            assert raised.value.message == words
+            assert "`include/cutlass/cutlass.h`" in raised.value.hint
+
+    def test_one_of_the_environment(self, desk: Desk) -> None:
+        tree = make_tree(desk.root / "mine")
+        assert str(tree) in desk.one(CUTLASS_SRC_DIR=str(tree)).origin
+
+    def test_another_release_in_the_environment_is_passed_over(
+        self, desk: Desk, wheel: Path
+    ) -> None:
+        tree = make_tree(desk.root / "mine", "4.0.0")
+        assert "nvidia-cutlass" in desk.one(CUTLASS_SRC_DIR=str(tree)).origin
+
+
+class TestWheel:
+    def test_only_headers_and_licences_are_kept(self, desk: Desk, wheel: Path) -> None:
+        found = desk.one()
+        locked = pinned(wheel)
+        assert found.digest == f"sha256:{locked.sha256}"
+        assert found.origin == (
+            f"nvidia-cutlass 3.8.0.0 of the package index, sha256 {locked.sha256[:12]}"
+        )
+        assert tree_files(found.include_dirs[0].parent) == set(members())
+        assert not desk.git.calls
+
+    def test_what_is_expected_is_what_is_used(self, desk: Desk, wheel: Path) -> None:
+        expected = desk.sources().expected(["cutlass_3_8"])
+        assert not desk.cache.exists()
+        assert desk.sources().resolve(["cutlass_3_8"]) == expected
+        assert desk.sources().expected(["cutlass_3_8"]) == expected
+
+    def test_once(self, desk: Desk, wheel: Path) -> None:
+        first = desk.one()
+        wheel.unlink()
+        assert desk.one() == first
+        assert [name.rpartition("-")[0] for name in desk.entries()] == ["source-cutlass_3_8-3.8.0"]
+
+    def test_another_file_is_not_unpacked(self, desk: Desk, wheel: Path) -> None:
+        wheel.write_bytes(wheel.read_bytes() + b"!")
+        with pytest.raises(ToolchainError, match="is not the file that the lock") as raised:
+            desk.one()
+        assert "git tag v3.8.0: fatal: unable to access" in raised.value.message
+        assert not desk.entries()
+
+    def test_another_release_in_the_wheel(self, desk: Desk) -> None:
+        desk.stock("3.7.0")
+        with pytest.raises(ToolchainError, match=r"what was fetched is CUTLASS 3\.7\.0, not 3\.8"):
+            desk.one()
+        assert not desk.entries()
+
+    def test_git_where_the_index_has_no_wheel(self, desk: Desk, wheel: Path) -> None:
+        wheel.unlink()
+        desk.git = FakeGit(make_tree(desk.root / "remote"), ("v3.8.0",))
+        assert desk.one().origin == f"git tag v3.8.0, commit {COMMIT[:12]}"
+        assert "git tag" in desk.sources().expected(["cutlass_3_8"])[0].origin
+
+
+class TestGit:
+    @pytest.fixture
+    def remote(self, desk: Desk) -> Path:
+        tree = make_tree(desk.root / "remote", "4.0.0")
+        (tree / "LICENSE.txt").write_text("BSD")
+        (tree / "media").mkdir()
+        (tree / "media" / "big.png").write_text("")
+        desk.git = FakeGit(tree, ("v4.0.0",))
+        return tree
+
+    def test_headers_and_commit(self, desk: Desk, remote: Path) -> None:
+        (before,) = desk.sources().expected(["cutlass_4_0"])
+        found = desk.one("cutlass_4_0")
+        assert (found.digest, before.digest) == (f"commit:{COMMIT}", "")
+        assert before.origin == "git tag v4.0.0, not fetched yet"
+        assert before.include_dirs == found.include_dirs
+        assert tree_files(found.include_dirs[0].parent) == {*members(), "LICENSE.txt"}
+        assert desk.git.verbs == ["ls-remote", "clone", "rev-parse"]
+        assert desk.one("cutlass_4_0") == found
+        assert len(desk.git.calls) == 3
+        (entry,) = Store(desk.cache / "store").entries()
+        assert entry.facts["sources"][0]["commit"] == COMMIT
+        assert [path.name for path in entry.folder.iterdir() if path.name.startswith(".")] == []
+
+    def test_how_git_is_called(self, desk: Desk, remote: Path) -> None:
+        desk.one("cutlass_4_0", GIT_DIR="/elsewhere")
+        clone = desk.git.calls[1]
+        assert {"--depth", "--template=", "--no-recurse-submodules"} <= set(clone)
+        assert clone[clone.index("--branch") + 1] == "v4.0.0"
+        assert all(env["GIT_TERMINAL_PROMPT"] == "0" for env in desk.git.envs)
+        assert not any("GIT_DIR" in env for env in desk.git.envs)
+
+    def test_no_such_tag(self, desk: Desk, remote: Path) -> None:
+        desk.git.tags = ()
+        with pytest.raises(ToolchainError, match=r"the repository has no tag v4\.0\.0"):
+            desk.one("cutlass_4_0")
+        assert desk.git.verbs == ["ls-remote"]
+
+    def test_another_release_at_the_tag(self, desk: Desk, remote: Path) -> None:
+        make_tree(remote, "4.0.1")
+        with pytest.raises(ToolchainError, match=r"what was fetched is CUTLASS 4\.0\.1, not 4"):
+            desk.one("cutlass_4_0")
+
+    def test_something_else_at_the_tag(self, desk: Desk, remote: Path) -> None:
+        (remote / "tools" / "util" / "include").rename(remote / "elsewhere")
+        with pytest.raises(ToolchainError, match="what was fetched has no `tools/util/include`"):
+            desk.one("cutlass_4_0")
+
+    def test_a_server_that_does_not_answer(self, desk: Desk) -> None:
+        desk.git = FakeGit(code=124, fails="")
+        with pytest.raises(ToolchainError, match="no answer within 20 seconds"):
+            desk.one("cutlass_4_0")
+
+    def test_a_failure_is_not_tried_again(self, desk: Desk) -> None:
+        sources = desk.sources()
+        for _ in range(2):
+            with pytest.raises(ToolchainError):
+                sources.resolve(["cutlass_4_0"])
+        assert len(desk.git.calls) == 1
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+class TestCommits:
+    """With a real git, led to a repository of this machine as its `insteadOf` allows."""
+
+    NAME, TAG = "cutlass_4_0", "v4.0.0"
+
+    @pytest.fixture
+    def repository(self, tmp_path: Path) -> Path:
+        made = make_tree(tmp_path / "repository", "4.0.0")
+        self._git(made, "init", "--quiet")
+        self._tag(made)
+        return made
+
+    def _git(self, folder: Path, *words: str) -> str:
+        author = ("-c", "user.name=a", "-c", "user.email=a@test", "-c", "commit.gpgsign=false")
+        command = ("git", *author, *words)
+        done = LocalRunner().run(command, cwd=folder, env={"PATH": os.environ["PATH"]})
+        assert done.ok, done.output
+        return done.output.strip()
+
+    def _tag(self, repository: Path) -> str:
+        """Commit what is there, and make the tag that commit."""
+        self._git(repository, "add", ".")
+        self._git(repository, "commit", "--quiet", "--allow-empty", "-m", "it")
+        self._git(repository, "tag", "--force", self.TAG)
+        return self._git(repository, "rev-parse", "HEAD")
+
+    @pytest.fixture
+    def sources(self, tmp_path: Path, repository: Path) -> Iterator[Callable[[], HeaderResolver]]:
+        url = pin_of(self.NAME).library.repository
+        config = tmp_path / "gitconfig"
+        config.write_text(f'[url "{repository.as_uri()}"]\n  insteadOf = {url}\n')
+        environ = {
+            "PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": str(config), "PIP_NO_INDEX": "1"
+        }  # fmt: skip
+        yield lambda: HeaderResolver({}, tmp_path / "cache", LocalRunner(), environ)
+        Store(tmp_path / "cache" / "store").prune(0)
+
+    def test_hooks_of_the_user_do_not_run(self, sources, tmp_path) -> None:
+        hook = tmp_path / "hooks" / "post-checkout"
+        hook.parent.mkdir()
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+        with (tmp_path / "gitconfig").open("a") as config:
+            config.write(f"[core]\n  hooksPath = {hook.parent}\n")
+        (found,) = sources().resolve([self.NAME])
+        assert found.digest.startswith("commit:")
+
+    def test_the_commit_is_recorded(self, sources, repository) -> None:
+        (found,) = sources().resolve([self.NAME])
+        commit = self._git(repository, "rev-parse", "HEAD")
+        assert found.digest == f"commit:{commit}"
+        assert (
+            dict(header_versions([found]))[self.NAME]
+            == f"4.0.0 (git tag v4.0.0, commit {commit[:12]})"
+        )
+        (entry,) = sources().store.entries()
+        assert entry.facts["sources"][0]["commit"] == commit
+
+    def test_the_same_commit_is_fetched_again(self, sources) -> None:
+        (first,) = sources().resolve([self.NAME])
+        sources().store.prune(0)
+        assert sources().resolve([self.NAME]) == (first,)
+
+    def test_a_tag_that_moved_is_refused(self, sources, repository) -> None:
+        first = self._git(repository, "rev-parse", "HEAD")
+        sources().resolve([self.NAME])
+        sources().store.prune(0)
+        (repository / "include/cutlass/cutlass.h").write_text("#error\n")
+        second = self._tag(repository)
+        words = f"is commit {second[:12]}, but was {first[:12]} when it was first fetched"
+        with pytest.raises(ToolchainError, match=words) as raised:
+            sources().resolve([self.NAME])
+        assert sources().store.entries() == ()
+        (kept,) = sources().commits.folder.iterdir()
+        assert f"delete {kept}" in raised.value.message
+        kept.unlink()
+        assert sources().resolve([self.NAME])[0].digest == f"commit:{second}"
+
+    def test_an_entry_of_an_earlier_kbuild_counts(self, sources) -> None:
+        sources().resolve([self.NAME])
+        commits = sources().commits
+        shutil.rmtree(commits.folder)
+        repository = str(pin_of(self.NAME).library.repository)
+        with pytest.raises(ToolchainError, match="when it was first fetched"):
+            commits.confirm(repository, self.TAG, COMMIT)
+
+
+class TestUnavailable:
+    def test_the_words(self, desk: Desk) -> None:
+        with pytest.raises(ToolchainError) as raised:
+            desk.one("cutlass_4_0")
+        assert str(raised.value) == (
+            "the headers of CUTLASS 4.0.0 (`cutlass_4_0`) are not to be had; tried:\n"
+            "    --with-source: not given\n"
+            "    environment: $CUTLASS_SRC_DIR is not set\n"
+            "    kbuild's store: does not have them\n"
+            "    package index: no wheel is known that holds CUTLASS 4.0.0\n"
+            "    git tag v4.0.0: fatal: unable to access 'https://git.invalid/': "
+            "Could not resolve host\n"
+            "  hint: get CUTLASS 4.0.0 where there is a network, then name its folder:\n"
+            "    git clone --depth 1 --branch v4.0.0 https://github.com/NVIDIA/cutlass "
+            "cutlass_4_0-4.0.0\n"
+            "    kbuild build --with-source cutlass_4_0=cutlass_4_0-4.0.0\n"
+            "    or, for every command: export CUTLASS_SRC_DIR=$PWD/cutlass_4_0-4.0.0"
+        )
+
+    def test_a_wheel_can_be_carried_over(self, desk: Desk, wheel: Path) -> None:
+        wheel.unlink()
+        with pytest.raises(ToolchainError) as raised:
+            desk.one(CUTLASS_SRC_DIR=str(make_tree(desk.root / "mine", "4.0.0")))
+        assert "mine` is CUTLASS 4.0.0, not 3.8.0" in raised.value.message
+        assert "pip download --no-deps -d wheelhouse nvidia-cutlass==3.8.0.0" in raised.value.hint
+        assert "PIP_FIND_LINKS=$PWD/wheelhouse kbuild build" in raised.value.hint
+
+    def test_no_way_at_all(self, desk: Desk) -> None:
+        sources = desk.sources()
+        assert sources.refuses(["metal-cpp"]) == (
+            "needs the headers of metal-cpp 26, which cannot be fetched; "
+            "--with-source metal-cpp=DIR takes a folder"
+        )
+        for ask in (sources.expected, sources.resolve):
+            with pytest.raises(ToolchainError) as raised:
+                ask(["metal-cpp"])
+            assert "git: no repository with metal-cpp is known" in raised.value.message
+            assert raised.value.hint.splitlines()[1:] == [
+                "    kbuild build --with-source metal-cpp=metal-cpp-26"
+            ]
+
+    def test_no_git(self, desk: Desk) -> None:
+        sources = desk.sources(PATH=str(desk.root))
+        assert "--with-source cutlass_4_0=DIR" in str(sources.refuses(["cutlass_4_0"]))
+        assert sources.refuses(["cutlass_3_8"]) is None
+        with pytest.raises(ToolchainError, match="git: there is no git program"):
+            sources.resolve(["cutlass_4_0"])
+
+    def test_refusing_asks_no_network(self, desk: Desk) -> None:
+        assert desk.sources().refuses(["cutlass_4_0", "cutlass_3_8"]) is None
+        assert not desk.git.calls
+
+    def test_a_compiler_without_a_release(self, desk: Desk) -> None:
+        assert "no release of SYCL*TLA" in str(desk.sources().refuses(["sycl_tla"]))

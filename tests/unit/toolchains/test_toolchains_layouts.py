@@ -1,0 +1,89 @@
+"""Entries of the store that are unpacked from pinned archives are named by a layout's number.
+
+Their makers' code is no part of the name: gigabytes would be fetched again for every comment. So a
+change of that code has to be looked at here, and decided on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kbuild
+from kbuild.code_digest import code_digest
+from kbuild.languages import environment
+from kbuild.toolchains import torch_wheel
+from kbuild.toolchains.experimental.debian_hip.installation import pins
+from kbuild.toolchains.experimental.debian_nvcc import toolchain
+from kbuild.toolchains.wheels import cuda, frameworks
+from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI
+
+PACKAGE = Path(kbuild.__file__).parent
+LAYOUTS: dict[str, tuple[int | str, ...]] = {
+    "cuda": (
+        1,
+        "46a87771bf3b0401",
+        "toolchains/wheels/cuda.py",
+        "toolchains/link_stubs.py",
+    ),
+    "headers": (
+        1,
+        "760097305ca73136",
+        "toolchains/wheels/frameworks.py",
+    ),
+    "torch": (
+        1,
+        "de88a87edd5c98e1",
+        "toolchains/wheels/frameworks.py",
+        "toolchains/link_stubs.py",
+    ),
+    "tvm-ffi": (
+        1,
+        "de88a87edd5c98e1",
+        "toolchains/wheels/frameworks.py",
+        "toolchains/link_stubs.py",
+    ),
+    "debian-nvcc": (
+        1,
+        "a9742d51ef1dfa7a",
+        "toolchains/experimental/debian_nvcc/toolchain.py",
+    ),
+    "given": (
+        1,
+        "451b15a2245c2f0f",
+        "toolchains/torch_wheel.py",
+    ),
+    "languages": (
+        1,
+        "4c8b5c7c9f777b91",
+        "languages/environment.py",
+    ),
+}
+CURRENT = {
+    "cuda": cuda._LAYOUT,
+    "headers": frameworks._HEADERS_LAYOUT,
+    "torch": TORCH.layout,
+    "tvm-ffi": TVM_FFI.layout,
+    "debian-nvcc": toolchain._LAYOUT,
+    "given": torch_wheel._LAYOUT,
+    "languages": environment._LAYOUT,
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_changed_maker_is_decided_on(name: str) -> None:
+    layout, known, *modules = LAYOUTS[name]
+    found = code_digest(*(PACKAGE / str(module) for module in modules))[:16]
+    words = (
+        "if the same archives now become other files, raise the layout; then write both down here"
+    )
+    assert (CURRENT[name], found) == (layout, known), f"{modules}: {words}"
+
+
+def test_what_is_made_here_is_named_by_its_makers_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = pins().recipe.name
+    monkeypatch.setattr(
+        "kbuild.toolchains.experimental.debian_hip.installation.code_digest", lambda *_: "another"
+    )
+    assert pins().recipe.name != before

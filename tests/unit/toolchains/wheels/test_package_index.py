@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import errno
+import io
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.errors import DamagedFileError, ToolchainError
+from kbuild.toolchains.wheels.lock import LockedWheel
+from kbuild.toolchains.wheels.package_index import FetchedWheel, PackageIndex, WheelFetcher
+from kbuild.toolchains.wheels.settings import IndexSettings
+from kbuild.toolchains.wheels.wheel_file import Wheel, merge_spans
+from tests.support.wheel_index import make_wheel, pinned, serve
+
+BIG = os.urandom(1 << 20)
+MEMBERS = {
+    "torch/include/a.h": b"// a\n",
+    "torch/include/b/b.h": b"// b\n" * 100,
+    "torch/lib/libtorch_cuda.so": BIG,
+    "torch/version.py": b"__version__ = '2.14.1'\n",
+}
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    return tmp_path / "shelf"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    target = tmp_path / "entry" / "root"
+    target.mkdir(parents=True)
+    return target
+
+
+def headers(name: str) -> str | None:
+    return name if name.startswith("torch/include/") or name == "torch/version.py" else None
+
+
+def unpack(settings: IndexSettings, wheels: tuple[LockedWheel, ...], folder: Path) -> FetchedWheel:
+    with PackageIndex(settings) as index:
+        return WheelFetcher(index).unpack(wheels, folder, headers)
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+WANTED = {name: data for name, data in MEMBERS.items() if headers(name)}
+
+
+def test_only_the_ranges_that_are_needed(shelf: Path, folder: Path) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    with serve(shelf) as served:
+        done = unpack(served.settings, (wheel,), folder)
+        assert served.whole() == []
+        assert 1 < len(served.ranges()) < 6
+    assert written(folder) == WANTED
+    assert done.how == "ranges"
+    assert done.fetched < len(BIG) / 4
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("drops", [2, 3])
+def test_broken_connection_is_tried_again(shelf: Path, folder: Path, drops: int) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    with serve(shelf) as served:
+        served.drops = drops
+        if drops < 3:
+            assert unpack(served.settings, (wheel,), folder).how == "ranges"
+            assert written(folder) == WANTED
+        else:
+            with pytest.raises(ToolchainError, match="cannot be fetched"):
+                unpack(served.settings, (wheel,), folder)
+
+
+def test_whole_wheel_from_an_index_without_ranges(shelf: Path, folder: Path) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    with serve(shelf, ranges=False) as served:
+        done = unpack(served.settings, (wheel,), folder)
+        assert len(served.whole()) == 1
+    assert written(folder) == WANTED
+    assert (done.how, done.fetched) == ("whole", wheel.size)
+
+
+def test_whole_wheel_when_its_members_are_not_pinned(shelf: Path, folder: Path) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS), record=False)
+    with serve(shelf) as served:
+        done = unpack(served.settings, (wheel,), folder)
+        assert served.ranges() == []
+    assert done.how == "whole"
+
+
+def test_local_file_goes_first(shelf: Path, folder: Path, tmp_path: Path) -> None:
+    remote = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    house = tmp_path / "wheelhouse"
+    local = pinned(make_wheel(house, "torch", "2.14.1+cpu", MEMBERS), record=False)
+    with serve(shelf) as served:
+        settings = replace(served.settings, find_links=(str(house),))
+        done = unpack(settings, (remote, local), folder)
+    assert done.filename == local.filename
+    assert (done.how, done.fetched) == ("local", 0)
+    assert written(folder) == WANTED
+
+
+def test_offline_wheelhouse_alone(shelf: Path, folder: Path) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    settings = IndexSettings(find_links=(str(shelf),), no_index=True)
+    assert unpack(settings, (wheel,), folder).how == "local"
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_other_file_under_the_same_name(shelf: Path, folder: Path, ranges: bool) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    make_wheel(shelf, "torch", "2.14.1", {**MEMBERS, "torch/include/a.h": b"// evil\n"})
+    wheel = replace(wheel, size=pinned(shelf / wheel.filename).size)
+    expected = "not the RECORD that the lock names" if ranges else "not the file that the lock"
+    with serve(shelf, ranges=ranges) as served, pytest.raises(ToolchainError, match=expected):
+        unpack(served.settings, (wheel,), folder)
+
+
+def test_other_size_is_told(shelf: Path, folder: Path) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    wheel = replace(wheel, size=wheel.size - 7)
+    with serve(shelf) as served, pytest.raises(ToolchainError, match="bytes on the index"):
+        unpack(served.settings, (wheel,), folder)
+
+
+def test_member_that_record_does_not_vouch_for(shelf: Path, folder: Path) -> None:
+    lie = {"torch/include/a.h": b"// x\n"}
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS, lie=lie))
+    with serve(shelf) as served, pytest.raises(ToolchainError, match="not the one in RECORD"):
+        unpack(served.settings, (wheel,), folder)
+
+
+def test_member_that_leaves_the_folder(shelf: Path, folder: Path) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", {"../../out": b""}))
+    settings = IndexSettings(find_links=(str(shelf),), no_index=True)
+    with PackageIndex(settings) as index, pytest.raises(ToolchainError, match="wants to write to"):
+        WheelFetcher(index).unpack((wheel,), folder, lambda name: name)
+
+
+def test_index_without_the_wheel(shelf: Path, folder: Path) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    (shelf / wheel.filename).unlink()
+    with serve(shelf) as served, pytest.raises(ToolchainError, match="package index has no torch"):
+        unpack(served.settings, (wheel,), folder)
+
+
+def test_index_that_does_not_answer(shelf: Path, folder: Path) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    with serve(shelf) as served:
+        settings = served.settings
+    with pytest.raises(ToolchainError, match="cannot be asked for torch"):
+        unpack(settings, (wheel,), folder)
+
+
+def test_coalesced() -> None:
+    assert list(merge_spans([(50, 60), (0, 10), (12, 20)], gap=2)) == [(0, 20), (50, 60)]
+    assert list(merge_spans([(0, 10), (2, 5)], gap=0)) == [(0, 10)]
+    assert list(merge_spans([], gap=5)) == []
+
+
+def test_no_room_for_what_is_fetched_is_no_damaged_wheel() -> None:
+    class Full(io.BytesIO):
+        def read(self, _: int | None = -1) -> bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    wheel = LockedWheel("torch-2.9.0-py3-none-any.whl", "0" * 64, 1)
+    with pytest.raises(OSError, match="No space left"):
+        Wheel(wheel, Full(b"x" * 100))
+    with pytest.raises(DamagedFileError, match="not a zip file"):
+        Wheel(wheel, io.BytesIO(b"x" * 100))

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.errors import ToolchainError
+from kbuild.plan import Requirements
+from kbuild.runtime.processes import LocalRunner
+from kbuild.toolchains.wheels import source
+from kbuild.toolchains.wheels.source import WheelToolchains
+from kbuild.variant import System
+from tests.support.toolkit_wheels import FOR_DEVICES, TORCH_MEMBERS, fill
+from tests.support.wheel_index import Served, make_wheel, pinned, serve
+
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler for link stubs"),
+]
+CPU = Requirements("cpu", torch="2.14", system="x86_64-linux")
+TVM_FFI = Requirements("cpu", tvm_ffi="0.1", system="x86_64-linux")
+CUDA = Requirements("cuda", torch="2.14", toolkit="13.0", system="x86_64-linux")
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Wheels, the index that has them, and a toolchain source."""
+
+    wheels: WheelToolchains
+    served: Served
+    shelf: Path
+
+    @property
+    def cache(self) -> Path:
+        return self.wheels.cache
+
+
+@pytest.fixture(autouse=True)
+def x86_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "host_system", lambda: System("x86_64", "linux"))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    shelf = tmp_path / "shelf"
+    lock = fill(shelf)
+    with serve(shelf) as served:
+        wheels = WheelToolchains(
+            LocalRunner(), tmp_path / "cache", lock=lock, settings=served.settings
+        )
+        yield Shop(wheels, served, shelf)
+
+
+def test_cuda_prefix(shop: Shop) -> None:
+    root = shop.wheels.installer.cuda("13.0").root
+    assert os.access(root / "bin" / "nvcc", os.X_OK)
+    assert os.access(root / "nvvm" / "bin" / "cicc", os.X_OK)
+    assert (root / "lib64").readlink() == Path("lib")
+    assert (root / "targets/x86_64-linux/include/cuda_runtime.h").is_file()
+    assert (root / "lib/libcudart.so").readlink() == Path("libcudart.so.13")
+    assert (root / "lib/libcudart.so").read_bytes() == b"cudart"
+    assert (root / "nvvm/lib64/libnvvm.so").read_bytes() == b"nvvm"
+    assert not list(root.rglob("__init__.py"))
+
+
+def test_cuda_libraries_are_stubs(shop: Shop) -> None:
+    root = shop.wheels.installer.cuda("13.0").root
+    assert _dynamic(root / "lib/libcublas.so") == ("libcublas.so.13", {"cublasCreate_v2"})
+    assert _dynamic(root / "lib/libcublasLt.so") == ("libcublasLt.so.13", {"cublasLtMatmul"})
+    driver = {"cuInit", "cuGet", "cuGet_v2"}
+    assert _dynamic(root / "lib/stubs/libcuda.so") == ("libcuda.so.1", driver)
+
+
+def _dynamic(library: Path) -> tuple[str, set[str]]:
+    from elftools.elf.elffile import ELFFile
+
+    with library.open("rb") as file:
+        elf = ELFFile(file)
+        tags = elf.get_section_by_name(".dynamic").iter_tags("DT_SONAME")
+        symbols = {symbol.name for symbol in elf.get_section_by_name(".dynsym").iter_symbols()}
+        return next(tags).soname, symbols - {""}
+
+
+def test_torch_tree(shop: Shop) -> None:
+    root = shop.wheels.installer.torch("2.14").root
+    assert (root / "torch/include/torch/library.h").is_file()
+    assert (root / "torch/lib/libc10.so").read_bytes() == b"c10"
+    assert not (root / "torch/lib/libtorch_cpu.so").exists()
+    assert not (root / "torch/__init__.py").exists()
+    for name in ("torch", "torch_cpu", "c10", "torch_cuda", "c10_cuda"):
+        assert _dynamic(root / "link" / f"lib{name}.so") == (f"lib{name}.so", set())
+
+
+def test_tvm_ffi_tree(shop: Shop) -> None:
+    root = shop.wheels.installer.install("tvm-ffi-0.1").root
+    files = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert files == {
+        "tvm_ffi/include/tvm/ffi/c_api.h",
+        "tvm_ffi/include/tvm/ffi/tvm_ffi.h",
+        "link/libtvm_ffi.so",
+        "apache_tvm_ffi-0.1.15.post2.dist-info/METADATA",
+        "apache_tvm_ffi-0.1.15.post2.dist-info/licenses/LICENSE",
+    }
+    stub = _dynamic(root / "link/libtvm_ffi.so")
+    assert stub == ("libtvm_ffi.so", {"TVMFFIObjectIncRef", "TVMFFIErrorSetRaised"})
+
+
+def test_facts_of_tvm_ffi(shop: Shop) -> None:
+    toolchain = shop.wheels.provision(TVM_FFI)
+    facts = dict(toolchain.cache)
+    assert Path(facts["KBUILD_TVM_FFI_INCLUDE_DIRS"], "tvm/ffi/tvm_ffi.h").is_file()
+    assert Path(facts["KBUILD_TVM_FFI_LIBRARY_DIR"], "libtvm_ffi.so").is_file()
+    assert "KBUILD_TORCH_VERSION" not in facts
+    assert ("apache-tvm-ffi", "0.1.15.post2") in toolchain.versions
+    assert ("apache-tvm-ffi", "0.1.15.post2") not in toolchain.compilers
+    assert ("apache-tvm-ffi", "0.1.15.post2") in shop.wheels.preview(TVM_FFI).versions
+    shop.served.requests.clear()
+    shutil.rmtree(shop.shelf)
+    assert replace(shop.wheels).provision(TVM_FFI).cache == toolchain.cache
+    assert shop.served.requests == []
+
+
+def test_another_wheel_than_the_pinned_one_is_refused(shop: Shop) -> None:
+    (wheel,) = shop.shelf.glob("apache_tvm_ffi-*")
+    tag = wheel.stem.partition("post2-")[2]
+    changed = {"tvm_ffi/include/tvm/ffi/c_api.h": b"int TVMFFIOther();\n"}
+    make_wheel(shop.shelf, "apache-tvm-ffi", "0.1.15.post2", changed, tag=tag)
+    with pytest.raises(ToolchainError, match="apache_tvm_ffi"):
+        shop.wheels.provision(TVM_FFI)
+    assert shop.wheels.store.entries() == ()
+
+
+@pytest.fixture
+def two_builds(shop: Shop) -> WheelToolchains:
+    """The index has a wheel for the CPU as well, on this machine even."""
+    tag = "cp311-cp311-manylinux_2_28_x86_64"
+    members = {name: data for name, data in TORCH_MEMBERS.items() if name != FOR_DEVICES}
+    for_cpu = pinned(make_wheel(shop.shelf, "torch", "2.14.1+cpu", members, tag=tag))
+    locked = shop.wheels.lock.torch["2.14"]
+    both = replace(locked, wheels=(*locked.wheels, for_cpu))
+    local = shop.shelf.parent / "local"
+    local.mkdir()
+    shutil.copy(shop.shelf / for_cpu.filename, local)
+    settings = replace(shop.served.settings, find_links=(str(local),))
+    return replace(
+        shop.wheels, lock=replace(shop.wheels.lock, torch={"2.14": both}), settings=settings
+    )
+
+
+def test_headers_do_not_depend_on_which_wheels_there_are(
+    shop: Shop, two_builds: WheelToolchains
+) -> None:
+    for requires in (CPU, CUDA):
+        alone = dict(shop.wheels.provision(requires).cache)["KBUILD_TORCH_INCLUDE_DIRS"]
+        beside = dict(two_builds.provision(requires).cache)["KBUILD_TORCH_INCLUDE_DIRS"]
+        assert alone == beside
+        assert (Path(alone.partition(";")[0]) / "THC/THCAtomics.cuh").is_file()
+
+
+def test_a_wheel_for_the_cpu_serves_no_device(shop: Shop, two_builds: WheelToolchains) -> None:
+    for path in shop.shelf.glob("torch-2.14.1-*"):
+        path.unlink()
+    what = r"of Torch 2\.14\.1 the package index has only torch-2\.14\.1\+cpu-.* lacks headers"
+    with pytest.raises(ToolchainError, match=what) as caught:
+        two_builds.provision(CUDA)
+    assert "torch-2.14.1-cp311-cp311" in caught.value.hint
+    toolchain = two_builds.provision(CPU)
+    assert ("torch", "2.14.1") in toolchain.versions
+    with pytest.raises(ToolchainError, match=what):
+        two_builds.provision(CUDA)
+    assert two_builds.provision(CPU).cache == toolchain.cache
+
+
+def test_a_wheel_with_other_headers_than_the_lock_names(shop: Shop) -> None:
+    members = {**TORCH_MEMBERS, FOR_DEVICES: b"// another\n"}
+    tag = "cp312-cp312-manylinux_2_28_x86_64"
+    other = pinned(make_wheel(shop.shelf, "torch", "2.14.1", members, tag=tag))
+    locked = replace(shop.wheels.lock.torch["2.14"], wheels=(other,))
+    lock = replace(shop.wheels.lock, torch={"2.14": locked})
+    with pytest.raises(ToolchainError, match=r"cp312.* has other headers than the lock names"):
+        replace(shop.wheels, lock=lock).provision(CPU)
+    assert not any(entry.kind == "torch" for entry in shop.wheels.store.entries())
+
+
+def test_second_time_asks_nobody(shop: Shop) -> None:
+    first = shop.wheels.provision(CUDA)
+    shop.served.requests.clear()
+    shutil.rmtree(shop.shelf)
+    second = replace(shop.wheels).provision(CUDA)
+    assert shop.served.requests == []
+    assert second.fingerprint == first.fingerprint
+    assert second.cache == first.cache
+
+
+def test_facts_of_cuda(shop: Shop) -> None:
+    toolchain = shop.wheels.provision(CUDA)
+    facts, versions = dict(toolchain.cache), dict(toolchain.versions)
+    home = facts["CUDAToolkit_ROOT"]
+    assert facts["CMAKE_CUDA_COMPILER"] == f"{home}/bin/nvcc"
+    assert facts["CMAKE_CUDA_HOST_COMPILER"] == facts["CMAKE_CXX_COMPILER"]
+    assert toolchain.env["CUDA_HOME"] == home
+    assert facts["KBUILD_TORCH_VERSION"] == "2.14.1"
+    assert facts["KBUILD_TORCH_LIBRARY_DIR"].endswith("/root/link")
+    assert Path(facts["KBUILD_TORCH_INCLUDE_DIRS"].split(";")[0], "torch/library.h").is_file()
+    assert versions["cuda"] == "13.0.3.0"
+    assert versions["nvcc"] == "13.0.88"
+    assert versions["torch"] == "2.14.1"
+
+
+def test_cpu_fetches_no_cuda(shop: Shop) -> None:
+    toolchain = shop.wheels.provision(CPU)
+    assert "CMAKE_CUDA_COMPILER" not in dict(toolchain.cache)
+    assert not [path for path, _ in shop.served.requests if "nvidia" in path]
+
+
+def test_environment_of_nvcc_is_clean(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-lineinfo")
+    monkeypatch.setenv("CUDA_HOME", "/somewhere/else")
+    env = shop.wheels.provision(CUDA).env
+    assert "NVCC_APPEND_FLAGS" not in env
+    assert env["CUDA_HOME"] != "/somewhere/else"
+    assert "CUDA_HOME" not in shop.wheels.provision(CPU).env
+
+
+def test_fingerprint_forgets_where_the_store_is(shop: Shop, tmp_path: Path) -> None:
+    here = shop.wheels.provision(CUDA)
+    there = replace(shop.wheels, cache=tmp_path / "elsewhere").provision(CUDA)
+    assert here.cache != there.cache
+    assert here.fingerprint == there.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("requires", "reason"),
+    [
+        (replace(CPU, system="aarch64-linux"), "needs aarch64-linux"),
+        (replace(CPU, backend="rocm", toolkit="7.1"), "needs a rocm compiler"),
+        (replace(CUDA, toolkit="12.6"), "have no nvcc; install that toolkit and set CUDA_HOME"),
+        (replace(CUDA, toolkit="13.9"), "needs CUDA 13.9: pinned are 13.0"),
+        (replace(CPU, torch="2.9"), "needs Torch 2.9; pinned are 2.14"),
+        (replace(CPU, torch="2.15", torch_exact=False), "needs Torch 2.15 or newer"),
+        (replace(CPU, libraries=("cutlass_3_6",)), "needs the headers of cutlass_3_6"),
+        (replace(CPU, tvm_ffi="0.2"), "needs apache-tvm-ffi 0.2; pinned are 0.1"),
+    ],
+)
+def test_refusals(shop: Shop, requires: Requirements, reason: str) -> None:
+    assert reason in (shop.wheels.refuses(requires) or "")
+    with pytest.raises(ToolchainError, match="does not fit"):
+        shop.wheels.provision(requires)
+    assert shop.served.requests == []
+
+
+def test_accepts(shop: Shop) -> None:
+    for requires in (CPU, CUDA, TVM_FFI, replace(CPU, torch="2.9", torch_exact=False)):
+        assert shop.wheels.refuses(requires) is None
+    assert shop.served.requests == []
+
+
+def test_failed_fetch_leaves_nothing(shop: Shop) -> None:
+    next(shop.shelf.glob("nvidia_cublas-*")).unlink()
+    with pytest.raises(ToolchainError, match="package index has no nvidia_cublas"):
+        shop.wheels.provision(CUDA)
+    assert shop.wheels.store.entries() == ()
+    assert list((shop.wheels.store.root / ".partial").iterdir()) == []
+
+
+def test_headers_are_all_that_is_taken(shop: Shop) -> None:
+    data = "intel_sycl_rt-2026.0.0.data/data"
+    members = {
+        f"{data}/include/sycl/sycl.hpp": b"#pragma once\n",
+        f"{data}/include/CL/cl.h": b"#pragma once\n",
+        f"{data}/lib/clang/22/include/stdint.h": b"not for g++\n",
+        f"{data}/lib/libsycl.so.9": b"sycl" * 1000,
+        "intel_sycl_rt-2026.0.0.dist-info/LICENSE.txt": b"a licence\n",
+    }
+    wheel = make_wheel(shop.shelf, "intel-sycl-rt", "2026.0.0", members)
+    lock = replace(shop.wheels.lock, headers={"sycl": {"2026.0": pinned(wheel)}})
+    installer = replace(shop.wheels, lock=lock).installer
+    root = installer.install("sycl-2026.0").root
+    files = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert files == {"include/sycl/sycl.hpp", "include/CL/cl.h", "LICENSE.txt", "METADATA"}
+    asked = len(shop.served.requests)
+    assert installer.headers("sycl", "2026.0").root == root
+    assert len(shop.served.requests) == asked
+    with pytest.raises(ToolchainError, match=r"sycl 2027\.0 is not in the lock .* has 2026\.0"):
+        installer.install("sycl-2027.0")
