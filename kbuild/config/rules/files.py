@@ -111,8 +111,8 @@ def unsupported_characters(path: str, use: PathUse) -> str:
     match = _UNSUPPORTED[use].search(path)
     if match is not None:
         piece = match[0]
-        words = "a line break" if piece in "\r\n" else "white space at the end"
-        return words if piece.isspace() else f"`{piece}`"
+        space = "a line break" if piece in "\r\n" else "white space at the end"
+        return space if piece.isspace() else f"`{piece}`"
     if use == "project" and path.count("[") != path.count("]"):
         return "an odd square bracket"  # CMake does not divide a list inside of them
     return ""
@@ -172,8 +172,8 @@ def packaged_folders(document: Document, context: RuleContext) -> Iterator[Issue
                 yield Issue((), *fault, file=path)
             for path in context.tree.linked_folders(folder, skip=_BUILD_FOLDERS):
                 if folder in packages:
-                    words = f"`{path}` is a link to a folder: nothing behind it is packaged"
-                    yield Issue((), words, "put the folder in place of the link", "warning", path)
+                    message = f"`{path}` is a link to a folder: nothing behind it is packaged"
+                    yield Issue((), message, "put the folder in place of the link", "warning", path)
 
 
 def _missing(place: KeyPath, path: str, tree: SourceTree, *, wants_file: bool) -> Iterator[Issue]:

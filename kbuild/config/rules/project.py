@@ -111,10 +111,10 @@ def repositories(document: Document, _: RuleContext) -> Iterator[Issue]:
 def kernel_depends_pins(document: Document, _: RuleContext) -> Iterator[Issue]:
     """A kernel dependency has a version or a revision, not both and not neither."""
     for path in kernel_depends(document):
-        given = [key for key in ("version", "revision") if key in document.table(*path)]
-        if len(given) != 1:
-            words = "has both `version` and `revision`" if given else "has no version"
-            yield Issue(path, words, "give exactly one of `version` and `revision`")
+        keys = [key for key in ("version", "revision") if key in document.table(*path)]
+        if len(keys) != 1:
+            message = "has both `version` and `revision`" if keys else "has no version"
+            yield Issue(path, message, "give exactly one of `version` and `revision`")
 
 
 def kernel_depends(document: Document) -> Iterator[KeyPath]:
