@@ -173,7 +173,7 @@ def unaccepted_licences(
 
 
 def _unreported_findings(candidate: UploadCandidate) -> Iterator[Finding]:
-    """Without what is said of the files already, which nothing allows."""
+    """The findings that no reason about the same files repeats: no option overrules a reason."""
     known = {reason.words for reason in candidate.reasons}
     return (
         finding

@@ -73,7 +73,7 @@ _TEXT_KEYS = ("license", "library_name", "license_name", "license_link")
 
 
 def card_problems(text: str) -> tuple[str, ...]:
-    """What is wrong with a card's front matter, in words; nothing when the Hub can read it.
+    """Why the Hub cannot read a card's front matter; empty when it can.
 
     Raises:
         ToolchainError: `huggingface_hub` is not installed.

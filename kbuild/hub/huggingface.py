@@ -344,18 +344,14 @@ def account_of(answer: Mapping[str, Any]) -> Account:
         DamagedFileError: it is of another form.
     """
     with reading("whoami", "an answer of the Hub", hint="try again later"):
-        return _account(answer)
-
-
-def _account(answer: Mapping[str, Any]) -> Account:
-    organisations = {
-        str(org["name"]): str(org.get("roleInOrg") or "") for org in answer.get("orgs", ())
-    }
-    token = (answer.get("auth") or {}).get("accessToken") or {}
-    role = token.get("role")
-    scopes = _write_scopes(token.get("fineGrained") or {}) if role == "fineGrained" else None
-    writes = {"read": False, "write": True}.get(str(role))
-    return Account(str(answer.get("name", "")), organisations, writes, scopes)
+        organisations = {
+            str(org["name"]): str(org.get("roleInOrg") or "") for org in answer.get("orgs", ())
+        }
+        token = (answer.get("auth") or {}).get("accessToken") or {}
+        role = token.get("role")
+        scopes = _write_scopes(token.get("fineGrained") or {}) if role == "fineGrained" else None
+        writes = {"read": False, "write": True}.get(str(role))
+        return Account(str(answer.get("name", "")), organisations, writes, scopes)
 
 
 def _write_scopes(answer: dict[str, Any]) -> frozenset[str]:
@@ -369,7 +365,7 @@ def _write_scopes(answer: dict[str, Any]) -> frozenset[str]:
 
 @contextmanager
 def _translated_errors(what: str) -> Iterator[None]:
-    """Say what goes wrong in kbuild's own words."""
+    """Raise errors of `huggingface_hub` as errors of kbuild."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about cards without metadata, and the like

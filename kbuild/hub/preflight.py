@@ -312,10 +312,9 @@ def difference_lines(difference: UploadDifference) -> Iterator[str]:
         yield from _branch_lines(branch)
     if difference.interface:
         yield "  interface"
-        yield from (
-            f"    {_change_mark(change)} {change}{_breaking_suffix(change)}"
-            for change in difference.interface
-        )
+        for change in difference.interface:
+            mark = {"added": "+", "removed": "-"}.get(change.kind, "~")
+            yield f"    {mark} {change}{' (breaks callers)' * change.breaking}"
 
 
 def _branch_lines(branch: BranchDifference) -> Iterator[str]:
@@ -366,11 +365,3 @@ def format_size(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
     return f"{size} B"
-
-
-def _change_mark(change: ApiChange) -> str:
-    return {"added": "+", "removed": "-"}.get(change.kind, "~")
-
-
-def _breaking_suffix(change: ApiChange) -> str:
-    return " (breaks callers)" if change.breaking else ""

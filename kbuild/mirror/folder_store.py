@@ -180,7 +180,7 @@ def _remove_if_empty(folder: Path) -> bool:
 
 @contextmanager
 def _translated_errors(path: Path) -> Iterator[None]:
-    """What the system says, in words."""
+    """Turn errors of the operating system into `HubError`."""
     try:
         yield
     except FileNotFoundError as error:

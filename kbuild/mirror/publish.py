@@ -43,10 +43,6 @@ STORE_TRIES = 5
 """How often in a row a store may fail to answer."""
 
 
-def _now() -> datetime:
-    return datetime.now(timezone.utc).replace(microsecond=0)
-
-
 @dataclass
 class PublishRun:
     """A version on its way into a mirror."""
@@ -55,7 +51,7 @@ class PublishRun:
     place: VersionPaths
     layout: UploadLayout
     retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(tries=STORE_TRIES))
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc).replace(microsecond=0)
     sent: int = 0
     """Bytes that were sent so far."""
 

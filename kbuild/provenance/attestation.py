@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256 as hashed
 from pathlib import Path
@@ -99,7 +99,9 @@ class Attestation:
             *local_headers(self.toolchain, store.root),
             *ProgramInspector(runner, FactCache(cache)).of(self.toolchain, store.root),
         ]
-        return tuple(sorted(map(with_licence, _without_duplicates(materials))))
+        # Two compilers of one release add the same materials.
+        unique = {replace(part, version=part.version.strip()): None for part in materials}
+        return tuple(sorted(map(with_licence, unique)))
 
     def _environment_materials(self, store: Store, runner: Runner) -> Iterator[Material]:
         """What kernels in Python DSLs were compiled with."""
@@ -116,11 +118,6 @@ class Attestation:
             entry = store.find(known.recipe(kernel.language, pins))
             for part in materials_of_entry(entry) if entry is not None else ():
                 yield replace(part, **language.materials.get(part.name.lower(), {}))
-
-
-def _without_duplicates(materials: Iterable[Material]) -> list[Material]:
-    """The same thing once, e.g. what two compilers of one release add; versions lose paths."""
-    return list(dict.fromkeys(replace(part, version=part.version.strip()) for part in materials))
 
 
 def source_date_epoch(environ: Mapping[str, str]) -> int | None:

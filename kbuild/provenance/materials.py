@@ -71,7 +71,9 @@ class ProgramInspector:
         version = str(compiler_facts(path, self.cache, self.runner)["version"])
         facts = self.cache.get(f"what a compiler adds: {path}", lambda: self._ask_added(path))
         for name, digest in facts.items():
-            yield Material(name, version, ("sha256", digest), _digest_scope(name), "static")
+            is_folder = "headers" in name
+            scope = "every file of the folders" if is_folder else "the file's name and content"
+            yield Material(name, version, ("sha256", digest), scope, "static")
 
     def _ask_added(self, path: Path) -> tuple[Facts, tuple[str, ...]]:
         libraries = {name: self._library(path, name) for name in _LIBRARIES}
@@ -122,10 +124,6 @@ def _contents_digest(files: Iterable[Path]) -> str:
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         whole.update(f"{file.name}\0{content}\n".encode())
     return whole.hexdigest()
-
-
-def _digest_scope(name: str) -> str:
-    return "every file of the folders" if "headers" in name else "the file's name and content"
 
 
 _INCLUDE_VARIABLE = re.compile(r"KBUILD_(\w+)_INCLUDE_DIRS?")

@@ -105,7 +105,7 @@ _UNSUPPORTED: dict[PathUse, re.Pattern[str]] = {
 
 
 def unsupported_characters(path: str, use: PathUse) -> str:
-    """What in the path cannot be built with, in words; empty when all of it can."""
+    """The part of a path that no build tool accepts, as messages name it; empty without one."""
     if any("\ud800" <= char <= "\udfff" for char in path):
         return "bytes that are not UTF-8"
     match = _UNSUPPORTED[use].search(path)

@@ -45,14 +45,11 @@ def kernel_name(document: Document, _: RuleContext) -> Iterator[Issue]:
 
 def kernel_version(document: Document, _: RuleContext) -> Iterator[Issue]:
     """Versions are 0 or more."""
-    for path in (("general", "version"), *_depend_versions(document)):
+    depends = ((*path, "version") for path in kernel_depends(document))
+    for path in (("general", "version"), *depends):
         value = document.get(*path)
         if type(value) is int and value < 0:
             yield Issue(path, f"is {value}, and versions are 0 or more")
-
-
-def _depend_versions(document: Document) -> list[KeyPath]:
-    return [(*path, "version") for path in kernel_depends(document)]
 
 
 def kernel_licence(document: Document, _: RuleContext) -> Iterator[Issue]:
