@@ -235,10 +235,10 @@ def _parse_driver(name: str) -> str:
     return name
 
 
-def _parse_jobs(jobs: int) -> int:
-    if jobs < 1:
-        raise UsageError("--jobs takes a number of processes, 1 or more")
-    return jobs
+def _parse_count(flag: str, count: int) -> int:
+    if count < 1:
+        raise UsageError(f"{flag} takes a number, 1 or more")
+    return count
 
 
 def _parse_provenance(wanted: bool) -> bool:
@@ -427,7 +427,7 @@ class BuildOptions:
         type=int,
         metavar="N",
         help="compiler processes to run at once, all variants together",
-        parse=_parse_jobs,
+        parse=partial(_parse_count, "--jobs"),
     )
     """Compiler processes of all variants together; as many as there are processors when None."""
     max_file_size: int = option(
