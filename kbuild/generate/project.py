@@ -254,9 +254,9 @@ _HERE = "${CMAKE_CURRENT_SOURCE_DIR}"
 
 
 def generate(plan: VariantPlan) -> FileSet:
-    """The project of one variant; `_ops.py` and `metadata.json` alone for a Python-only one."""
+    """The project of one variant; `_ops.py` alone for a Python-only one."""
     if not plan.is_compiled:
-        return FileSet({"_ops.py": ops_text(plan), "metadata.json": metadata_text(plan)})
+        return FileSet({"_ops.py": ops_text(plan)})
     return _cmake_project([plan], _HERE)
 
 
