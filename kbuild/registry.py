@@ -1,7 +1,7 @@
 """Named things found by importing every module of one package, and third-party entry points.
 
-Adding a backend, a framework, a check, a language or a toolchain is one new file in its package
-(or one entry point of the same group in another distribution); nothing else names it.
+Adding a backend, a framework, a check or a language is one new file in its package (or one entry
+point of the same group in another distribution); nothing else names it.
 """
 
 from __future__ import annotations

@@ -30,6 +30,20 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: one more than there are processors, since many tests wait for other programs."""
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start files in the order of their names: pytest-xdist begins with those of many tests.
+
+    The slowest files have few tests, and are in `tests/integration`, far from the end.
+    """
+    config.option.loadscopereorder = False
+
+
 @pytest.fixture(scope="session")
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """kbuild's cache folder of this test session."""

@@ -137,8 +137,8 @@ class Backend:
     wheel does."""
     torch_local: ClassVar[str] = ""
     """How the local part of the version of such a wheel begins: `cu` in `2.13.0+cu130`."""
-    torch_device: ClassVar[str] = "cuda"
-    """The module of Torch that knows whether there is such a device."""
+    torch_device: ClassVar[str] = ""
+    """The module of Torch that knows whether there is such a device, e.g. `cuda`."""
     has_readable_archs: ClassVar[bool] = False
     """`kbuild/binary/` reads from a library which archs its device code is for."""
     device_code: ClassVar[str] = ""
@@ -179,8 +179,10 @@ class Backend:
         return self.languages == ("CXX",) and self.device_compiler is None
 
     def builds(self) -> tuple[MatrixEntry, ...]:
-        """What a plug-in adds to the build matrix."""
-        return matrix_entries(self.data / "versions.toml") if self.data else ()
+        """What a plug-in adds to the build matrix; nothing for Python-only backends."""
+        if self.data is None or self.section is None:
+            return ()
+        return matrix_entries(self.data / "versions.toml")
 
     def probe_facts(self) -> dict[str, Any]:
         """What `load_probe.py`, which runs without kbuild, has to know of the backend; JSON."""
@@ -277,6 +279,14 @@ class Backend:
         self, sections: Sequence[KernelSection], toolkit: Version | None
     ) -> tuple[str, ...]:
         """Linker flags of an extension made of these kernel sections."""
+        return ()
+
+    def device_link_flags(self, flags: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """What device code that waits for a device linker is linked with; none without such code.
+
+        Args:
+            flags: those of each component with device code, for the device language.
+        """
         return ()
 
     def deployment_target(self) -> str:

@@ -67,6 +67,8 @@ _FIRST_SIZE_COMPRESSION = Version((12, 8))
 # nvcc knows `-static-global-template-stub` from this release on.
 _FIRST_TEMPLATE_STUB = Version((12, 8))
 _TEMPLATE_STUB = re.compile(r"--?static-global-template-stub=.*")
+_RELOCATABLE = re.compile(r"(?<!\S)--?(?:rdc|relocatable-device-code)[= ](true|false)\b")
+_DEVICE_LINK = re.compile(r"--?(?:gencode|generate-code)=.+|--?dlto|-lineinfo|-G")
 
 
 @BACKENDS.add
@@ -94,6 +96,7 @@ class Cuda(Backend):
     has_readable_archs = True
     torch_field = "cuda"
     torch_local = "cu"
+    torch_device = "cuda"
     device_compiler = NVCC
     define = "CUDA_KERNEL"
     dispatch_key = "CUDA"
@@ -176,6 +179,13 @@ class Cuda(Backend):
         torch = ("torch_cuda", "c10_cuda") if framework == "torch" else ()
         return (*torch, "CUDA::cudart")
 
+    def device_link_flags(self, flags: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """What nvcc links relocatable device code with."""
+        kept = (
+            f for own in flags if _is_relocatable(own) for f in own if _DEVICE_LINK.fullmatch(f)
+        )
+        return tuple(dict.fromkeys(kept))
+
     def editor(self, archs: Sequence[str]) -> EditorHints | None:
         """For clang, which parses CUDA itself: no nvcc flags, one architecture that it knows."""
         known = [Capability.parse(arch).target for arch in archs]
@@ -241,6 +251,12 @@ def _compression(toolkit: Version | None) -> tuple[str, ...]:
 def _is_known(flag: str, toolkit: Version | None) -> bool:
     old = toolkit is not None and toolkit < _FIRST_TEMPLATE_STUB
     return not (old and _TEMPLATE_STUB.fullmatch(flag))
+
+
+def _is_relocatable(flags: Sequence[str]) -> bool:
+    """The last word counts; nvcc takes a value after `=` or as the next argument."""
+    values = _RELOCATABLE.findall(" ".join(flags))
+    return bool(values) and values[-1] == "true"
 
 
 def _not_a_target(toolkit: Version | None) -> str:

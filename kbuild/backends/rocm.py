@@ -37,6 +37,7 @@ class Rocm(Backend):
     template = "cuda"  # hipify translates the CUDA sources
     torch_field = "hip"
     torch_local = "rocm"
+    torch_device = "cuda"
     define = "ROCM_KERNEL"
     dispatch_key = "CUDA"
     definitions = ("USE_ROCM=1", "__HIP_PLATFORM_AMD__=1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -47,7 +48,13 @@ def read_pe(path: Path) -> PeFile:
 def _read(path: Path, _size: int, _mtime: int) -> PeFile:
     import pefile
 
-    with sound_binary("PE"), pefile.PE(str(path), fast_load=True) as file:
+    # Mapped here: pefile's own file runs a full garbage collection when it is closed.
+    with (
+        sound_binary("PE"),
+        path.open("rb") as stream,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        file = pefile.PE(data=data, fast_load=True)
         names = [f"IMAGE_DIRECTORY_ENTRY_{name}" for name in _DIRECTORIES]
         numbers = [pefile.DIRECTORY_ENTRY[name] for name in names]
         file.parse_data_directories(directories=numbers)

@@ -147,7 +147,7 @@ class CheckLimits:
         """With every limit that nobody chose as the variant's name promises it."""
         stable = variant is not None and variant.framework == "torch-stable-abi"
         promised = variant.framework_version if variant and stable else None
-        backend = variant.backend if variant else "cpu"
+        backend = variant.backend if variant else ""
         return replace(
             self,
             manylinux=self.manylinux or DEFAULT_POLICY,

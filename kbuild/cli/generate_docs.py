@@ -37,12 +37,6 @@ class ArgumentDescription:
     required: bool = False
     several: bool = False
     """True when one option takes several values."""
-    is_path: bool = False
-
-    @property
-    def takes_value(self) -> bool:
-        """False for switches."""
-        return bool(self.metavar)
 
     @property
     def written(self) -> str:
@@ -100,7 +94,6 @@ def _describe_argument(action: Action) -> ArgumentDescription:
         choices=tuple(str(choice) for choice in action.choices or ()),
         required=not action.option_strings and action.nargs != "?",
         several=action.nargs in {"+", "*"},
-        is_path=action.type is Path,
     )
 
 

@@ -18,7 +18,6 @@ from kbuild.config.dependencies import distribution_of
 from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.generate.metadata import metadata_text
 from kbuild.plan import BINDING, AotKernel, Component, VariantPlan
-from kbuild.planning.components import device_link_flags
 from kbuild.runtime.files import FileSet
 
 LANGUAGES = "project/cmake/languages"
@@ -88,9 +87,19 @@ def _template_values(plan: VariantPlan) -> dict[str, Any]:
         "languages": [language for language in plan.languages if language not in device],
         "device_languages": device,
         "components": [_component(part, framework, loose) for part in compiled],
-        "device_link_flags": device_link_flags(plan.components),
+        "device_link_flags": _device_link_flags(plan),
         "aot": [_launcher(kernel, plan, framework) for kernel in plan.aot],
     }
+
+
+def _device_link_flags(plan: VariantPlan) -> tuple[str, ...]:
+    backend = BACKENDS.get(plan.backend)
+    flags = (
+        dict(part.flags).get(language, ())
+        for part in plan.components
+        for language in sorted(part.languages & backend.device_languages)
+    )
+    return backend.device_link_flags(tuple(flags))
 
 
 def _launcher(kernel: AotKernel, plan: VariantPlan, framework: Framework) -> Mapping[str, Any]:

@@ -40,7 +40,7 @@ def toolchain_source(
     """The source of that name, with the headers that kernels depend on; it is asked once.
 
     Args:
-        name: one of `TOOLCHAIN_NAMES`.
+        name: one of `TOOLCHAIN_NAMES`, or that of an entry point of `kbuild.toolchains`.
         runner: starts compilers, interpreters and git.
         cache: kbuild's cache folder.
         python: interpreter whose Torch is built against first.
@@ -86,11 +86,9 @@ def _compiler_source(
     Raises:
         UsageError: there is no source of that name.
     """
-    if name not in TOOLCHAIN_NAMES:
-        raise UsageError(
-            f"`{name}` is not a toolchain", hint=f"one of {', '.join(TOOLCHAIN_NAMES)}"
-        )
     host = HostToolchains(runner, FactCache(cache), python, supply=supply)
+    if name not in TOOLCHAIN_NAMES:
+        return _plugged_source(name, host)
     hip = rocm_sources(host, os.environ, (name,))
     if name == "debian-hip":
         return hip[-1]
@@ -102,6 +100,22 @@ def _compiler_source(
     if name == "wheels":
         return wheels
     return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
+
+
+def _plugged_source(name: str, host: HostToolchains) -> ToolchainSource:
+    """A source of another distribution: a class that takes the host's toolchains.
+
+    Raises:
+        UsageError: there is no source of that name.
+    """
+    from importlib.metadata import entry_points
+
+    known = {point.name: point for point in entry_points(group="kbuild.toolchains")}
+    if name not in known:
+        names = ", ".join((*TOOLCHAIN_NAMES, *sorted(known)))
+        raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {names}")
+    source: ToolchainSource = known[name].load()(host)
+    return source
 
 
 def _wheel_source(

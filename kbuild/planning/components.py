@@ -286,8 +286,6 @@ _TO_DEVICE = ("-Xarch_device", "-Xptxas", "-Xcudafe", "-Xfatbin", "-Xnvlink", "-
 _TO_HOST = ("-Xcompiler", "--compiler-options", "-Xarch_host")
 """Options of nvcc and of clang whose value is for the host's compiler."""
 _CUDA = "CUDA"
-_RELOCATABLE = re.compile(r"(?<!\S)--?(?:rdc|relocatable-device-code)[= ](true|false)\b")
-_FOR_DEVICE_LINK = re.compile(r"--?(?:gencode|generate-code)=.+|--?dlto|-lineinfo|-G")
 _SEPARATORS = re.compile(r"[,\s]+")
 _APPLE_RUNTIME = "omp"
 """Base name of LLVM's OpenMP runtime, which Torch's wheels for macOS bring."""
@@ -329,21 +327,6 @@ def link_flags(desk: PlanningContext, components: Sequence[Component]) -> tuple[
 def driver_flags(components: Iterable[Component]) -> tuple[str, ...]:
     """The compiler flags that the driver needs again while it links, each once, in their order."""
     return tuple(dict.fromkeys(flag for part in components for flag in _link_counterparts(part)))
-
-
-def device_link_flags(components: Sequence[Component]) -> tuple[str, ...]:
-    """What nvcc links relocatable device code with; none where there is no such code."""
-    parts = [dict(part.flags).get(_CUDA, ()) for part in components if _CUDA in part.languages]
-    relocatable = [flags for flags in parts if _is_relocatable(flags)]
-    kept = (flag for flags in relocatable for flag in flags if _FOR_DEVICE_LINK.fullmatch(flag))
-    return tuple(dict.fromkeys(kept))
-
-
-def _is_relocatable(flags: Sequence[str]) -> bool:
-    """The last word counts; nvcc takes a value after `=` or as the next argument."""
-    text = " ".join(flags)
-    said = _RELOCATABLE.findall(text)
-    return bool(said) and said[-1] == "true"
 
 
 def linking_notes(desk: PlanningContext, components: Sequence[Component]) -> tuple[str, ...]:

@@ -16,9 +16,10 @@ from kbuild.errors import ToolchainError
 from kbuild.runtime.processes import Runner
 from kbuild.toolchains.device_compilers import DeviceCompiler, inspect_compiler
 from kbuild.toolchains.facts import FactCache, compiler_facts
-from kbuild.toolchains.wheels.cuda import FIRST_CUDA_MAJOR
 from kbuild.version import Version
 
+FIRST_CUDA_MAJOR = 13
+"""From here on kbuild takes CUDA from wheels alone."""
 ToolVersions = tuple[tuple[str, str], ...]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from packaging.version import Version
 
 from tests.support.command_project import ROOT, Bench
 from tests.support.hub.fixture import HubBench, running_hub
+from tests.support.stores import cache_with_store, shared_folder, store_with
 
 
 @pytest.fixture(scope="session")
@@ -28,10 +28,12 @@ def need_torch() -> None:
 def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bench]:
     """A fresh copy of one example, committed to git.
 
-    With `kept=True`, objects that other such copies compiled are there already; everything else of
-    the cache is its own.
+    With `kept=True`, objects that other such copies compiled are there already, and so are
+    toolchains that were installed; everything else of the cache is its own.
     """
-    objects = tmp_path_factory.mktemp("objects")
+    objects = shared_folder(tmp_path_factory) / "objects"
+    objects.mkdir(exist_ok=True)
+    store = store_with("cuda-13.0", tmp_path_factory)
 
     def copy(name: str, *, kept: bool = False) -> Bench:
         folder = tmp_path_factory.mktemp(name)
@@ -39,9 +41,8 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bench]:
         ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__", ".pytest_cache")
         shutil.copytree(ROOT / "examples" / name, root, ignore=ignored)
         cache = folder / "cache"
-        cache.mkdir()
         if kept:
-            (cache / "objects").symlink_to(objects)
+            (cache_with_store(cache, store) / "objects").symlink_to(objects)
         bench = Bench(root, cache)
         bench.git("init", "-q")
         bench.git("add", "-A")
@@ -54,8 +55,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bench]:
 @pytest.fixture(scope="session")
 def hip_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache for all tests that compile for ROCm, in whatever process: 67 MB are fetched once."""
-    root = tmp_path_factory.getbasetemp()
-    return (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "hip-cache"
+    return shared_folder(tmp_path_factory) / "hip-cache"
 
 
 @pytest.fixture

@@ -4,82 +4,49 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
-from tests.support.command_project import ROOT, Bench
+from tests.support.command_project import Bench
+from tests.support.guide import files_of, install
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
-GUIDE = ROOT / "docs" / "contributing" / "add-a-backend.md"
-_BLOCK = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 REFERENCE = """\
 from kbuild.config.schema import reference_markdown
 from kbuild.project import backend_catalog
 print(reference_markdown(backend_catalog(plugins=True)))
 """
-DIST_INFO = {
-    "METADATA": "Metadata-Version: 2.1\nName: kbuild-acme\nVersion: 1.0\n",
-    "entry_points.txt": "[kbuild.backends]\nacme = kbuild_acme\n",
-}
-
-
-def write(folder: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 @pytest.fixture(scope="module")
-def blocks() -> dict[str, str]:
+def files() -> dict[str, str]:
     """The files of the guide, for the Torch that is installed."""
     torch = pytest.importorskip("torch")
     release = ".".join(torch.__version__.split(".")[:2])
-    files = dict(_BLOCK.findall(GUIDE.read_text("utf-8")))
-    versions = "kbuild_acme/data/versions.toml"
-    assert 'version = "2.13"' in files[versions]
-    files[versions] = files[versions].replace('"2.13"', f'"{release}"')
-    return files
+    found, versions = files_of("add-a-backend.md"), "kbuild_acme/data/versions.toml"
+    assert 'version = "2.13"' in found[versions]
+    return {**found, versions: found[versions].replace('"2.13"', f'"{release}"')}
 
 
 @pytest.fixture(scope="module")
-def site(blocks: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `pip install` makes of the distribution."""
-    folder = tmp_path_factory.mktemp("site")
-    write(folder, {name: text for name, text in blocks.items() if name.startswith("kbuild_acme/")})
-    write(folder / "kbuild_acme-1.0.dist-info", DIST_INFO)
-    return folder
+def env(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which the distribution is installed."""
+    return install(tmp_path_factory.mktemp("site"), files)
 
 
 @pytest.fixture(scope="module")
-def bench(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """A new project for the backend; kbuild sees the distribution."""
+def bench(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A new project for the backend."""
     folder = tmp_path_factory.mktemp("acme")
     parent = Bench(folder, folder / "cache")
-    parent.kbuild("init", "demo", "--no-git", "--backends", "acme", env=with_plugin(site))
+    parent.kbuild("init", "demo", "--no-git", "--backends", "acme", env=env)
     return Bench(folder / "demo", folder / "cache")
 
 
-def with_plugin(site: Path) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(site), str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    return {"PYTHONPATH": path}
-
-
-def test_the_registration_is_the_one_of_the_guide(blocks: dict[str, str]) -> None:
-    assert (
-        '[project.entry-points."kbuild.backends"]\nacme = "kbuild_acme"\n'
-        in (blocks["pyproject.toml"])
-    )
-
-
 def test_what_the_client_cannot_load_is_refused_before_the_compile(
-    bench: Bench, site: Path
+    bench: Bench, env: dict[str, str]
 ) -> None:
     (bench.root / "kbuild.toml").unlink(missing_ok=True)
-    env = with_plugin(site)
     [problem] = json.loads(bench.kbuild("check-config", "--json", expect=3, env=env).stdout)[
         "problems"
     ]
@@ -97,10 +64,9 @@ def test_what_the_client_cannot_load_is_refused_before_the_compile(
 
 
 def test_what_its_author_overrules_is_planned_built_and_checked(
-    bench: Bench, site: Path, blocks: dict[str, str]
+    bench: Bench, env: dict[str, str], files: dict[str, str]
 ) -> None:
-    env = with_plugin(site)
-    write(bench.root, {"kbuild.toml": blocks["kbuild.toml"]})
+    (bench.root / "kbuild.toml").write_text(files["kbuild.toml"])
     answer = json.loads(bench.kbuild("check-config", "--json", env=env).stdout)
     assert [problem["severity"] for problem in answer["problems"]] == ["warning"]
     assert "overruled: our users load" in answer["problems"][0]["message"]
@@ -125,23 +91,22 @@ def test_what_its_author_overrules_is_planned_built_and_checked(
     assert "ACME" in (bench.root / "build" / "CARD.md").read_text()
 
 
-def test_an_arch_is_read_as_the_backend_writes_it(bench: Bench, site: Path) -> None:
+def test_an_arch_is_read_as_the_backend_writes_it(bench: Bench, env: dict[str, str]) -> None:
     file = bench.root / "build.toml"
     before = file.read_text()
     try:
         file.write_text(before + 'acme-archs = ["b1"]\n')
-        done = bench.kbuild("check-config", expect=3, env=with_plugin(site))
+        done = bench.kbuild("check-config", expect=3, env=env)
         assert "`b1` is not an ACME architecture" in done.stderr
         file.write_text(before + 'acme-archs = ["a3", "a9"]\n')
-        done = bench.kbuild("plan", "--json", env=with_plugin(site))
+        done = bench.kbuild("plan", "--json", env=env)
         assert {(*plan["archs"],) for plan in json.loads(done.stdout)} == {("a3",)}
         assert "`a9` is left out: not a target of ACME" in done.stdout
     finally:
         file.write_text(before)
 
 
-def test_its_keys_are_in_the_schema_and_in_the_reference(bench: Bench, site: Path) -> None:
-    env = with_plugin(site)
+def test_its_keys_are_in_the_schema_and_in_the_reference(bench: Bench, env: dict[str, str]) -> None:
     assert "acme-archs" in bench.kbuild("schema", env=env).stdout
     page = bench.python(REFERENCE, env)
     assert "ACME architectures, e.g." in page

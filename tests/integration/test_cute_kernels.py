@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,12 +11,9 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from kbuild.binary.device_code import read_device_code
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import LocalRunner
-from kbuild.toolchains.wheels.package_index import PackageIndex
-from kbuild.toolchains.wheels.settings import pip_settings
 from tests.support.command_project import ROOT, Bench
 from tests.support.dsl.projects import loaded
+from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
     pytest.mark.network,
@@ -34,27 +29,14 @@ LICENCE = "nvidia-cutlass-dsl"
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where CuTe DSL is installed, once for all tests."""
-    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
-        pytest.skip("CuTe DSL compiles on x86_64 Linux")
-    given = os.environ.get("KBUILD_CACHE_DIR")
-    own = (Path(given) if given else Path.home() / ".cache" / "kbuild") / "store"
-    if any(own.glob("cute-4.8.1-*")):
-        return own
-    try:
-        with PackageIndex(pip_settings(LocalRunner())) as index:
-            index.files("nvidia-cutlass-dsl")
-    except ToolchainError as error:
-        pytest.skip(f"the package index is out of reach: {error.message}")
-    return tmp_path_factory.mktemp("store")
+    return dsl_store("cute-4.8.1", "nvidia-cutlass-dsl", tmp_path_factory)
 
 
 def bench_in(folder: Path, store: Path) -> Bench:
     """The example in a folder, and a cache of its own, but for the store."""
     left = shutil.ignore_patterns("build", ".kbuild", "__pycache__", "flake.nix")
     shutil.copytree(ROOT / "examples" / "add-cute", folder / "project", ignore=left)
-    (folder / "cache").mkdir()
-    (folder / "cache" / "store").symlink_to(store)
-    bench = Bench(folder / "project", folder / "cache")
+    bench = Bench(folder / "project", cache_with_store(folder / "cache", store))
     for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "add")):
         bench.git(*arguments)
     return bench

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import re
 import shutil
 from pathlib import Path
@@ -12,12 +11,9 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from kbuild.binary.device_code import read_device_code
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import LocalRunner
-from kbuild.toolchains.wheels.package_index import PackageIndex
-from kbuild.toolchains.wheels.settings import pip_settings
 from tests.support.command_project import Bench
-from tests.support.dsl.projects import CUDA_ARCHS, KERNEL, VARIANT, loaded, own_store, write_adder
+from tests.support.dsl.projects import CUDA_ARCHS, KERNEL, VARIANT, loaded, write_adder
+from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
     pytest.mark.network,
@@ -31,17 +27,7 @@ BUILD = ("--variant", VARIANT)
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where Triton is installed, once for all tests."""
-    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
-        pytest.skip("Triton compiles on x86_64 Linux")
-    found = own_store()
-    if found is not None:
-        return found
-    try:
-        with PackageIndex(pip_settings(LocalRunner())) as index:
-            index.files("triton")
-    except ToolchainError as error:
-        pytest.skip(f"the package index is out of reach: {error.message}")
-    return tmp_path_factory.mktemp("store")
+    return dsl_store("triton-3.9.0", "triton", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +37,7 @@ def place(store: Path, tmp_path_factory: pytest.TempPathFactory):
     def make(name: str) -> Bench:
         folder = tmp_path_factory.mktemp(name)
         (folder / "project").mkdir()
-        (folder / "cache").mkdir()
-        (folder / "cache" / "store").symlink_to(store)
-        return Bench(folder / "project", folder / "cache")
+        return Bench(folder / "project", cache_with_store(folder / "cache", store))
 
     return make
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
 from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import LocalRunner
-from kbuild.toolchains.wheels.package_index import PackageIndex
-from kbuild.toolchains.wheels.settings import pip_settings
 from tests.support.command_project import Bench, run
-from tests.support.dsl.projects import own_store
+from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
     pytest.mark.network,
@@ -35,22 +30,9 @@ CPU = "torch-stable-abi211-cpu-x86_64-linux"
 WHEELS = {"KBUILD_TOOLCHAIN": "wheels"}
 
 
-def written(language: str, folder: Path) -> Bench:
+def written(language: str, folder: Path, store: Path) -> Bench:
     """A new project, and a kbuild that has the language or can fetch it."""
-    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
-        pytest.skip("kernels in DSLs are compiled on x86_64 Linux")
-    name, distribution = ENVIRONMENTS[language]
-    store = own_store(name)
-    if store is None:
-        try:
-            with PackageIndex(pip_settings(LocalRunner())) as index:
-                index.files(distribution)
-        except ToolchainError as error:
-            pytest.skip(f"the package index is out of reach: {error.message}")
-    cache = folder / "cache"
-    cache.mkdir()
-    if store is not None:
-        (cache / "store").symlink_to(store)
+    cache = cache_with_store(folder / "cache", store)
     Bench(folder, cache).kbuild("init", "--name", "org/demo", "--language", language)
     return Bench(folder / "demo", cache)
 
@@ -66,8 +48,11 @@ def judged(bench: Bench) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("language", sorted(ENVIRONMENTS))
-def test_a_project_for_gpus(language: str, tmp_path: Path) -> None:
-    bench = written(language, tmp_path)
+def test_a_project_for_gpus(
+    language: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = dsl_store(*ENVIRONMENTS[language], tmp_path_factory)
+    bench = written(language, tmp_path, store)
     options = ("--driver", "local", "--variant", CUDA, "--arch", "9.0")
     bench.kbuild("build", *options, env=WHEELS)
     assert judged(bench) == {CUDA: []}
@@ -76,8 +61,11 @@ def test_a_project_for_gpus(language: str, tmp_path: Path) -> None:
     assert ("nvidia-cutlass-dsl" in card) is (language == "cute")
 
 
-def test_a_project_in_tilelang_on_the_cpu(tmp_path: Path) -> None:
-    bench = written("tilelang", tmp_path)
+def test_a_project_in_tilelang_on_the_cpu(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = dsl_store(*ENVIRONMENTS["tilelang"], tmp_path_factory)
+    bench = written("tilelang", tmp_path, store)
     bench.kbuild("build", "--driver", "local", "--variant", CPU, env=WHEELS)
     assert judged(bench) == {CPU: []}
     done = bench.kbuild("test")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import shutil
 import sys
 from pathlib import Path
@@ -11,12 +10,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.binary.device_code import read_device_code
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import LocalRunner
-from kbuild.toolchains.wheels.package_index import PackageIndex
-from kbuild.toolchains.wheels.settings import pip_settings
 from tests.support.command_project import ROOT, Bench
-from tests.support.dsl.projects import own_store
+from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
     pytest.mark.network,
@@ -106,17 +101,7 @@ assert compiled(x).dtype == torch.float16
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where NineToothed is installed, once for all tests."""
-    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
-        pytest.skip("Triton compiles on x86_64 Linux")
-    found = own_store("ninetoothed-0.26.0")
-    if found is not None:
-        return found
-    try:
-        with PackageIndex(pip_settings(LocalRunner())) as index:
-            index.files("ninetoothed")
-    except ToolchainError as error:
-        pytest.skip(f"the package index is out of reach: {error.message}")
-    return tmp_path_factory.mktemp("store")
+    return dsl_store("ninetoothed-0.26.0", "ninetoothed", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +110,7 @@ def place(store: Path, tmp_path_factory: pytest.TempPathFactory):
 
     def make(name: str) -> Bench:
         folder = tmp_path_factory.mktemp(name)
-        (folder / "cache").mkdir()
-        (folder / "cache" / "store").symlink_to(store)
-        return Bench(folder / "project", folder / "cache")
+        return Bench(folder / "project", cache_with_store(folder / "cache", store))
 
     return make
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.dsl.ninetoothed_kernels import PINS, compile_section
-from tests.support.dsl.projects import own_store
 from tests.support.dsl.triton_kernels import shop
+from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
     pytest.mark.network,
@@ -79,12 +79,9 @@ configs = (((), {}, {}),)
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where NineToothed is installed, or will be."""
-    folder = tmp_path_factory.mktemp("cache")
-    found = own_store("ninetoothed-0.26.0")
-    if found is not None:
-        (folder / "store").symlink_to(found)
-    return folder
+    """A cache with NineToothed."""
+    store = dsl_store("ninetoothed-0.26.0", "ninetoothed", tmp_path_factory)
+    return cache_with_store(tmp_path_factory.mktemp("cache"), store)
 
 
 def section(src, **op):

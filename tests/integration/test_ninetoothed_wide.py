@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.command_project import ROOT
 from tests.support.dsl.ninetoothed_kernels import compile_wide
-from tests.support.dsl.projects import own_store
 from tests.support.dsl.triton_kernels import shop
+from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
     pytest.mark.network,
@@ -29,12 +29,9 @@ WIDENING = re.compile(r"(?:cvt\.[us]64\.[us]32|mul\.wide\.[us]32)\b")
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where NineToothed is installed, or will be."""
-    folder = tmp_path_factory.mktemp("cache")
-    found = own_store("ninetoothed-0.26.0")
-    if found is not None:
-        (folder / "store").symlink_to(found)
-    return folder
+    """A cache with NineToothed."""
+    store = dsl_store("ninetoothed-0.26.0", "ninetoothed", tmp_path_factory)
+    return cache_with_store(tmp_path_factory.mktemp("cache"), store)
 
 
 def test_the_first_element_of_a_block_has_64_bits(cache: Path, tmp_path: Path) -> None:

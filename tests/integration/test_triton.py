@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import platform
 import re
 import signal
 import time
@@ -14,13 +13,11 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from kbuild.errors import BuildError, ToolchainError
+from kbuild.errors import BuildError
 from kbuild.languages.image import UnitImage
-from kbuild.runtime.processes import LocalRunner
 from kbuild.store import open_store
-from kbuild.toolchains.wheels.package_index import PackageIndex
-from kbuild.toolchains.wheels.settings import pip_settings
 from tests.support.dsl.triton_kernels import VERSION, Shop, shop
+from tests.support.stores import cache_with_store, dsl_store, shared_folder
 
 pytestmark = pytest.mark.network
 IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n\n"
@@ -86,17 +83,8 @@ grid = ["cdiv(M, BM)", "cdiv(N, BN)"]
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with Triton, for all tests in whatever process."""
-    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
-        pytest.skip("Triton's wheels are for x86_64 Linux")
-    try:
-        with PackageIndex(pip_settings(LocalRunner())) as index:
-            found = index.files("triton")
-    except ToolchainError as error:
-        pytest.skip(f"the package index is out of reach: {error.message}")
-    if not any(str(one.version) == VERSION for one in found):
-        pytest.skip(f"the package index has no triton {VERSION}")
-    root = tmp_path_factory.getbasetemp()
-    return (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "triton-cache"
+    store = dsl_store(f"triton-{VERSION}", "triton", tmp_path_factory)
+    return cache_with_store(shared_folder(tmp_path_factory) / "triton-cache", store)
 
 
 @pytest.fixture

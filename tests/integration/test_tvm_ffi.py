@@ -91,7 +91,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def relu(example: Callable[[str], Bench], python: Path) -> Bench:
-    bench = example("relu-tvm-ffi")
+    bench = example("relu-tvm-ffi", kept=True)
     entry = bench.build("--toolchain", "wheels", "--variant", VARIANT)[VARIANT]
     assert entry["status"] == "built"
     return bench
@@ -138,7 +138,7 @@ def test_it_needs_no_other_framework(relu: Bench, tmp_path: Path) -> None:
 def test_an_installed_tvm_ffi_is_built_against(
     example: Callable[[str], Bench], python: Path
 ) -> None:
-    bench = example("relu-tvm-ffi")
+    bench = example("relu-tvm-ffi", kept=True)
     options = ("--toolchain", "host", "--python", str(python))
     entry = bench.build(*options, "--variant", VARIANT)[VARIANT]
     assert entry["status"] == "built"
@@ -150,7 +150,7 @@ def test_an_installed_tvm_ffi_is_built_against(
 
 @pytest.fixture(scope="module")
 def elementwise(example: Callable[[str], Bench]) -> Bench:
-    bench = example("elementwise-tvm-ffi")
+    bench = example("elementwise-tvm-ffi", kept=True)
     entry = bench.build("--toolchain", "wheels", "--variant", VARIANT)[VARIANT]
     assert entry["status"] == "built"
     return bench

@@ -36,7 +36,7 @@ from kbuild.ops.expression.nodes import (
     transform,
     unguarded,
 )
-from kbuild.ops.expression.parser import ExpressionParser
+from kbuild.ops.expression.parser import parse_node
 
 DIVISION_BY_ZERO = "division by zero"
 OVERFLOW = "a value beyond 64 bits"
@@ -308,7 +308,7 @@ def parse(text: str | int) -> Expression:
     """
     if isinstance(text, int):
         text = str(int(text))
-    return Expression(text, fold(ExpressionParser(text).whole()))
+    return Expression(text, fold(parse_node(text)))
 
 
 def parse_condition(text: str) -> Expression:

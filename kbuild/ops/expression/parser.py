@@ -1,12 +1,18 @@
-"""Parses the text of an expression into nodes, with Python's precedence; errors name a column."""
+"""Reads the text of an expression with Python's own parser; errors name a column.
+
+The tokens are checked first: Python reads more than an expression may hold (`ª` as `a`, `0b1`,
+comments, `lambda`), and its messages say less.
+"""
 
 from __future__ import annotations
 
+import ast
+import keyword
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, TypeGuard
 
 from kbuild.ops.expression.nodes import (
     FUNCTIONS,
@@ -27,20 +33,19 @@ from kbuild.ops.expression.nodes import (
     Query,
 )
 
-ExpressionTokenKind = Literal["number", "real", "string", "name", "word", "symbol", "end"]
-
-KEYWORDS = frozenset({"and", "or", "not", "if", "else", "is", "True", "False", "None"})
-"""Names with a meaning of their own."""
-MAX_TOKENS = 300
+_MAX_TOKENS = 300
 """Tokens of the longest expression: what reads it calls itself for each part."""
+_MAX_DEPTH = 30
+"""Levels of brackets, and levels of signs, `not` and `if`."""
 _TOKEN = re.compile(
-    r"(?P<space>[ \t\r\n]+)"
+    r"[ \t\r\n]+"
     r"|(?P<number>0[xX][0-9a-fA-F]+|[0-9][0-9_]*)(?![0-9A-Za-z_.])"
-    r"|(?P<real>(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+))"
+    r"|(?P<value>(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)"
     r"(?![0-9A-Za-z_.])"
-    r"|(?P<string>'[^'\"\\\x00-\x1f\x7f]*'|\"[^'\"\\\x00-\x1f\x7f]*\")"
-    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<symbol>//|==|!=|<=|>=|\*(?!\*)|<(?!<)|>(?!>)|[-+%(),\[\]])",
+    r"|'[^'\"\\\x00-\x1f\x7f]*'|\"[^'\"\\\x00-\x1f\x7f]*\")"
+    r"|(?P<operator>(?:and|or|not|if|else|is)(?![0-9A-Za-z_])"
+    r"|//|==|!=|<=|>=|\*(?!\*)|<(?!<)|>(?!>)|[-+%(),\[\]])"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)",
     re.ASCII,
 )
 # What people write from other languages, and what it is called here; the longest first.
@@ -61,47 +66,45 @@ _FOREIGN_OPERATORS = (
     ('"', "a string ends with the quote that it begins with, and has no other and no `\\`"),
     ("'", "a string ends with the quote that it begins with, and has no other and no `\\`"),
 )
+_PAIRS = {"(": ")", "[": "]", "if": "else"}
+_BEFORE_NOT = frozenset({"", "(", ",", "and", "or", "not", "if", "else", "is"})
+_HINTS = {
+    float: "expressions are made of integers; `eps == 1e-5` asks for a float argument",
+    str: "a text is compared with an argument: `mode == 'fast'`",
+    type(None): "ask `name is None` or `name is not None`",
+}
+"""Type of a constant that is no integer -> where it may stand."""
 
 
-@dataclass(frozen=True)
-class ExpressionToken:
-    """A piece of the text."""
-
-    kind: ExpressionTokenKind
-    text: str
-    column: int
-
-    def __str__(self) -> str:
-        return f"`{self.text}`" if self.text else "the end"
-
-
-def tokenize(text: str) -> Iterator[ExpressionToken]:
-    """The tokens of an expression, an `end` last.
+def parse_node(text: str) -> Node:
+    """The expression that the whole text is.
 
     Raises:
-        ExpressionError: a character that no expression has, or too many tokens.
+        ExpressionError: it is none.
     """
-    at = count = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise _unknown_character(text, at)
-        if match.lastgroup != "space":
-            yield _token(match)
+    _validate_tokens(text)
+    # One character for one byte: Python counts columns in bytes. They begin at 0, hence the `(`.
+    source = "(" + re.sub(r"[^ -~]", " ", text) + ")"
+    try:
+        tree = ast.parse(source, mode="eval").body
+    except SyntaxError as error:
+        raise ExpressionError(f"cannot be read: {error.msg}", (error.offset or 2) - 1) from None
+    return _Converter(f"({text})").node(tree)
+
+
+def _tokens(text: str) -> Iterator[re.Match[str]]:
+    start = count = 0
+    while start < len(text):
+        token = _TOKEN.match(text, start)
+        if token is None:
+            raise _unknown_character(text, start)
+        if token.lastgroup is not None:
             count += 1
-        if count > MAX_TOKENS:
-            raise ExpressionError(f"has more than {MAX_TOKENS} parts", at + 1, "name some in `let`")
-        at = match.end()
-    yield ExpressionToken("end", "", len(text.rstrip()) + 1)
-
-
-def _token(match: re.Match[str]) -> ExpressionToken:
-    kinds: tuple[ExpressionTokenKind, ...] = ("number", "real", "string", "name", "symbol")
-    word = match.group() in KEYWORDS
-    kind: ExpressionTokenKind = (
-        "word" if word else kinds[kinds.index(cast("ExpressionTokenKind", match.lastgroup))]
-    )
-    return ExpressionToken(kind, match.group(), match.start() + 1)
+            if count > _MAX_TOKENS:
+                message = f"has more than {_MAX_TOKENS} parts"
+                raise ExpressionError(message, start + 1, "name some in `let`")
+            yield token
+        start = token.end()
 
 
 def _unknown_character(text: str, at: int) -> ExpressionError:
@@ -112,266 +115,210 @@ def _unknown_character(text: str, at: int) -> ExpressionError:
     return ExpressionError(f"`{shown}` has no meaning in an expression", at + 1)
 
 
-_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
-_MAX_DEPTH = 30
-"""Levels of parentheses and signs."""
+def _validate_tokens(text: str) -> None:
+    """Check words and numbers, and that nothing is missing between two tokens."""
+    pending: list[str] = []
+    previous, after_value = "", False
+    for token in _tokens(text):
+        word, column = token.group(), token.start() + 1
+        if expected := _expected(token, previous, after_value, pending[-1] if pending else ""):
+            raise ExpressionError(f"expected {expected}, found `{word}`", column)
+        if token["name"] and keyword.iskeyword(word) and word not in {"True", "False", "None"}:
+            raise ExpressionError(f"`{word}` is a keyword of Python, not a name", column)
+        if token["number"]:
+            _validate_digits(word, column)
+        if word in _PAIRS:
+            pending.append(_PAIRS[word])
+            if len(pending) > _MAX_DEPTH:
+                raise _too_deep(column)
+        elif word in _PAIRS.values():
+            pending.pop()
+        previous, after_value = word, token["operator"] is None or word in {")", "]"}
+    if pending or not after_value:
+        expected = f"`{pending[-1]}`" if after_value else "a value"
+        raise ExpressionError(f"expected {expected}, found the end", len(text.rstrip()) + 1)
 
 
-class ExpressionParser:
-    """One pass over one text."""
+def _expected(token: re.Match[str], previous: str, after_value: bool, closing: str) -> str:
+    """What must stand where this token stands; nothing when the token may stand there.
 
-    def __init__(self, text: str) -> None:
-        self._tokens = list(tokenize(text))
-        self._at = 0
+    Args:
+        token: the next one.
+        previous: the one before it, empty at the beginning.
+        after_value: whether a value ends there.
+        closing: what ends the innermost bracket or condition, empty outside of all.
+    """
+    word, is_value = token.group(), token["operator"] is None
+    if not after_value:
+        is_prefix = word in {"(", "-", "+"} or (word == "not" and previous in _BEFORE_NOT)
+        return "" if is_value or is_prefix or (previous, word) == ("(", ")") else "a value"
+    if is_value or word == "not":
+        return "an operator"
+    pair = (word, closing)
+    if word not in {")", "]", "else", ","} and pair != ("if", "else"):
+        return ""
+    if word == closing or pair == (",", ")"):
+        return ""
+    return f"`{closing}`" if closing else "an operator"
+
+
+def _validate_digits(number: str, column: int) -> None:
+    try:
+        int(number, 0)
+    except ValueError:
+        hint = "no zeros in front, no `_` at the end"
+        raise ExpressionError(f"`{number}` is not an integer", column, hint) from None
+
+
+def _too_deep(column: int) -> ExpressionError:
+    return ExpressionError("is nested too deeply", column, "name parts in `let`")
+
+
+class _Converter:
+    """Turns Python's syntax tree into nodes and refuses what it does not know."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
         self._depth = 0
 
-    def whole(self) -> Node:
-        """The expression that the whole text is.
+    def node(self, tree: ast.expr) -> Node:  # noqa: C901, PLR0911, PLR0912
+        column = tree.col_offset
+        match tree:
+            case ast.Constant(value=bool(value)):
+                return Number(int(value), column, boolean=True)
+            case ast.Constant(value=int(value)) if value <= INT64_MAX:
+                return Number(value, column)
+            case ast.UnaryOp(ast.USub(), ast.Constant(value=int(value))) if value == INT64_MAX + 1:
+                return Number(-value, column)
+            case ast.Constant(value=int()):
+                raise self._error(tree, "does not fit into 64 bits")
+            case ast.Constant(value):
+                raise self._error(tree, "is not an integer", _HINTS[type(value)])
+            case ast.Name(name) if name in FUNCTIONS or name in QUERIES:
+                raise self._error(tree, "is a function", f"call it: `{name}(...)`")
+            case ast.Name(name):
+                return Name(name, column)
+            case ast.Subscript(ast.Name(name), index):
+                return Query("item", name, _axis(self.node(index), "the place in a list"), column)
+            case ast.Call(ast.Name(name), arguments):
+                return self._call(name, arguments, column)
+            case ast.UnaryOp(ast.UAdd(), operand):
+                return self._nested(operand)
+            case ast.UnaryOp(ast.Not(), operand):
+                return Not(self._nested(operand), column)
+            case ast.UnaryOp(_, operand):
+                return Negative(self._nested(operand), column)
+            case ast.BinOp(left, _, right):
+                symbol, column = self._operator_after(left)
+                return BinaryOp(symbol, self.node(left), self.node(right), column)
+            case ast.BoolOp(_, values):
+                node = self.node(values[0])
+                for left, right in pairwise(values):
+                    symbol, column = self._operator_after(left)
+                    node = Logic(symbol, node, self.node(right), column)
+                return node
+            case ast.IfExp(test, then, otherwise):
+                sides = self.node(then), self._nested(otherwise)
+                return Conditional(self.node(test), *sides, self._operator_after(then)[1])
+            case ast.Compare():
+                return self._compare(tree)
+        raise self._error(tree, "has no meaning in an expression")
 
-        Raises:
-            ExpressionError: it is none.
-        """
-        node = self._choice()
-        if self._next.kind != "end":
-            raise self._unexpected("an operator")
-        return node
+    def _text(self, tree: ast.expr) -> str:
+        return self._source[tree.col_offset : tree.end_col_offset]
 
-    @property
-    def _next(self) -> ExpressionToken:
-        return self._tokens[self._at]
+    def _error(self, tree: ast.expr, message: str, hint: str = "") -> ExpressionError:
+        return ExpressionError(f"`{self._text(tree)}` {message}", tree.col_offset, hint)
 
-    def _take(self, *texts: str) -> ExpressionToken | None:
-        """The next token when it is one of these words or symbols."""
-        token = self._next
-        if token.kind not in ("word", "symbol") or token.text not in texts:
-            return None
-        self._at += 1
-        return token
-
-    def _expect(self, text: str) -> None:
-        if self._take(text) is None:
-            raise self._unexpected(f"`{text}`")
-
-    def _unexpected(self, wanted: str) -> ExpressionError:
-        return ExpressionError(f"expected {wanted}, found {self._next}", self._next.column)
-
-    def _choice(self) -> Node:
-        then = self._nested(self._or)
-        token = self._take("if")
-        if token is None:
-            return then
-        condition = self._or()
-        self._expect("else")
-        return Conditional(condition, then, self._nested(self._choice), token.column)
-
-    def _or(self) -> Node:
-        return self._row(self._and, lambda op, a, b: Logic("or", a, b, op.column), "or")
-
-    def _and(self) -> Node:
-        return self._row(self._not, lambda op, a, b: Logic("and", a, b, op.column), "and")
-
-    def _not(self) -> Node:
-        if token := self._take("not"):
-            return Not(self._nested(self._not), token.column)
-        return self._comparison()
-
-    def _comparison(self) -> Node:
-        """`a < b < c` is `a < b and b < c`, as in Python."""
-        left = self._sum()
-        if isinstance(left, Name) and (found := self._matched(left)) is not None:
-            return found
-        if isinstance(left, Query) and left.function == "item" and (given := self._given(left)):
-            return given
-        whole: Node | None = None
-        while token := self._take(*_COMPARISONS):
-            right = self._sum()
-            operator: Any = token.text
-            link = Compare(operator, left, right, token.column)
-            whole = link if whole is None else Logic("and", whole, link, token.column)
-            left = right
-        return left if whole is None else whole
-
-    def _matched(self, name: Name) -> Node | None:
-        """`name is None`, `name == 'text'`, `name != 1.5`; None where something else follows."""
-        if given := self._given(name):
-            return given
-        operator, *rest = self._tokens[self._at : self._at + 3]
-        negative = bool(rest) and rest[0].text == "-"
-        value = rest[negative] if len(rest) > negative else operator
-        wanted = ("real",) if negative else ("real", "string")
-        if operator.text not in ("==", "!=") or value.kind not in wanted:
-            return None
-        self._at += 2 + negative
-        if value.kind == "string":
-            match = Match(name.name, value.text[1:-1], name.column)
-        else:
-            number = float(value.text)
-            if not math.isfinite(number):
-                raise ExpressionError(f"{value} does not fit into 64 bits", value.column)
-            match = Match(name.name, -number if negative else number, name.column)
-        return match if operator.text == "==" else Not(match, name.column)
-
-    def _given(self, leaf: Name | Query) -> Node | None:
-        """`name is None`, `xs[1] is not None`; None where something else follows."""
-        if not self._take("is"):
-            return None
-        negated = self._take("not")
-        self._expect("None")
-        given = Query("has", leaf.key, column=leaf.column)
-        return given if negated else Not(given, leaf.column)
-
-    def _sum(self) -> Node:
-        return self._row(self._product, _arithmetic, "+", "-")
-
-    def _product(self) -> Node:
-        return self._row(self._sign, _arithmetic, "*", "//", "%")
-
-    def _row(
-        self,
-        part: Callable[[], Node],
-        join: Callable[[ExpressionToken, Node, Node], Node],
-        *operators: str,
-    ) -> Node:
-        node = part()
-        while token := self._take(*operators):
-            node = join(token, node, part())
-        return node
-
-    def _sign(self) -> Node:
-        if self._take("+"):
-            return self._nested(self._sign)
-        if token := self._take("-"):
-            return self._negative(token)
-        return self._alone()
-
-    def _negative(self, sign: ExpressionToken) -> Node:
-        """`-9223372036854775808` is one number, although it is not one without its sign."""
-        token = self._next
-        if token.kind == "number" and _value(token) == INT64_MAX + 1:
-            self._at += 1
-            return Number(-_value(token), sign.column)
-        return Negative(self._nested(self._sign), sign.column)
-
-    def _alone(self) -> Node:
-        token = self._next
-        if token.kind == "number":
-            self._at += 1
-            return _number(token)
-        if token.kind == "name":
-            self._at += 1
-            if self._take("("):
-                return self._call(token)
-            return self._item(token) if self._take("[") else _name(token)
-        if token.kind == "real":
-            hint = "expressions are made of integers; `eps == 1e-5` asks for a float argument"
-            raise ExpressionError(f"{token} is not an integer", token.column, hint)
-        if token.kind == "string":
-            hint = "a text is compared with an argument: `mode == 'fast'`"
-            raise ExpressionError(f"{token} is not an integer", token.column, hint)
-        if token.text == "None":
-            hint = "ask `name is None` or `name is not None`"
-            raise ExpressionError(f"{token} is not an integer", token.column, hint)
-        if word := self._take("True", "False"):
-            return Number(int(word.text == "True"), word.column, boolean=True)
-        if self._take("("):
-            inner = self._choice()
-            self._expect(")")
-            return inner
-        raise self._unexpected("a value")
-
-    def _item(self, name: ExpressionToken) -> Node:
-        """`pad[0]`, behind the bracket."""
-        axis = _axis(self._choice(), "the place in a list")
-        self._expect("]")
-        return Query("item", _name(name).name, axis, name.column)
-
-    def _call(self, function: ExpressionToken) -> Node:
-        if function.text == "len":
-            return _query(function, self._arguments())
-        if function.text not in FUNCTIONS and function.text not in QUERIES:
-            known = ", ".join(f"`{name}`" for name in (*FUNCTIONS, *QUERIES))
-            hint = f"functions: {known}"
-            raise ExpressionError(f"{function} is not a function", function.column, hint)
-        arguments = self._arguments()
-        if function.text in FUNCTIONS:
-            return _call(function, arguments)
-        return _query(function, arguments)
-
-    def _arguments(self) -> tuple[Node, ...]:
-        if self._take(")"):
-            return ()
-        arguments = [self._choice()]
-        while self._take(","):
-            arguments.append(self._choice())
-        self._expect(")")
-        return tuple(arguments)
-
-    def _nested(self, part: Callable[[], Node]) -> Node:
+    def _nested(self, tree: ast.expr) -> Node:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise ExpressionError("is nested too deeply", self._next.column, "name parts in `let`")
-        node = part()
+            raise _too_deep(tree.col_offset)
+        node = self.node(tree)
         self._depth -= 1
         return node
 
+    def _operator_after(self, left: ast.expr) -> tuple[Any, int]:
+        """The operator behind a value and its parentheses, and its column."""
+        rest = self._source[left.end_col_offset :].lstrip(" \t\r\n)")
+        token = _TOKEN.match(rest)
+        return token and token.group(), len(self._source) - len(rest)
 
-def _arithmetic(token: ExpressionToken, left: Node, right: Node) -> Node:
-    operator: Any = token.text
-    return BinaryOp(operator, left, right, token.column)
+    def _compare(self, tree: ast.Compare) -> Node:
+        """`a < b < c` is `a < b and b < c`, as in Python."""
+        left = self.node(tree.left)
+        if len(tree.ops) == 1 and (match := self._match(left, tree.ops[0], tree.comparators[0])):
+            return match
+        whole: Node | None = None
+        for before, after in pairwise((tree.left, *tree.comparators)):
+            symbol, column = self._operator_after(before)
+            if symbol == "is":
+                raise ExpressionError(
+                    "expected an operator, found `is`", column, _HINTS[type(None)]
+                )
+            right = self.node(after)
+            link = Compare(symbol, left, right, column)
+            whole = link if whole is None else Logic("and", whole, link, column)
+            left = right
+        return whole or left
 
-
-def _value(token: ExpressionToken) -> int:
-    try:
-        return int(token.text, 0)
-    except ValueError:
-        hint = "no zeros in front, no `_` at the end"
-        raise ExpressionError(f"{token} is not an integer", token.column, hint) from None
-
-
-def _number(token: ExpressionToken) -> Number:
-    if _value(token) > INT64_MAX:
-        raise ExpressionError(f"{token} does not fit into 64 bits", token.column)
-    return Number(_value(token), token.column)
-
-
-def _name(token: ExpressionToken) -> Name:
-    if token.text in FUNCTIONS or token.text in QUERIES:
-        hint = f"call it: `{token.text}(...)`"
-        raise ExpressionError(f"{token} is a function", token.column, hint)
-    return Name(token.text, token.column)
-
-
-def _call(function: ExpressionToken, arguments: tuple[Node, ...]) -> Call:
-    fewest, most = FUNCTIONS[function.text]
-    if len(arguments) < fewest or (most is not None and len(arguments) > most):
-        wanted = f"{fewest} or more" if most is None else str(fewest)
-        raise ExpressionError(
-            f"{function} takes {wanted} argument{'' if most == 1 else 's'}, not {len(arguments)}",
-            function.column,
-        )
-    return Call(function.text, arguments, function.column)
-
-
-def _query(function: ExpressionToken, arguments: tuple[Node, ...]) -> Query:
-    wanted = QUERIES.get(function.text, 1)
-    if len(arguments) != wanted:
-        form = ("()", "(tensor)", "(tensor, dimension)")[wanted]
-        message = f"{function} is written `{function.text}{form}`"
-        raise ExpressionError(message, function.column)
-    tensor = arguments[0] if arguments else None
-    is_item = isinstance(tensor, Query) and tensor.function == "item"
-    if tensor is not None and not (isinstance(tensor, Name) or is_item):
-        what = "a list" if function.text == "len" else "a tensor"
-        raise ExpressionError(f"{function} asks about {what}, by its name", tensor.column)
-    axis = arguments[1] if wanted > 1 else None
-    name = tensor.key if isinstance(tensor, (Name, Query)) else ""
-    return Query(function.text, name, _axis(axis), function.column)
-
-
-def _axis(node: Node | None, what: str = "a dimension") -> int | None:
-    match node:
-        case None:
+    def _match(self, left: Node, operator: ast.cmpop, right: ast.expr) -> Node | None:
+        """`name is None`, `xs[1] is not None`, `name == 'text'`, `name != -1.5`."""
+        if isinstance(operator, (ast.Is, ast.IsNot)):
+            if not (isinstance(left, Name) or _is_item(left)):
+                return None
+            if not (isinstance(right, ast.Constant) and right.value is None):
+                message = f"expected `None`, found `{self._text(right)}`"
+                raise ExpressionError(message, right.col_offset)
+            has = Query("has", left.key, column=left.column)
+            return has if isinstance(operator, ast.IsNot) else Not(has, left.column)
+        if not (isinstance(left, Name) and isinstance(operator, (ast.Eq, ast.NotEq))):
             return None
+        value: str | float
+        match right:
+            case ast.Constant(value=str()):
+                value = self._text(right)[1:-1]
+            case ast.Constant(value=float()) | ast.UnaryOp(ast.USub(), ast.Constant(value=float())):
+                value = float(ast.literal_eval(right))
+                if not math.isfinite(value):
+                    raise self._error(right, "does not fit into 64 bits")
+            case _:
+                return None
+        match = Match(left.name, value, left.column)
+        return match if isinstance(operator, ast.Eq) else Not(match, left.column)
+
+    def _call(self, function: str, arguments: list[ast.expr], column: int) -> Call | Query:
+        if function in FUNCTIONS:
+            fewest, most = FUNCTIONS[function]
+            if fewest <= len(arguments) <= (most or len(arguments)):
+                return Call(function, tuple(self.node(part) for part in arguments), column)
+            wanted = f"{fewest} or more" if most is None else str(fewest)
+            plural = "" if most == 1 else "s"
+            message = f"`{function}` takes {wanted} argument{plural}, not {len(arguments)}"
+            raise ExpressionError(message, column)
+        if function not in QUERIES and function != "len":
+            known = ", ".join(f"`{name}`" for name in (*FUNCTIONS, *QUERIES))
+            raise ExpressionError(f"`{function}` is not a function", column, f"functions: {known}")
+        count = QUERIES.get(function, 1)
+        if len(arguments) != count:
+            form = ("()", "(tensor)", "(tensor, dimension)")[count]
+            raise ExpressionError(f"`{function}` is written `{function}{form}`", column)
+        if count == 0:
+            return Query(function, column=column)
+        tensor = self.node(arguments[0])
+        if not (isinstance(tensor, Name) or _is_item(tensor)):
+            what = "a list" if function == "len" else "a tensor"
+            raise ExpressionError(f"`{function}` asks about {what}, by its name", tensor.column)
+        axis = _axis(self.node(arguments[1]), "a dimension") if count > 1 else None
+        return Query(function, tensor.key, axis, column)
+
+
+def _is_item(node: Node) -> TypeGuard[Query]:
+    return isinstance(node, Query) and node.function == "item"
+
+
+def _axis(node: Node, what: str) -> int:
+    match node:
         case Number(boolean=False):
             return node.value
         case Negative(operand=Number(boolean=False) as number):

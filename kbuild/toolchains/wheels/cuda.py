@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.store import Recipe
+from kbuild.toolchains.cuda_toolkits import FIRST_CUDA_MAJOR
 from kbuild.toolchains.link_stubs import (
     LinkStubMaker,
     assign_symbols,
@@ -25,7 +26,6 @@ from kbuild.toolchains.wheels.lock import LockedToolkit, LockedWheel
 from kbuild.toolchains.wheels.package_index import FetchedWheel, WheelFetcher
 from kbuild.version import Version
 
-FIRST_CUDA_MAJOR = 13
 PROGRAMS = (
     "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-runtime",
     "nvidia-cuda-cccl", "nvidia-cuda-culibos",

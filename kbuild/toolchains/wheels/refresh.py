@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kbuild.errors import ToolchainError
 from kbuild.runtime.files import sha256, sha256_of_file
+from kbuild.toolchains.cuda_toolkits import FIRST_CUDA_MAJOR
 from kbuild.toolchains.wheels import frameworks
 from kbuild.toolchains.wheels.cuda import (
-    FIRST_CUDA_MAJOR,
     HEADER_LIBRARIES,
     HEADER_PROGRAMS,
     HEADER_RELEASES,

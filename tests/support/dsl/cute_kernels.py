@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +10,6 @@ from pathlib import Path
 import pytest
 import tomli
 
-from kbuild.errors import ToolchainError
 from kbuild.languages.aot_compiler import AotCompiler
 from kbuild.languages.environment import DslEnvironments
 from kbuild.languages.expand import expand
@@ -25,8 +22,7 @@ from kbuild.runtime.budget import Budget, open_run
 from kbuild.runtime.processes import LocalRunner
 from kbuild.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
-from kbuild.toolchains.wheels.package_index import PackageIndex
-from kbuild.toolchains.wheels.settings import pip_settings
+from tests.support.stores import cache_with_store, dsl_store, shared_folder
 
 VERSION = "4.8.1"
 OLD = "KBUILD_TEST_OLD_CUTE"
@@ -108,15 +104,6 @@ def shop(
 
 
 def cache_with_dsl(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache for CuTe DSL; skips where its wheels cannot be had."""
-    if (platform.machine(), platform.system()) != ("x86_64", "Linux"):
-        pytest.skip("CuTe DSL's wheels are for x86_64 Linux")
-    try:
-        with PackageIndex(pip_settings(LocalRunner())) as index:
-            found = index.files("nvidia-cutlass-dsl")
-    except ToolchainError as error:
-        pytest.skip(f"the package index is out of reach: {error.message}")
-    if not any(str(one.version) == VERSION for one in found):
-        pytest.skip(f"the package index has no nvidia-cutlass-dsl {VERSION}")
-    root = tmp_path_factory.getbasetemp()
-    return (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "cute-cache"
+    """A cache for CuTe DSL, for all processes; skips where its wheels cannot be had."""
+    store = dsl_store(f"cute-{VERSION}", "nvidia-cutlass-dsl", tmp_path_factory)
+    return cache_with_store(shared_folder(tmp_path_factory) / "cute-cache", store)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from tests.support.command_project import Bench
 
 BUILD = """\
@@ -93,14 +90,6 @@ def write_adder(
     bench.git("add", "-A")
     bench.git("commit", "-qm", "adder")
     return bench
-
-
-def own_store(compiler: str = "triton-3.9.0") -> Path | None:
-    """The store of this machine's kbuild, where it has the compiler already."""
-    given = os.environ.get("KBUILD_CACHE_DIR")
-    cache = Path(given) if given else Path.home() / ".cache" / "kbuild"
-    store = cache / "store"
-    return store if any(store.glob(f"{compiler}-*")) else None
 
 
 def loaded(variant: str, code: str) -> str:

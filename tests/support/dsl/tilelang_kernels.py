@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from kbuild.runtime.budget import Budget, open_run
 from kbuild.runtime.processes import LocalRunner
 from kbuild.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.stores import MACHINE_CACHE
 
 PIN = "tilelang==0.1.15"
 MEMORY = 6144
@@ -108,9 +108,8 @@ def shop(folder: Path, source: str, *, keeps: bool = True, pin: str = PIN) -> It
     """A workshop with a run of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SOURCE).write_text(source)
-    cache = Path(os.environ.get("KBUILD_CACHE_DIR", Path.home() / ".cache/kbuild"))
-    installer = WheelInstaller(LocalRunner(), open_store(cache))
-    with open_run(Budget(2, MEMORY), cache, {}, keeps=keeps) as run:
+    installer = WheelInstaller(LocalRunner(), open_store(MACHINE_CACHE))
+    with open_run(Budget(2, MEMORY), MACHINE_CACHE, {}, keeps=keeps) as run:
         workshop = AotCompiler(run, DslEnvironments(installer))
         try:
             yield Shop(workshop, folder, pin)

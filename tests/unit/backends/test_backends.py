@@ -8,6 +8,7 @@ from kbuild import rendering
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Archs
 from kbuild.matrix import arch_entry, deployment_target
+from kbuild.metadata import Metadata
 from kbuild.version import Version
 
 CMAKE_LANGUAGES = {"C", "CXX", "CUDA", "HIP", "OBJC", "OBJCXX"}
@@ -35,6 +36,17 @@ def test_cxx_flags_reach_c_plus_plus_last(backend):
     section = backend.section.model_validate(table)
     flags = dict(backend.flags(section, Archs(), Version.parse("2026.0")).by_language)
     assert flags["CXX"][-1] == "-Wall"
+
+
+@pytest.mark.parametrize("name", [*BACKENDS.names(), "acme"])
+def test_the_client_reads_metadata_of_those_that_say_so(name):
+    client, known = pytest.importorskip("kernels"), BACKENDS.find(name)
+    text = Metadata("relu", "_relu_x_1", 1, "mit", name).to_json_text()
+    if known is not None and known.in_client:
+        assert client.Metadata.from_bytes(text.encode()).id == "_relu_x_1"
+    else:
+        with pytest.raises(ValueError, match="Cannot parse metadata"):
+            client.Metadata.from_bytes(text.encode())
 
 
 def test_metal_shaders_and_hosts():

@@ -15,7 +15,7 @@ def complete(kbuild):
 
     def offers(*words: str) -> list[str]:
         quoted = " ".join(f"'{word}'" for word in words)
-        ask = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _kbuild"
+        ask = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_kbuild"
         program = f'{script}\n{ask}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
         done = subprocess.run(  # noqa: TID251
             ["bash", "-euc", program], capture_output=True, text=True, check=True
@@ -43,3 +43,11 @@ def test_shells(complete):
 
 def test_folders(complete, demo):
     assert complete("kbuild", "check-config", "de") == ["demo"]
+
+
+def test_folders_of_options(complete, demo):
+    assert complete("kbuild", "build", "--output", "de") == ["demo"]
+
+
+def test_values_behind_other_options(complete):
+    assert complete("kbuild", "build", "--variant", "torch-cpu", "--color", "n") == ["never"]

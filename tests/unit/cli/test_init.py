@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from kbuild.backends import BACKENDS
+from kbuild.backends.base import Backend
 from kbuild.errors import UsageError
 from kbuild.languages.base import LANGUAGES
 from kbuild.project import open_project
@@ -201,6 +203,19 @@ def test_what_tvm_ffi_is_not_for(kbuild, here, more, words):
     assert answer.code == 2
     assert words in answer.err
     assert not (here / "demo").exists()
+
+
+def test_a_backend_without_sources_gets_no_project(kbuild, here, monkeypatch):
+    class Bare(Backend):
+        name, title, section = "bare", "Bare", type(BACKENDS.get("cpu")).section
+
+    monkeypatch.setitem(BACKENDS.load()._items, "bare", Bare())
+    answer = kbuild("init", "demo", "--no-git", "--backends", "cpu", "bare")
+    assert answer.code == UsageError.code
+    assert "there is no Torch project for bare" in answer.err
+    assert "choose from cpu, cuda, metal, rocm, xpu" in answer.err
+    assert not (here / "demo").exists()
+    assert kbuild("init", "demo", "--no-git", "--noarch", "--backends", "bare").code == 0
 
 
 @pytest.mark.parametrize("backends", [["cpuu"], ["cpu", "folder"], [","]])

@@ -23,7 +23,7 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "46a87771bf3b0401",
+        "0cb78508fc183200",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
