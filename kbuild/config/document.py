@@ -77,8 +77,8 @@ class Document:
     def backends_of(self, kernel: str) -> list[tuple[KeyPath, str]]:
         """The backends of a kernel, each with its path; those in DSLs may list several."""
         path: KeyPath = ("kernel", kernel, "backend")
-        one = self.text(*path)
-        return [(path, one)] if one is not None else list(self.strings(*path))
+        backend = self.text(*path)
+        return [(path, backend)] if backend is not None else list(self.strings(*path))
 
     def backends(self) -> list[str]:
         """`general.backends`."""

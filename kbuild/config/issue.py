@@ -44,8 +44,8 @@ def closest(word: str, choices: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     by_folded = {choice.lower().replace("_", "-"): choice for choice in choices}
-    found = get_close_matches(word.lower().replace("_", "-")[:100], list(by_folded), n=1)
-    return by_folded[found[0]] if found else None
+    matches = get_close_matches(word.lower().replace("_", "-")[:100], list(by_folded), n=1)
+    return by_folded[matches[0]] if matches else None
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

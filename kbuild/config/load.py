@@ -96,11 +96,11 @@ def parse_build_file(tree: SourceTree, file: str, text: str) -> dict[str, Any]:
 
 def syntax_issue(text: str, error: ValueError) -> Issue:
     """What tomli says about the text, with the line apart."""
-    words = str(error)
-    position = _POSITION.search(words)
+    reason = str(error)
+    position = _POSITION.search(reason)
     if position is None:
-        return Issue((), f"not valid TOML: {words}")
-    message = words[: position.start()]
+        return Issue((), f"not valid TOML: {reason}")
+    message = reason[: position.start()]
     line, column = position.groups()
     hint = next((hint for start, hint in _SYNTAX_HINTS.items() if message.startswith(start)), "")
     if line is None:

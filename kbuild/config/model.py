@@ -31,11 +31,7 @@ def kebab(name: str) -> str:
     return name.rstrip("_").replace("_", "-")
 
 
-def _version_text(text: str) -> str:
-    return str(Version.parse(text))
-
-
-VersionText = Annotated[StrictStr, AfterValidator(_version_text)]
+VersionText = Annotated[StrictStr, AfterValidator(lambda text: str(Version.parse(text)))]
 """A dotted version such as `12.8`, kept as text; `Version.parse` never fails on it."""
 
 

@@ -108,14 +108,11 @@ def _shape_issue(detail: Any, path: KeyPath, value: Any) -> Issue:
         return Issue(path, str(detail["ctx"]["error"]))
     if kind == "literal_error":
         allowed = str(detail["ctx"]["expected"]).replace("'", "`")
-        return Issue(path, f"must be {allowed}, not {_value_text(value)}")
+        text = f"`{value[:40]}`" if isinstance(value, str) else toml_type(value)
+        return Issue(path, f"must be {allowed}, not {text}")
     if kind in _EXPECTED:
         return _wrong_type(path, _EXPECTED[kind], value)
     return Issue(path, str(detail["msg"]))
-
-
-def _value_text(value: Any) -> str:
-    return f"`{value[:40]}`" if isinstance(value, str) else toml_type(value)
 
 
 def _wrong_type(path: KeyPath, expected: str, value: Any) -> Issue:
@@ -151,21 +148,17 @@ def _unknown_key_hint(path: KeyPath, document: Document, catalog: BackendCatalog
         return ""
     if path[0] == "general" and key in catalog.backends:
         return f"backends with a table of their own: {listed(catalog.general_sections)}"
-    owners = _owners(key, catalog) if path[0] == "kernel" and len(path) == _KEY else []
-    if owners:
-        return (
-            f"a key of {owners[0]} kernels, and this is a {document.get(*path[:-1], 'backend')} one"
-        )
+    if path[0] == "kernel" and len(path) == _KEY:
+        backend = document.get(*path[:-1], "backend")
+        for owner, section in catalog.kernel_sections.items():
+            if key in keys_of(section):
+                return f"a key of {owner} kernels, and this is a {backend} one"
     return _allowed(key, model)
 
 
 def _allowed(key: str, model: type[BaseModel]) -> str:
     known = sorted(_spellings(model))
     return did_you_mean(key, known) or f"allowed: {listed(known)}"
-
-
-def _owners(key: str, catalog: BackendCatalog) -> list[str]:
-    return [name for name, section in catalog.kernel_sections.items() if key in keys_of(section)]
 
 
 def _spellings(model: type[BaseModel]) -> set[str]:

@@ -29,11 +29,11 @@ from kbuild.config.rules.project import GIT_URL, REPO_ID
 @lru_cache(maxsize=64)
 def field_descriptions(model: type[BaseModel]) -> Mapping[str, str]:
     """Field name -> docstring, those of the base models included."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, BaseModel) and base is not BaseModel:
-            found |= _own_descriptions(base)
-    return found
+            descriptions |= _own_descriptions(base)
+    return descriptions
 
 
 def _own_descriptions(model: type[BaseModel]) -> dict[str, str]:
@@ -72,15 +72,15 @@ def json_schema(catalog: BackendCatalog) -> dict[str, Any]:
 
 def models_in(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """The model and all models of its fields, each once."""
-    found: dict[type[BaseModel], None] = {model: None}
+    models: dict[type[BaseModel], None] = {model: None}
     waiting = [model]
     while waiting:
         for field in waiting.pop().model_fields.values():
             for inner in _models_of(field.annotation):
-                if inner not in found:
-                    found[inner] = None
+                if inner not in models:
+                    models[inner] = None
                     waiting.append(inner)
-    return iter(found)
+    return iter(models)
 
 
 def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -70,8 +70,8 @@ class UploadCandidate:
     @property
     def dirty(self) -> bool:
         """True when it was made from sources that no commit holds."""
-        made = self.metadata.provenance if self.metadata else None
-        return bool(made and made.kernel and made.kernel.dirty)
+        provenance = self.metadata.provenance if self.metadata else None
+        return bool(provenance and provenance.kernel and provenance.kernel.dirty)
 
     @property
     def overruled(self) -> Mapping[str, str]:
@@ -89,14 +89,14 @@ def examine_candidate(folder: Path) -> UploadCandidate:
     try:
         metadata = read_metadata(folder)
     except (OSError, MetadataError) as error:
-        words = f"{METADATA_FILE} cannot be read: {error}"
+        message = f"{METADATA_FILE} cannot be read: {error}"
         return UploadCandidate(
-            folder, None, (UploadObstacle(folder.name, words, "build it again"),)
+            folder, None, (UploadObstacle(folder.name, message, "build it again"),)
         )
     strays = (stray for stray in unaccounted(folder) if not is_leftover(stray.path))
     with folder_as_uploaded(folder) as seen:
         untrue = (*((str(s), s.hint) for s in strays), *_false_claims(seen, metadata))
-        reasons = tuple(UploadObstacle(folder.name, *told) for told in untrue)
+        reasons = tuple(UploadObstacle(folder.name, *reason) for reason in untrue)
         return UploadCandidate(folder, metadata, reasons, failed_checks(seen, metadata.overruled))
 
 
@@ -112,8 +112,8 @@ def failed_checks(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding, 
     output = Output(
         folder, _parse_variant(folder.name), asked=CheckLimits(manylinux=DEFAULT_POLICY)
     )
-    found = run_selected_checks(output, wanted.checks(), wanted).findings
-    return tuple(finding for finding in found if finding.severity == "error")
+    findings = run_selected_checks(output, wanted.checks(), wanted).findings
+    return tuple(finding for finding in findings if finding.severity == "error")
 
 
 def upload_obstacles(
@@ -129,55 +129,56 @@ def _candidate_obstacles(
     for candidate in candidates:
         yield from candidate.reasons
         if candidate.dirty and not dirty:
-            words = "made from sources that are in no commit"
+            message = "made from sources that are in no commit"
             yield UploadObstacle(
-                candidate.name, words, "commit and build again, or give --allow-dirty"
+                candidate.name, message, "commit and build again, or give --allow-dirty"
             )
         if not candidate.compliant and not noncompliant:
             for finding in _unreported_findings(candidate):
                 hint = f"{finding.hint}; " if finding.hint else ""
-                words = f"{finding.where}: {finding.what} [{finding.check}]"
+                message = f"{finding.where}: {finding.what} [{finding.check}]"
                 yield UploadObstacle(
-                    candidate.name, words, f"{hint}--allow-noncompliant lets it pass"
+                    candidate.name, message, f"{hint}--allow-noncompliant lets it pass"
                 )
     versions = {c.metadata.version: c.name for c in candidates if c.metadata}
     if len(versions) > 1:
-        told = ", ".join(f"{name} is version {number}" for number, name in sorted(versions.items()))
-        yield UploadObstacle("version", f"the variants differ: {told}", "build all of them again")
+        listed = ", ".join(
+            f"{name} is version {number}" for number, name in sorted(versions.items())
+        )
+        yield UploadObstacle("version", f"the variants differ: {listed}", "build all of them again")
 
 
 def unaccepted_licences(
     candidates: Sequence[UploadCandidate], accepted: frozenset[str]
 ) -> Iterator[UploadObstacle]:
     """One reason for each licence of others' code in the variants that nobody accepted."""
-    found: dict[str, list[str]] = {}
+    variants: dict[str, list[str]] = {}
     parts: dict[str, str] = {}
     for candidate in candidates:
-        made = candidate.metadata.provenance if candidate.metadata else None
-        used = made.builder.toolchain if made else None
+        provenance = candidate.metadata.provenance if candidate.metadata else None
+        used = provenance.builder.toolchain if provenance else None
         for name, what in licensed_parts(used.versions if used else {}).items():
-            found.setdefault(name, []).append(candidate.name)
+            variants.setdefault(name, []).append(candidate.name)
             parts[name] = what
-    for name in sorted(found.keys() - accepted):
+    for name in sorted(variants.keys() - accepted):
         from kbuild.languages.base import find_licence
 
         licence = find_licence(name)
         where = f" ({licence.text})" if licence.text else ""
-        more = f" and {len(found[name]) - 1} more" if len(found[name]) > 1 else ""
-        words = (
-            f"{parts[name]} is linked into {found[name][0]}{more}: its terms bind who publishes it"
-        )
+        more = f" and {len(variants[name]) - 1} more" if len(variants[name]) > 1 else ""
+        place = f"{variants[name][0]}{more}"
+        message = f"{parts[name]} is linked into {place}: its terms bind who publishes it"
         hint = f"read {licence.title}{where}; then give --accept-license {name}, or set "
-        yield UploadObstacle("license", words, f"{hint}{ACCEPT_VARIABLE}={name}")
+        yield UploadObstacle("license", message, f"{hint}{ACCEPT_VARIABLE}={name}")
 
 
 def _unreported_findings(candidate: UploadCandidate) -> Iterator[Finding]:
-    """Without what is said of the files already, which nothing allows."""
-    said = {reason.words for reason in candidate.reasons}
+    """The findings that no reason about the same files repeats: no option overrules a reason."""
+    known = {reason.words for reason in candidate.reasons}
     return (
         finding
         for finding in candidate.findings
-        if not {finding.what, f"`{finding.where}` {finding.what}"} & said
+        if not {finding.what, f"`{finding.where}` {finding.what}"} & known
     )
 
 

@@ -51,12 +51,12 @@ def with_notice(
     return f"{bare[:at]}{_BEGIN}\n{quoted}\n{_END}\n\n{bare[at:]}"
 
 
-def _sentence(names: Sequence[str], words: str) -> tuple[str, ...]:
+def _sentence(names: Sequence[str], text: str) -> tuple[str, ...]:
     if not names:
         return ()
     listed = _listed(names)
     verb, them = ("was", "it") if len(names) == 1 else ("were", "them")
-    return (f"{listed} {verb} {words.format(them)}.",)
+    return (f"{listed} {verb} {text.format(them)}.",)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -73,7 +73,7 @@ _TEXT_KEYS = ("license", "library_name", "license_name", "license_link")
 
 
 def card_problems(text: str) -> tuple[str, ...]:
-    """What is wrong with a card's front matter, in words; nothing when the Hub can read it.
+    """Why the Hub cannot read a card's front matter; empty when it can.
 
     Raises:
         ToolchainError: `huggingface_hub` is not installed.

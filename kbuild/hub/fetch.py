@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -190,7 +190,7 @@ def _is_offline() -> bool:
 
 @contextmanager
 def _translated_errors(spec: HubSpec) -> Iterator[None]:
-    """What `huggingface_hub` raises, in words, without anything of the request."""
+    """The error of kbuild for an error of `huggingface_hub`, without anything of the request."""
     try:
         yield
     except KbuildError:
@@ -220,14 +220,12 @@ def _translate_error(spec: HubSpec, error: Exception) -> KbuildError:
 
 def _link_files(snapshot: Path, into: Path) -> None:
     """Files in place of the cache's links: a link that leads away is a fault in a variant."""
-    for source in _files(snapshot / BUILD):
+    for source in sorted((snapshot / BUILD).rglob("*")):
+        if not source.is_file():
+            continue
         target = into / source.relative_to(snapshot)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(source.resolve(), target)
         except OSError:  # another file system
             shutil.copyfile(source, target)
-
-
-def _files(folder: Path) -> Iterable[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())

@@ -69,7 +69,7 @@ def translate_hub_error(error: Exception, what: str) -> HubError:
 
 
 def _error_of_status(status: int, error: BaseException, what: str) -> HubError:
-    said = _server_words(error)
+    reason = _server_words(error)
     if status in _BUSY:
         text = "the Hub counts too many requests" if status == 429 else f"the Hub answered {status}"  # noqa: PLR2004
         headers = getattr(getattr(error, "response", None), "headers", {})
@@ -77,14 +77,14 @@ def _error_of_status(status: int, error: BaseException, what: str) -> HubError:
     if status == _UNKNOWN_TOKEN and type(error).__name__ != "RepositoryNotFoundError":
         return AccessDeniedError("the Hub does not know the token", hint=_LOGIN)
     if status in (_UNKNOWN_TOKEN, _NOT_FOUND):
-        return NotFoundError(f"the Hub shows nothing when asked {what}{said}")
+        return NotFoundError(f"the Hub shows nothing when asked {what}{reason}")
     if status == _FORBIDDEN:
-        return AccessDeniedError(f"the Hub refuses when asked {what}{said}", hint=_APPROVAL)
+        return AccessDeniedError(f"the Hub refuses when asked {what}{reason}", hint=_APPROVAL)
     if status in (_CONFLICT, _PRECONDITION_FAILED):
         return ConflictError(
-            f"something has changed when the Hub was asked {what}{said}", hint=_LATER
+            f"something has changed when the Hub was asked {what}{reason}", hint=_LATER
         )
-    return HubError(f"the Hub answered {status} when asked {what}{said}")
+    return HubError(f"the Hub answered {status} when asked {what}{reason}")
 
 
 def requested_wait(headers: Mapping[str, str]) -> float | None:
@@ -198,14 +198,14 @@ class HuggingFaceClient:
     def refs(self, repo: Repo) -> Refs:
         """See `HubClient.refs`."""
         with _translated_errors(f"for the branches of {repo}"):
-            found = self._api.list_repo_refs(
+            refs = self._api.list_repo_refs(
                 repo.id, repo_type=repo.kind, include_pull_requests=True
             )
             pulls = {
-                ref.ref.removeprefix(_PULL): ref.target_commit for ref in found.pull_requests or ()
+                ref.ref.removeprefix(_PULL): ref.target_commit for ref in refs.pull_requests or ()
             }
             return Refs(
-                {ref.ref.removeprefix(_BRANCH): ref.target_commit for ref in found.branches},
+                {ref.ref.removeprefix(_BRANCH): ref.target_commit for ref in refs.branches},
                 {int(number): commit for number, commit in pulls.items() if number.isdecimal()},
             )
 
@@ -300,7 +300,7 @@ class HuggingFaceClient:
 
         operations = [self._operation(revision, entry) for entry in adds]
         with _translated_errors(f"to commit to `{revision}` of {repo}"):
-            made = self._api.create_commit(
+            commit = self._api.create_commit(
                 repo.id,
                 [*operations, *(CommitOperationDelete(path, is_folder=False) for path in deletes)],
                 commit_message=message,
@@ -311,7 +311,9 @@ class HuggingFaceClient:
             )
         for entry in adds:
             self._sent.pop((revision, entry), None)
-        return Commit(made.oid, made.pr_num if pull else None, made.pr_url or "" if pull else "")
+        return Commit(
+            commit.oid, commit.pr_num if pull else None, commit.pr_url or "" if pull else ""
+        )
 
     def _operation(self, revision: str, entry: UploadFile) -> CommitOperationAdd:
         """The library's own record of a file; it remembers what was sent."""
@@ -335,39 +337,35 @@ def _path_of(entry: RepoFile) -> str:
     return path
 
 
-def account_of(told: Mapping[str, Any]) -> Account:
+def account_of(answer: Mapping[str, Any]) -> Account:
     """What `whoami` answers, as far as it matters here.
 
     Raises:
         DamagedFileError: it is of another form.
     """
     with reading("whoami", "an answer of the Hub", hint="try again later"):
-        return _account(told)
+        organisations = {
+            str(org["name"]): str(org.get("roleInOrg") or "") for org in answer.get("orgs", ())
+        }
+        token = (answer.get("auth") or {}).get("accessToken") or {}
+        role = token.get("role")
+        scopes = _write_scopes(token.get("fineGrained") or {}) if role == "fineGrained" else None
+        writes = {"read": False, "write": True}.get(str(role))
+        return Account(str(answer.get("name", "")), organisations, writes, scopes)
 
 
-def _account(told: Mapping[str, Any]) -> Account:
-    organisations = {
-        str(org["name"]): str(org.get("roleInOrg") or "") for org in told.get("orgs", ())
-    }
-    token = (told.get("auth") or {}).get("accessToken") or {}
-    role = token.get("role")
-    scopes = _write_scopes(token.get("fineGrained") or {}) if role == "fineGrained" else None
-    writes = {"read": False, "write": True}.get(str(role))
-    return Account(str(told.get("name", "")), organisations, writes, scopes)
-
-
-def _write_scopes(told: dict[str, Any]) -> frozenset[str]:
+def _write_scopes(answer: dict[str, Any]) -> frozenset[str]:
     """The names of what a fine-grained token may write to."""
     return frozenset(
         str((scope.get("entity") or {}).get("name", ""))
-        for scope in told.get("scoped", ())
+        for scope in answer.get("scoped", ())
         if any(p.startswith("repo") and p.endswith("write") for p in scope.get("permissions", ()))
     )
 
 
 @contextmanager
 def _translated_errors(what: str) -> Iterator[None]:
-    """Say what goes wrong in kbuild's own words."""
+    """Raise errors of `huggingface_hub` as errors of kbuild."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about cards without metadata, and the like

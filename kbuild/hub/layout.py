@@ -119,16 +119,16 @@ def read_layout(
         ConfigError: a benchmark leads out of the project.
         OSError: a file cannot be read.
     """
-    found = {folder.name: read_upload_files(variant_files(folder)) for folder in variants}
+    files = {folder.name: read_upload_files(variant_files(folder)) for folder in variants}
     shown = tuple(read_upload_file(path, source) for path, source in sorted((card or {}).items()))
-    return UploadLayout(dict(sorted(found.items())), _benchmarks(project), shown)
+    return UploadLayout(dict(sorted(files.items())), _benchmarks(project), shown)
 
 
 def variant_files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Path in the repository and file, for a variant and what lies beside it; in path order."""
-    told = recorded_files(folder)
+    recorded = recorded_files(folder)
     for path, file in sorted(_files_below(folder)):
-        if path in told or path in _NOT_IN_DIGEST_FILES or not is_leftover(path):
+        if path in recorded or path in _NOT_IN_DIGEST_FILES or not is_leftover(path):
             yield f"{BUILD}/{folder.name}/{path}", file
     statement = statement_path(folder)
     for file in (sbom_path(folder), statement, signature_path(statement)):
@@ -182,9 +182,9 @@ _PYTHON = ".py"
 
 def versions_of(refs: Refs) -> dict[int, str]:
     """Published versions in order, and the commit of each."""
-    found = {int(match[1]): commit for name, commit in refs.branches.items()
+    versions = {int(match[1]): commit for name, commit in refs.branches.items()
              if (match := _VERSION_BRANCH.fullmatch(name))}  # fmt: skip
-    return dict(sorted(found.items()))
+    return dict(sorted(versions.items()))
 
 
 def variants_of(tree: RemoteFiles) -> frozenset[str]:

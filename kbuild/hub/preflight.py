@@ -166,12 +166,12 @@ def _repository_obstacles(
     hub: HubClient, target: UploadTarget, refs: Refs, retry: RetryPolicy
 ) -> Iterator[UploadObstacle]:
     if target.pull and target.branch not in refs.branches:
-        words = f"`{target.branch}` does not exist, and pull requests go to what exists"
-        yield UploadObstacle("branch", words, "upload the version without --create-pr first")
+        message = f"`{target.branch}` does not exist, and pull requests go to what exists"
+        yield UploadObstacle("branch", message, "upload the version without --create-pr first")
     if target.private and not retry.call(lambda: hub.is_private(target.repo)):
-        words = f"{target.repo} is public, and --private says that it should not be"
+        message = f"{target.repo} is public, and --private says that it should not be"
         yield UploadObstacle(
-            "repository", words, "make it private on its page, or leave out --private"
+            "repository", message, "make it private on its page, or leave out --private"
         )
 
 
@@ -212,8 +212,8 @@ def disk_space_obstacles(standing: RemoteState, folder: Path) -> Iterator[Upload
     needed = size_of_variants(standing.tree, standing.variants)
     free = shutil.disk_usage(folder).free
     if needed > free:
-        words = f"the published variants take {needed >> 20} MiB, and {free >> 20} MiB are free"
-        yield UploadObstacle("disk", words, f"make room where `{BUILD}/` is")
+        message = f"the published variants take {needed >> 20} MiB, and {free >> 20} MiB are free"
+        yield UploadObstacle("disk", message, f"make room where `{BUILD}/` is")
 
 
 def _has_same_python_files(tree: RemoteFiles, package: Path) -> bool:
@@ -304,24 +304,23 @@ def upload_difference(
     return UploadDifference(target, standing.refs is None, parts, tuple(interface))
 
 
-def difference_lines(told: UploadDifference) -> Iterator[str]:
+def difference_lines(difference: UploadDifference) -> Iterator[str]:
     """The difference as text: variants with counts and sizes, other files by name."""
-    new = ", which does not exist yet" if told.is_new else ""
-    yield f"{told.target.repo} ({told.target.repo.kind}{new})"
-    for branch in told.branches:
+    new = ", which does not exist yet" if difference.is_new else ""
+    yield f"{difference.target.repo} ({difference.target.repo.kind}{new})"
+    for branch in difference.branches:
         yield from _branch_lines(branch)
-    if told.interface:
+    if difference.interface:
         yield "  interface"
-        yield from (
-            f"    {_change_mark(change)} {change}{_breaking_suffix(change)}"
-            for change in told.interface
-        )
+        for change in difference.interface:
+            mark = {"added": "+", "removed": "-"}.get(change.kind, "~")
+            yield f"    {mark} {change}{' (breaks callers)' * change.breaking}"
 
 
 def _branch_lines(branch: BranchDifference) -> Iterator[str]:
     wanted = branch.changes
-    words = "new branch" if branch.is_new else "nothing to do" if not wanted else ""
-    yield f"  {branch.name}{': ' * bool(words)}{words}"
+    state = "new branch" if branch.is_new else "nothing to do" if not wanted else ""
+    yield f"  {branch.name}{': ' * bool(state)}{state}"
     if not wanted:
         return
     yield from folded_paths(
@@ -340,13 +339,13 @@ def folded_paths(mark: str, paths: Iterable[str], wanted: BranchChanges) -> Iter
     sizes = {entry.path: entry.size for entry in wanted.adds}
     paths = tuple(paths)
     counts = Counter(map(variant_of, paths))
-    told: set[str] = set()
+    shown: set[str] = set()
     for path in paths:
         variant = variant_of(path)
         if not variant or counts[variant] == 1 or counts.total() <= _MAX_LISTED:
             yield f"    {mark} {path}{_size_suffix(sizes, [path])}"
-        elif variant not in told:
-            told.add(variant)
+        elif variant not in shown:
+            shown.add(variant)
             own = [p for p in paths if variant_of(p) == variant]
             yield f"    {mark} {variant}: {_file_count(len(own))}{_size_suffix(sizes, own)}"
 
@@ -366,11 +365,3 @@ def format_size(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
     return f"{size} B"
-
-
-def _change_mark(change: ApiChange) -> str:
-    return {"added": "+", "removed": "-"}.get(change.kind, "~")
-
-
-def _breaking_suffix(change: ApiChange) -> str:
-    return " (breaks callers)" if change.breaking else ""

@@ -254,7 +254,7 @@ T = TypeVar("T")
 
 
 def _ignore(_: str) -> None:
-    """Nobody is told."""
+    """Drop the message."""
 
 
 @dataclass

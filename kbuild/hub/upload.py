@@ -180,7 +180,7 @@ def commit_one(
     """Commit one of several batches."""
     batch = parts[at]
     place = f" (batch {at + 1}/{len(parts)})" if len(parts) > 1 else ""
-    made = job.hub.commit(
+    commit = job.hub.commit(
         job.repo,
         revision,
         batch.adds,
@@ -190,13 +190,13 @@ def commit_one(
         pull=pull,
     )
     job.commits += 1
-    job.say(f"commit {made.id[:8]} to {revision}{place}: {_count_text(batch)}")
-    return made
+    job.say(f"commit {commit.id[:8]} to {revision}{place}: {_count_text(batch)}")
+    return commit
 
 
 def _count_text(batch: CommitBatch) -> str:
-    words = [(len(batch.adds), "file{} put"), (len(batch.deletes), "removed")]
-    return ", ".join(f"{n} {word.format('s' * (n != 1))}" for n, word in words if n)
+    counts = [(len(batch.adds), "file{} put"), (len(batch.deletes), "removed")]
+    return ", ".join(f"{n} {word.format('s' * (n != 1))}" for n, word in counts if n)
 
 
 _RECENT = 5
@@ -222,8 +222,8 @@ def open_or_continue_pull_request(
         job.say(f"going on with pull request {number}")
         head = refs.pulls[number]
     else:
-        made = commit_one(job, branch, head, parts, 0, pull=True)
-        number, url, head, done = made.pull or 0, made.url, made.id, 1
+        commit = commit_one(job, branch, head, parts, 0, pull=True)
+        number, url, head, done = commit.pull or 0, commit.url, commit.id, 1
     for at in range(done, len(parts)):
         head = commit_one(job, f"refs/pr/{number}", head, parts, at).id
     job.proposals.append(PullRequest(branch, number, url))

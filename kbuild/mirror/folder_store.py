@@ -86,7 +86,7 @@ class FolderStore:
     def sizes(self, folder: str) -> dict[str, int]:
         """See `MirrorStore.sizes`. Links to folders are not followed, but listed."""
         top = self.root / folder
-        found = (
+        entries = (
             path
             for base, folders, names in os.walk(top)
             for path in (Path(base, name) for name in (*folders, *names))
@@ -95,7 +95,7 @@ class FolderStore:
         with _translated_errors(top):
             return {
                 path.relative_to(top).as_posix(): path.lstat().st_size
-                for path in found
+                for path in entries
                 if not path.name.startswith(_TEMPORARY)
             }
 
@@ -180,7 +180,7 @@ def _remove_if_empty(folder: Path) -> bool:
 
 @contextmanager
 def _translated_errors(path: Path) -> Iterator[None]:
-    """What the system says, in words."""
+    """Turn errors of the operating system into `HubError`."""
     try:
         yield
     except FileNotFoundError as error:

@@ -36,17 +36,17 @@ _LATER = "run the command again: what has arrived is not sent again"
 def translate_store_error(error: Exception, address: MirrorAddress, what: str) -> KbuildError:
     """The error to raise instead. `what` follows "... was asked"."""
     asked = f"{address.shown} was asked {what}"
-    said = address.without_secrets(_error_line(error))
+    reason = address.without_secrets(_error_line(error))
     if isinstance(error, NotImplementedError) or _status(error) in _NOT_SUPPORTED:
         hint = "mirrors over HTTP can only be read" if address.text.startswith("http") else ""
         return UsageError(f"that cannot be done: {asked}", hint=hint)
     if isinstance(error, FileNotFoundError) or _status(error) == _NOT_FOUND:
         return NotFoundError(f"nothing is there when {asked}")
     if _is_denied(error):
-        return AccessDeniedError(f"access is refused when {asked}: {said}", hint=_ACCESS)
+        return AccessDeniedError(f"access is refused when {asked}: {reason}", hint=_ACCESS)
     if _is_busy(error):
-        return BusyError(f"no good answer when {asked}: {said}", hint=_LATER)
-    return HubError(f"it failed when {asked}: {said}")
+        return BusyError(f"no good answer when {asked}: {reason}", hint=_LATER)
+    return HubError(f"it failed when {asked}: {reason}")
 
 
 def _is_denied(error: Exception) -> bool:
@@ -71,14 +71,14 @@ def _status(error: BaseException) -> int | None:
     """The HTTP status that an error or one of its causes carries, wherever drivers keep it."""
     for cause in _causes(error):
         response: Any = getattr(cause, "response", None)
-        told = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
-        found = (
+        metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
+        statuses = (
             getattr(cause, "status", None),
             getattr(cause, "code", None),
             getattr(response, "status_code", None),
-            told.get("HTTPStatusCode"),
+            metadata.get("HTTPStatusCode"),
         )
-        for status in found:
+        for status in statuses:
             if isinstance(status, int) and 400 <= status < 600:  # noqa: PLR2004
                 return status
     return None
@@ -167,10 +167,10 @@ class FsspecStore:
         try:
             with self._said(f"for what is in `{folder}`"):
                 self._fs.invalidate_cache()
-                found = self._fs.ls(self._full(folder), detail=False)
+                paths = self._fs.ls(self._full(folder), detail=False)
         except NotFoundError:
             return ()
-        return tuple(sorted({path.rstrip("/").rpartition("/")[2] for path in found} - {""}))
+        return tuple(sorted({path.rstrip("/").rpartition("/")[2] for path in paths} - {""}))
 
     def sizes(self, folder: str) -> dict[str, int]:
         """See `MirrorStore.sizes`."""
@@ -178,12 +178,12 @@ class FsspecStore:
         try:
             with self._said(f"for what is in `{folder}`"):
                 self._fs.invalidate_cache()
-                found: dict[str, dict[str, Any]] = self._fs.find(top.rstrip("/"), detail=True)
+                files: dict[str, dict[str, Any]] = self._fs.find(top.rstrip("/"), detail=True)
         except NotFoundError:
             return {}
         return {
-            path.removeprefix(top): int(told.get("size") or 0)
-            for path, told in found.items()
+            path.removeprefix(top): int(facts.get("size") or 0)
+            for path, facts in files.items()
             if path.startswith(top) and not path.endswith(_TEMPORARY)
         }
 
@@ -248,8 +248,10 @@ def _open_filesystem(address: MirrorAddress) -> tuple[Any, str]:
         hint = address.without_secrets(str(error))
         raise ToolchainError(f"{address.shown} needs a driver of fsspec", hint=hint) from error
     except ValueError as error:
-        words = f"`{address.shown}` is no place for a mirror: {address.without_secrets(str(error))}"
-        raise UsageError(words) from error
+        message = (
+            f"`{address.shown}` is no place for a mirror: {address.without_secrets(str(error))}"
+        )
+        raise UsageError(message) from error
     except Exception as error:
         raise translate_store_error(error, address, "for a connection") from error
     return files, str(root).rstrip("/")

@@ -156,14 +156,14 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         with reading(where, "a manifest of kbuild's"):
             return _manifest_from_json(parse_json(data, where, "a manifest of kbuild's"), where)
     except DamagedFileError as error:
-        words = f"`{where}` is no manifest of kbuild's: {reason_of(error)}"
-        raise ManifestError(words) from error
+        message = f"`{where}` is no manifest of kbuild's: {reason_of(error)}"
+        raise ManifestError(message) from error
 
 
 def _manifest_from_json(document: Mapping[str, Any], where: str) -> Manifest:
     if document["format"] != _FORMAT:
         raise ManifestError(f"`{where}` is of another format: {document['format']}")
-    files = {str(path): _file_from_json(path, told) for path, told in document["files"].items()}
+    files = {str(path): _file_from_json(path, entry) for path, entry in document["files"].items()}
     published = datetime.fromisoformat(document["published"])
     manifest = Manifest(str(document["kernel"]), str(document["branch"]), published, files)
     if document["snapshot"] != manifest.snapshot:
@@ -176,13 +176,13 @@ def remote_file_of(entry: UploadFile) -> RemoteFile:
     return RemoteFile(entry.size, entry.blob, entry.sha256)
 
 
-def _file_from_json(path: str, told: Mapping[str, Any]) -> RemoteFile:
+def _file_from_json(path: str, entry: Mapping[str, Any]) -> RemoteFile:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or path == MANIFEST:
         raise ValueError(f"`{path}` cannot be a file of a version")
-    if not _HEX.fullmatch(told["sha256"]):
+    if not _HEX.fullmatch(entry["sha256"]):
         raise ValueError(f"`{path}` has no SHA-256")
-    return RemoteFile(int(told["size"]), str(told["git"]), str(told["sha256"]))
+    return RemoteFile(int(entry["size"]), str(entry["git"]), str(entry["sha256"]))
 
 
 @dataclass(frozen=True)
@@ -200,8 +200,8 @@ def list_kernels(store: MirrorStore) -> tuple[Repo, ...]:
     Raises:
         HubError: the store cannot be asked.
     """
-    found = (repo_of_folder(name) for name in store.names(""))
-    return tuple(repo for repo in found if repo is not None)
+    repos = (repo_of_folder(name) for name in store.names(""))
+    return tuple(repo for repo in repos if repo is not None)
 
 
 def list_branches(store: MirrorStore, repo: Repo) -> tuple[str, ...]:

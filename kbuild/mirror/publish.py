@@ -43,10 +43,6 @@ STORE_TRIES = 5
 """How often in a row a store may fail to answer."""
 
 
-def _now() -> datetime:
-    return datetime.now(timezone.utc).replace(microsecond=0)
-
-
 @dataclass
 class PublishRun:
     """A version on its way into a mirror."""
@@ -55,7 +51,7 @@ class PublishRun:
     place: VersionPaths
     layout: UploadLayout
     retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(tries=STORE_TRIES))
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc).replace(microsecond=0)
     sent: int = 0
     """Bytes that were sent so far."""
 
@@ -123,12 +119,12 @@ class _SnapshotWriter:
         source = self._entries.get(path)
         if source is None:
             hint = "publish the variant that it belongs to again"
-            words = f"`{path}` of {self.job.place} is damaged in {store.shown}"
-            raise HubError(f"{words}, and not part of this build", hint=hint)
+            message = f"`{path}` of {self.job.place} is damaged in {store.shown}"
+            raise HubError(f"{message}, and not part of this build", hint=hint)
         store.write(target, source.source)
         if stored_sha256(store, target) != wanted.sha256:
-            words = f"{store.shown} does not give back `{path}` as it was sent"
-            raise HubError(words, hint="did the file change meanwhile? Run the command again")
+            message = f"{store.shown} does not give back `{path}` as it was sent"
+            raise HubError(message, hint="did the file change meanwhile? Run the command again")
         return wanted.size
 
     @cached_property
@@ -157,10 +153,10 @@ def stored_sha256(store: MirrorStore, path: str) -> str:
     Raises:
         NotFoundError: there is no such file.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for block in store.blocks(path):
-        found.update(block)
-    return found.hexdigest()
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def remove_old_snapshots(
@@ -247,10 +243,10 @@ def _publish_once(job: PublishRun) -> PublishResult | None:
 
 def _new_manifest(job: PublishRun, before: PublishedVersion | None) -> Manifest:
     tree: dict[str, RemoteFile] = dict(before.manifest.files) if before else {}
-    told = mirror_changes(job.layout, tree)
-    for path in told.deletes:
+    changes = mirror_changes(job.layout, tree)
+    for path in changes.deletes:
         del tree[path]
-    tree |= {entry.path: remote_file_of(entry) for entry in (*told.adds, *told.unchanged)}
+    tree |= {entry.path: remote_file_of(entry) for entry in (*changes.adds, *changes.unchanged)}
     return Manifest(job.place.repo.id, job.place.branch, job.now(), tree)
 
 

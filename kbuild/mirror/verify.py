@@ -52,8 +52,8 @@ def verify_version(
     files = kept.manifest.files
     check = partial(_file_fault, store, place.snapshot(kept.snapshot), retry)
     with ThreadPoolExecutor(store.workers) as pool:
-        found = pool.map(lambda path: check(path, files[path]), sorted(files))
-        wrong = [fault for fault in found if fault]
+        faults = pool.map(lambda path: check(path, files[path]), sorted(files))
+        wrong = [fault for fault in faults if fault]
     size = sum(file.size for file in files.values())
     try:
         strangers = tuple(_unlisted_files(store, kept, retry))
@@ -68,10 +68,10 @@ def _file_fault(
     store: MirrorStore, top: str, retry: RetryPolicy, path: str, wanted: RemoteFile
 ) -> str:
     try:
-        found = retry.call(lambda: stored_sha256(store, f"{top}/{path}"))
+        digest = retry.call(lambda: stored_sha256(store, f"{top}/{path}"))
     except NotFoundError:
         return f"`{path}` is gone"
-    return "" if found == wanted.sha256 else f"`{path}` differs from the manifest"
+    return "" if digest == wanted.sha256 else f"`{path}` differs from the manifest"
 
 
 def _unlisted_files(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256 as hashed
 from pathlib import Path
@@ -57,27 +57,27 @@ class Attestation:
         facts = self.facts(cache, runner)
         statement, bom = statement_path(self.variant), sbom_path(self.variant)
         listed = sbom_text(facts).encode()
-        told = statement_text(facts, (bom.name, hashed(listed).hexdigest())).encode()
-        if not statement.is_file() or statement.read_bytes() != told:
+        document = statement_text(facts, (bom.name, hashed(listed).hexdigest())).encode()
+        if not statement.is_file() or statement.read_bytes() != document:
             signature_path(statement).unlink(missing_ok=True)  # it is about other words
         replace_atomically(bom, listed)
-        replace_atomically(statement, told)
+        replace_atomically(statement, document)
         return statement, bom
 
     def facts(self, cache: Path, runner: Runner) -> ProvenanceFacts:
         """Everything that is said, looked up now; see `write`."""
         repository = Repository(self.project, runner)
-        made = self._made()
+        provenance = self._made()
         inputs = tuple(path for path in sorted(self.inputs) if (self.project / path).is_file())
         return ProvenanceFacts(
             plan=self.plan,
-            made=made,
+            made=provenance,
             files=file_digests(self.variant),
             inputs={path: sha256_of_file(self.project / path) for path in inputs},
-            uncommitted=repository.uncommitted(inputs) if made.kernel else (),
+            uncommitted=repository.uncommitted(inputs) if provenance.kernel else (),
             ingredients=self._ingredients(cache, runner),
             options=self.options,
-            time=_document_time(repository, made),
+            time=_document_time(repository, provenance),
         )
 
     def _made(self) -> Provenance:
@@ -89,7 +89,7 @@ class Attestation:
         if not self.plan.is_compiled:
             return ()
         store = open_store(cache)
-        found = [
+        materials = [
             *(
                 part
                 for e in store_entries_used(self.toolchain, store)
@@ -99,7 +99,9 @@ class Attestation:
             *local_headers(self.toolchain, store.root),
             *ProgramInspector(runner, FactCache(cache)).of(self.toolchain, store.root),
         ]
-        return tuple(sorted(map(with_licence, _without_duplicates(found))))
+        # Two compilers of one release add the same materials.
+        unique = {replace(part, version=part.version.strip()): None for part in materials}
+        return tuple(sorted(map(with_licence, unique)))
 
     def _environment_materials(self, store: Store, runner: Runner) -> Iterator[Material]:
         """What kernels in Python DSLs were compiled with."""
@@ -118,26 +120,21 @@ class Attestation:
                 yield replace(part, **language.materials.get(part.name.lower(), {}))
 
 
-def _without_duplicates(found: Iterable[Material]) -> list[Material]:
-    """The same thing once, e.g. what two compilers of one release add; versions lose paths."""
-    return list(dict.fromkeys(replace(part, version=part.version.strip()) for part in found))
-
-
 def source_date_epoch(environ: Mapping[str, str]) -> int | None:
     """SOURCE_DATE_EPOCH, seconds since the epoch; None when it is not set.
 
     Raises:
         UsageError: it is no number.
     """
-    given = environ.get("SOURCE_DATE_EPOCH", "")
-    if given and not given.isdecimal():
-        raise UsageError(f"SOURCE_DATE_EPOCH is `{given}`", hint="it takes seconds since the epoch")
-    return int(given) if given else None
+    epoch = environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch and not epoch.isdecimal():
+        raise UsageError(f"SOURCE_DATE_EPOCH is `{epoch}`", hint="it takes seconds since the epoch")
+    return int(epoch) if epoch else None
 
 
-def _document_time(repository: Repository, made: Provenance) -> int | None:
+def _document_time(repository: Repository, provenance: Provenance) -> int | None:
     """SOURCE_DATE_EPOCH, else when the commit was made."""
-    given = source_date_epoch(os.environ)
-    if given is not None or made.kernel is None:
-        return given
-    return repository.time_of(made.kernel.commit)
+    epoch = source_date_epoch(os.environ)
+    if epoch is not None or provenance.kernel is None:
+        return epoch
+    return repository.time_of(provenance.kernel.commit)

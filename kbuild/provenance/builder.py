@@ -48,7 +48,9 @@ def _checkout(package: Path, runner: Runner) -> GitState | None:
 
 def _installed_from(package: Path) -> GitState | None:
     for record in sorted(package.parent.glob(f"{package.name}-*.dist-info/direct_url.json")):
-        commit = read_cache_file(record, lambda told: str(told["vcs_info"]["commit_id"]).lower())
+        commit = read_cache_file(
+            record, lambda record_json: str(record_json["vcs_info"]["commit_id"]).lower()
+        )
         if commit is not None and COMMIT.fullmatch(commit):
             return GitState(commit, dirty=False)
     return None

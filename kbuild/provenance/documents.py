@@ -28,7 +28,7 @@ class Material:
     digest: tuple[str, str]
     """Algorithm as in-toto names it (`sha256`, `gitCommit`), and the value in hex."""
     covers: str
-    """What the digest is of, in words: `the wheel`, `the program and those that it starts`."""
+    """What the digest covers: `the wheel`, `the program and those that it starts`."""
     enters: Enters
     purl: str = ""
     """Package URL; empty where no ecosystem has the thing."""
@@ -47,7 +47,7 @@ BUILD_TYPE = "urn:kbuild:build:v1"
 BUILDER_ID = "urn:kbuild:builder:v1"
 _KIND = "an in-toto statement"
 _OMITTED_PLAN_KEYS = ("toolchain", "notes", "commit", "dirty", "format")
-"""Of the plan: what was found rather than wanted, or is told elsewhere."""
+"""Keys of the plan that kbuild found out by itself, or that stand elsewhere in the statement."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def statement_text(facts: ProvenanceFacts, bom: tuple[str, str]) -> str:
     """The statement, the same bytes for the same facts.
 
     Args:
-        facts: what is said.
+        facts: the content of the statement.
         bom: name and SHA-256 of the SBOM.
     """
     variant = facts.plan.variant
@@ -132,7 +132,10 @@ def _build_definition(facts: ProvenanceFacts) -> dict[str, Any]:
         },
         "resolvedDependencies": [
             *_source_dependency(facts.made.kernel, facts),
-            *_input_dependencies(facts.inputs),
+            *(
+                {"name": f"source/{path}", "digest": {"sha256": digest}}
+                for path, digest in facts.inputs.items()
+            ),
             *map(_dependency, facts.ingredients),
         ],
     }
@@ -150,11 +153,6 @@ def _source_dependency(kernel: GitState | None, facts: ProvenanceFacts) -> Itera
         "digest": {"gitCommit": kernel.commit},
         "annotations": annotations,
     }
-
-
-def _input_dependencies(inputs: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    for path, digest in inputs.items():
-        yield {"name": f"source/{path}", "digest": {"sha256": digest}}
 
 
 def _dependency(ingredient: Material) -> dict[str, Any]:

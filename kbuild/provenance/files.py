@@ -58,10 +58,10 @@ def signature_path(statement: Path) -> Path:
 def matches_variant(statement: Path, variant: Path) -> bool:
     """True when the statement's subjects are exactly the variant's files as they are."""
     try:
-        told = subjects(statement)
+        digests = subjects(statement)
     except (OSError, DamagedFileError):
         return False
-    return told == {
+    return digests == {
         f"{variant.name}/{path}": digest for path, digest in file_digests(variant).items()
     }
 

@@ -55,32 +55,34 @@ class ProgramInspector:
             return {"digest": _contents_digest(files)}, tuple(map(str, files))
 
         version = str(compiler_facts(path, self.cache, self.runner)["version"])
-        found = self.cache.get(f"program and what it starts: {path}", ask)["digest"]
-        words = "the program and those that it starts"
-        return Material(name, version, ("sha256", found), words, "tool")
+        digest = self.cache.get(f"program and what it starts: {path}", ask)["digest"]
+        scope = "the program and those that it starts"
+        return Material(name, version, ("sha256", digest), scope, "tool")
 
     def _started(self, path: Path) -> Iterator[Path]:
         for name in _STARTED_BY_HOST_COMPILER:
             done = self.runner.run((str(path), f"-print-prog-name={name}"))
-            found = shutil.which(done.output.strip()) if done.ok else None
-            if found:
-                yield Path(found).resolve()
+            program = shutil.which(done.output.strip()) if done.ok else None
+            if program:
+                yield Path(program).resolve()
 
     def _contained(self, path: Path) -> Iterator[Material]:
         """What the compiler adds to every result: parts of libgcc, and libstdc++'s templates."""
         version = str(compiler_facts(path, self.cache, self.runner)["version"])
         facts = self.cache.get(f"what a compiler adds: {path}", lambda: self._ask_added(path))
         for name, digest in facts.items():
-            yield Material(name, version, ("sha256", digest), _digest_scope(name), "static")
+            is_folder = "headers" in name
+            scope = "every file of the folders" if is_folder else "the file's name and content"
+            yield Material(name, version, ("sha256", digest), scope, "static")
 
     def _ask_added(self, path: Path) -> tuple[Facts, tuple[str, ...]]:
         libraries = {name: self._library(path, name) for name in _LIBRARIES}
-        found = {name: file for name, file in libraries.items() if file}
-        facts = {name: _contents_digest([file]) for name, file in found.items()}
+        files = {name: file for name, file in libraries.items() if file}
+        facts = {name: _contents_digest([file]) for name, file in files.items()}
         folders = self._headers(path)
         if folders:
             facts["libstdc++ headers"] = digest_of_folders(folders)
-        watched = (path.resolve(), *found.values(), *folders)
+        watched = (path.resolve(), *files.values(), *folders)
         return facts, tuple(map(str, watched))
 
     def _library(self, path: Path, name: str) -> Path | None:
@@ -122,10 +124,6 @@ def _contents_digest(files: Iterable[Path]) -> str:
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         whole.update(f"{file.name}\0{content}\n".encode())
     return whole.hexdigest()
-
-
-def _digest_scope(name: str) -> str:
-    return "every file of the folders" if "headers" in name else "the file's name and content"
 
 
 _INCLUDE_VARIABLE = re.compile(r"KBUILD_(\w+)_INCLUDE_DIRS?")
@@ -177,12 +175,14 @@ def _header_material(name: str, folders: tuple[Path, ...], releases: dict[str, s
 
 def _python_material(folders: tuple[Path, ...]) -> Material:
     try:
-        found = _PYTHON_VERSION.search((folders[0] / "patchlevel.h").read_text("utf-8", "replace"))
+        release = _PYTHON_VERSION.search(
+            (folders[0] / "patchlevel.h").read_text("utf-8", "replace")
+        )
     except OSError:
-        found = None
+        release = None
     digest = ("sha256", digest_of_folders(folders))
-    words = "every file of the folders"
-    return Material("python headers", found[1] if found else "", digest, words, "headers")
+    scope = "every file of the folders"
+    return Material("python headers", release[1] if release else "", digest, scope, "headers")
 
 
 def _installed_record_digest(project: str, include: Path) -> str | None:

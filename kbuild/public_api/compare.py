@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kbuild.public_api.model import (
     LAYERS,
@@ -23,12 +23,11 @@ _BY_POSITION = {ParameterKind.POSITIONAL_ONLY, ParameterKind.NORMAL}
 _BY_NAME = {ParameterKind.NORMAL, ParameterKind.KEYWORD_ONLY}
 
 
-@dataclass(frozen=True)
-class SignatureDifference:
-    """One difference in words."""
+class SignatureDifference(NamedTuple):
+    """What differs between two signatures."""
 
     breaking: bool
-    words: str
+    message: str
 
 
 def compare_signatures(old: PublicFunction, new: PublicFunction) -> Iterator[SignatureDifference]:
@@ -36,19 +35,17 @@ def compare_signatures(old: PublicFunction, new: PublicFunction) -> Iterator[Sig
     if old.parameters is None or new.parameters is None:
         yield from _unknown(old, new)
         return
-    found = list(_SignatureComparison(old.parameters, new.parameters).found())
-    yield from found
-    if not found and old.signature != new.signature:
-        yield SignatureDifference(breaking=False, words=f"is now `{new.signature}`")
+    differences = list(_SignatureComparison(old.parameters, new.parameters).differences())
+    yield from differences
+    if not differences and old.signature != new.signature:
+        yield SignatureDifference(False, f"is now `{new.signature}`")
 
 
 def _unknown(old: PublicFunction, new: PublicFunction) -> Iterator[SignatureDifference]:
     if old.parameters is not None:
-        yield SignatureDifference(breaking=False, words="its signature can no longer be read")
+        yield SignatureDifference(False, "its signature can no longer be read")
     elif new.parameters is not None:
-        yield SignatureDifference(
-            breaking=False, words=f"its signature can be read: `{new.signature}`"
-        )
+        yield SignatureDifference(False, f"its signature can be read: `{new.signature}`")
 
 
 class _SignatureComparison:
@@ -61,7 +58,7 @@ class _SignatureComparison:
         self.kinds = {parameter.kind for parameter in new}
         self.renamed = dict(self._renamed())
 
-    def found(self) -> Iterator[SignatureDifference]:
+    def differences(self) -> Iterator[SignatureDifference]:
         for name, parameter in self.old.items():
             if name in self.renamed:
                 yield from self._rename(parameter, self.new[self.renamed[name]])
@@ -89,54 +86,48 @@ class _SignatureComparison:
 
     def _gone(self, old: FunctionParameter) -> Iterator[SignatureDifference]:
         if old.variadic:
-            yield SignatureDifference(breaking=True, words=f"`{old}` is gone")
+            yield SignatureDifference(True, f"`{old}` is gone")
         else:
             taken_in = self._takes_in(old)
-            words = f"`{old.name}` is " + ("taken in by a starred parameter" * taken_in or "gone")
-            yield SignatureDifference(not taken_in, words)
+            message = f"`{old.name}` is " + ("taken in by a starred parameter" * taken_in or "gone")
+            yield SignatureDifference(not taken_in, message)
 
     def _kept(
         self, old: FunctionParameter, new: FunctionParameter
     ) -> Iterator[SignatureDifference]:
         name = old.name
         if old.variadic != new.variadic or (old.variadic and old.kind != new.kind):
-            yield SignatureDifference(breaking=True, words=f"`{old}` is now `{new}`")
+            yield SignatureDifference(True, f"`{old}` is now `{new}`")
             return
         if old.kind in _BY_POSITION and new.kind not in _BY_POSITION:
-            yield SignatureDifference(
-                breaking=True, words=f"`{name}` can no longer be given by position"
-            )
+            yield SignatureDifference(True, f"`{name}` can no longer be given by position")
         elif old.kind in _BY_POSITION and self.old_places[name] != self.new_places[name]:
             places = (
                 f"was number {self.old_places[name] + 1}, is number {self.new_places[name] + 1}"
             )
-            yield SignatureDifference(breaking=True, words=f"`{name}` {places}")
+            yield SignatureDifference(True, f"`{name}` {places}")
         if old.kind in _BY_NAME and new.kind not in _BY_NAME:
-            yield SignatureDifference(
-                breaking=True, words=f"`{name}` can no longer be given by name"
-            )
+            yield SignatureDifference(True, f"`{name}` can no longer be given by name")
         if self._takes_a_name(old, new) or self._takes_a_place(old, new):
-            words = f"`{name}` now takes what another parameter took before"
-            yield SignatureDifference(breaking=True, words=words)
+            message = f"`{name}` now takes what another parameter took before"
+            yield SignatureDifference(True, message)
         yield from self._default(old, new)
 
     def _default(
         self, old: FunctionParameter, new: FunctionParameter
     ) -> Iterator[SignatureDifference]:
         if new.required and not old.required:
-            yield SignatureDifference(breaking=True, words=f"`{new.name}` must be given now")
+            yield SignatureDifference(True, f"`{new.name}` must be given now")
         elif old.required and not new.required:
-            words = f"`{new.name}` need not be given any more: `{new.default}`"
-            yield SignatureDifference(breaking=False, words=words)
+            message = f"`{new.name}` need not be given any more: `{new.default}`"
+            yield SignatureDifference(False, message)
         elif old.default != new.default:
-            words = f"the default of `{new.name}` was `{old.default}`, is `{new.default}`"
-            yield SignatureDifference(breaking=False, words=words)
+            message = f"the default of `{new.name}` was `{old.default}`, is `{new.default}`"
+            yield SignatureDifference(False, message)
 
     def _added(self, new: FunctionParameter) -> SignatureDifference:
         if new.required:
-            return SignatureDifference(
-                breaking=True, words=f"takes a new `{new.name}`, which must be given"
-            )
+            return SignatureDifference(True, f"takes a new `{new.name}`, which must be given")
         shifts = new.kind in _BY_POSITION and ParameterKind.VAR_POSITIONAL in self.old_kinds
         return SignatureDifference(shifts, f"takes a new `{new}`" + ", before the star" * shifts)
 
@@ -168,8 +159,8 @@ def _by_name(parameters: Sequence[FunctionParameter]) -> Mapping[str, FunctionPa
 
 
 def _positions(parameters: Sequence[FunctionParameter]) -> Mapping[str, int]:
-    given = [parameter for parameter in parameters if parameter.kind in _BY_POSITION]
-    return {parameter.name: place for place, parameter in enumerate(given)}
+    positional = [parameter for parameter in parameters if parameter.kind in _BY_POSITION]
+    return {parameter.name: place for place, parameter in enumerate(positional)}
 
 
 _LAYER_CAPABILITIES = {"has_backward": "True", "can_torch_compile": "False"}
@@ -202,15 +193,15 @@ class ApiChange:
 
 def compare_apis(old: PublicApi, new: PublicApi) -> tuple[ApiChange, ...]:
     """Every change, those that break callers first, then by name."""
-    found = [*_tables(_entries(old), _entries(new))]
-    return tuple(sorted(found, key=lambda change: (not change.breaking, change.name)))
+    changes = _tables(_entries(old), _entries(new))
+    return tuple(sorted(changes, key=lambda change: (not change.breaking, change.name)))
 
 
-def _entries(surface: PublicApi) -> dict[str, ApiEntry]:
-    entries: dict[str, ApiEntry] = {function.name: function for function in surface.functions}
-    entries |= {found.name: found for found in surface.classes}
-    entries |= dict.fromkeys(surface.others)
-    return entries | {f"{LAYERS}.{layer.name}": layer for layer in surface.layers}
+def _entries(api: PublicApi) -> dict[str, ApiEntry]:
+    entries: dict[str, ApiEntry] = {function.name: function for function in api.functions}
+    entries |= {cls.name: cls for cls in api.classes}
+    entries |= dict.fromkeys(api.others)
+    return entries | {f"{LAYERS}.{layer.name}": layer for layer in api.layers}
 
 
 def _tables(old: Mapping[str, ApiEntry], new: Mapping[str, ApiEntry]) -> Iterator[ApiChange]:
@@ -225,20 +216,17 @@ def _tables(old: Mapping[str, ApiEntry], new: Mapping[str, ApiEntry]) -> Iterato
 
 def _changed(name: str, old: ApiEntry, new: ApiEntry) -> Iterator[ApiChange]:
     if isinstance(old, PublicFunction) and isinstance(new, PublicFunction):
-        yield from (_as_change(name, found) for found in compare_signatures(old, new))
+        yield from _signature_changes(name, old, new)
     elif isinstance(old, PublicClass) and isinstance(new, PublicClass):
         yield from _classes(name, old, new)
     elif _kind_text(old) != _kind_text(new):
-        words = f"was {_kind_text(old)}, is {_kind_text(new)}"
-        yield ApiChange("changed", name, breaking=not _is_unknown(old, new), words=words)
+        message = f"was {_kind_text(old)}, is {_kind_text(new)}"
+        yield ApiChange("changed", name, breaking=not _is_unknown(old, new), words=message)
 
 
 def _classes(name: str, old: PublicClass, new: PublicClass) -> Iterator[ApiChange]:
     if old.constructor and new.constructor:
-        yield from (
-            _as_change(name, found)
-            for found in compare_signatures(old.constructor, new.constructor)
-        )
+        yield from _signature_changes(name, old.constructor, new.constructor)
     methods = ({m.name: m for m in old.methods}, {m.name: m for m in new.methods})
     members: tuple[dict[str, ApiEntry], ...] = tuple(
         {f"{name}.{key}": entry for key, entry in table.items()} for table in methods
@@ -253,8 +241,8 @@ def _attributes(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> It
     for key, default in _LAYER_CAPABILITIES.items():
         before, after = old.get(key, default), new.get(key, default)
         if before != after:
-            words = f"was {before}, is {after}"
-            yield ApiChange("changed", f"{name}.{key}", breaking=after == "False", words=words)
+            message = f"was {before}, is {after}"
+            yield ApiChange("changed", f"{name}.{key}", breaking=after == "False", words=message)
 
 
 def _attribute(name: str, old: str | None, new: str | None) -> Iterator[ApiChange]:
@@ -263,12 +251,13 @@ def _attribute(name: str, old: str | None, new: str | None) -> Iterator[ApiChang
     elif old is None:
         yield ApiChange("added", name, breaking=False, words="is new")
     elif old != new:
-        words = f"was {old or 'a property'}, is {new or 'a property'}"
-        yield ApiChange("changed", name, breaking=False, words=words)
+        message = f"was {old or 'a property'}, is {new or 'a property'}"
+        yield ApiChange("changed", name, breaking=False, words=message)
 
 
-def _as_change(name: str, found: SignatureDifference) -> ApiChange:
-    return ApiChange("changed", name, breaking=found.breaking, words=found.words)
+def _signature_changes(name: str, old: PublicFunction, new: PublicFunction) -> Iterator[ApiChange]:
+    for breaking, message in compare_signatures(old, new):
+        yield ApiChange("changed", name, breaking, message)
 
 
 def _kind_text(entry: ApiEntry) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from itertools import chain, repeat
@@ -21,7 +21,7 @@ class PublicApiError(KbuildError):
 
 
 class ParameterKind(str, Enum):
-    """How a parameter is given, in the words of Python's `inspect`."""
+    """How a call passes a parameter, in the terms of Python's `inspect`."""
 
     POSITIONAL_ONLY = "positional-only"
     NORMAL = "positional or keyword"
@@ -30,9 +30,12 @@ class ParameterKind(str, Enum):
     VAR_KEYWORD = "variadic keyword"
 
 
+_POSITIONAL = (ParameterKind.POSITIONAL_ONLY, ParameterKind.NORMAL)
+
+
 @dataclass(frozen=True)
 class FunctionParameter:
-    """One parameter of a function."""
+    """A parameter of a function."""
 
     name: str
     kind: ParameterKind = ParameterKind.NORMAL
@@ -65,7 +68,7 @@ class FunctionParameter:
 
 @dataclass(frozen=True)
 class PublicFunction:
-    """Something that is called: a function, a method, or a name that nothing more is known of."""
+    """A function, a method, or a name whose definition was not found."""
 
     name: str
     parameters: tuple[FunctionParameter, ...] | None
@@ -91,7 +94,7 @@ class PublicFunction:
 
 @dataclass(frozen=True)
 class PublicClass:
-    """A class: how it is made, and its public methods."""
+    """A class: its constructor and its public members."""
 
     name: str
     constructor: PublicFunction | None = None
@@ -135,12 +138,12 @@ class PublicApi:
         return _summary(self.doc)
 
     def to_json(self) -> dict[str, Any]:
-        """The surface as a JSON object."""
+        """The API as a JSON object."""
         return {
             "names": list(self.names),
             "functions": [_function_json(function) for function in self.functions],
-            "classes": [_class_json(found) for found in self.classes],
-            "layers": [_class_json(found) for found in self.layers],
+            "classes": [_class_json(cls) for cls in self.classes],
+            "layers": [_class_json(layer) for layer in self.layers],
             "others": list(self.others),
             "doc": self.doc,
         }
@@ -168,13 +171,13 @@ def _function_json(function: PublicFunction) -> dict[str, Any]:
     return entries
 
 
-def _class_json(found: PublicClass) -> dict[str, Any]:
+def _class_json(cls: PublicClass) -> dict[str, Any]:
     return {
-        "name": found.name,
-        "constructor": found.constructor and _function_json(found.constructor),
-        "methods": [_function_json(method) for method in found.methods],
-        "attributes": dict(found.attributes),
-        "doc": found.doc,
+        "name": cls.name,
+        "constructor": cls.constructor and _function_json(cls.constructor),
+        "methods": [_function_json(method) for method in cls.methods],
+        "attributes": dict(cls.attributes),
+        "doc": cls.doc,
     }
 
 
@@ -189,20 +192,43 @@ def function_of(node: Definition, name: str, *, skip: int = 0) -> PublicFunction
         name: what it is called by.
         skip: leading parameters that no caller gives: `self`, `ctx`.
     """
+    parameters = parameters_of(node.args)
+    # What `*args` takes in cannot be left out.
+    while skip and parameters and parameters[0].kind in _POSITIONAL:
+        parameters, skip = parameters[1:], skip - 1
     doc = ast.get_docstring(node) or ""
-    return PublicFunction(
-        name, _drop_parameters(parameters_of(node.args), skip), source_text(node.returns), doc
-    )
+    return PublicFunction(name, parameters, source_text(node.returns), doc)
 
 
 def lambda_of(node: ast.Lambda, name: str) -> PublicFunction:
-    """The function that a lambda makes."""
+    """The function of a lambda expression."""
     return PublicFunction(name, parameters_of(node.args))
 
 
 def parameters_of(args: ast.arguments) -> tuple[FunctionParameter, ...]:
     """All parameters, in the order in which they are written."""
-    return tuple(chain(_positional(args), _variadic_and_named(args)))
+    nodes = [*args.posonlyargs, *args.args]
+    defaults = chain(repeat(None, len(nodes) - len(args.defaults)), args.defaults)
+    kinds = chain(
+        repeat(ParameterKind.POSITIONAL_ONLY, len(args.posonlyargs)),
+        repeat(ParameterKind.NORMAL, len(args.args)),
+    )
+    rows: list[tuple[ast.arg | None, ParameterKind, ast.expr | None]] = [
+        *zip(nodes, kinds, defaults, strict=True),
+        (args.vararg, ParameterKind.VAR_POSITIONAL, None),
+        *zip(args.kwonlyargs, repeat(ParameterKind.KEYWORD_ONLY), args.kw_defaults),
+        (args.kwarg, ParameterKind.VAR_KEYWORD, None),
+    ]
+    return tuple(
+        FunctionParameter(
+            node.arg,
+            kind,
+            source_text(node.annotation),
+            None if default is None else ast.unparse(default),
+        )
+        for node, kind, default in rows
+        if node is not None
+    )
 
 
 def source_text(node: ast.expr | None) -> str:
@@ -216,41 +242,5 @@ def source_text(node: ast.expr | None) -> str:
 
 def decorated(node: Definition | ast.ClassDef, *names: str) -> bool:
     """True when one of the decorators has one of these names, whatever module it comes from."""
-    called = (found.func if isinstance(found, ast.Call) else found for found in node.decorator_list)
-    return any(ast.unparse(found).rpartition(".")[2] in names for found in called)
-
-
-def _drop_parameters(
-    parameters: Sequence[FunctionParameter], skip: int
-) -> tuple[FunctionParameter, ...]:
-    """The rest; what `*args` takes in cannot be dropped."""
-    given = list(parameters)
-    while skip and given and given[0].kind in {ParameterKind.POSITIONAL_ONLY, ParameterKind.NORMAL}:
-        del given[0]
-        skip -= 1
-    return tuple(given)
-
-
-def _positional(args: ast.arguments) -> Iterator[FunctionParameter]:
-    nodes = [*args.posonlyargs, *args.args]
-    required = len(nodes) - len(args.defaults)
-    defaults = chain(repeat(None, required), args.defaults)
-    for at, (node, default) in enumerate(zip(nodes, defaults, strict=True)):
-        kind = ParameterKind.POSITIONAL_ONLY if at < len(args.posonlyargs) else ParameterKind.NORMAL
-        yield _read_parameter(node, kind, default)
-
-
-def _variadic_and_named(args: ast.arguments) -> Iterator[FunctionParameter]:
-    if args.vararg:
-        yield _read_parameter(args.vararg, ParameterKind.VAR_POSITIONAL, None)
-    for node, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
-        yield _read_parameter(node, ParameterKind.KEYWORD_ONLY, default)
-    if args.kwarg:
-        yield _read_parameter(args.kwarg, ParameterKind.VAR_KEYWORD, None)
-
-
-def _read_parameter(
-    node: ast.arg, kind: ParameterKind, default: ast.expr | None
-) -> FunctionParameter:
-    written = None if default is None else ast.unparse(default)
-    return FunctionParameter(node.arg, kind, source_text(node.annotation), written)
+    functions = (d.func if isinstance(d, ast.Call) else d for d in node.decorator_list)
+    return any(ast.unparse(function).rpartition(".")[2] in names for function in functions)

@@ -32,20 +32,20 @@ def _no_names(_node: ast.expr) -> tuple[str, ...]:
 
 def listed_names(tree: ast.Module, elsewhere: Elsewhere = _no_names) -> tuple[str, ...] | None:
     """The names in a module's `__all__`, in order and once each; None when it has none."""
-    found: list[str] | None = None
+    names: list[str] | None = None
     for statement in _flattened(tree.body):
         match statement:
             case ast.Assign(targets=targets, value=value) if any(map(_is_all, targets)):
-                found = list(_names_in(value, elsewhere, found))
+                names = list(_names_in(value, elsewhere, names))
             case ast.AnnAssign(target=target, value=ast.expr() as value) if _is_all(target):
-                found = list(_names_in(value, elsewhere, found))
+                names = list(_names_in(value, elsewhere, names))
             case ast.AugAssign(target=target, op=ast.Add(), value=value) if _is_all(target):
-                found = [*(found or ()), *_names_in(value, elsewhere, found)]
+                names = [*(names or ()), *_names_in(value, elsewhere, names)]
             case ast.Expr(value=ast.Call(func=ast.Attribute(owner, method), args=[value])) if (
                 _is_all(owner)
             ):
-                found = _after_method(found or [], method, list(_names_in(value, elsewhere, found)))
-    return None if found is None else tuple(dict.fromkeys(found))
+                names = _after_method(names or [], method, list(_names_in(value, elsewhere, names)))
+    return None if names is None else tuple(dict.fromkeys(names))
 
 
 def is_public(name: str, binding: object) -> bool:
@@ -71,11 +71,11 @@ def _is_all(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == ALL
 
 
-def _after_method(names: list[str], method: str, given: list[str]) -> list[str]:
+def _after_method(names: list[str], method: str, arguments: list[str]) -> list[str]:
     if method in {"append", "extend"}:
-        return [*names, *given]
+        return [*names, *arguments]
     if method == "remove":
-        return [name for name in names if name not in given]
+        return [name for name in names if name not in arguments]
     return names
 
 
@@ -126,7 +126,7 @@ class PackageModules:
         """The module, None when the package has none of that name.
 
         Raises:
-            SurfaceError: it does not parse.
+            PublicApiError: it does not parse.
         """
         if path not in self._read:
             self._read[path] = self._parsed(path)
@@ -166,7 +166,8 @@ class PackageModules:
             raise PublicApiError(message, hint="correct it first") from error
 
     def _unlisted(self, module: PackageModule) -> tuple[str, ...]:
-        own = [name for name, found in module.scope.names.items() if is_public(name, found[-1])]
+        names = module.scope.names.items()
+        own = [name for name, bindings in names if is_public(name, bindings[-1])]
         return tuple(dict.fromkeys([*own, *self._starred(module)]))
 
     def _starred(self, module: PackageModule) -> Iterator[str]:
@@ -197,8 +198,8 @@ class PackageModules:
 
     def _lookup(self, name: str, scope: NameScope) -> list[Binding]:
         for candidate in scope.outward():
-            if found := candidate.names.get(name):
-                return found
+            if bindings := candidate.names.get(name):
+                return bindings
         return [
             InternalImport(star.module, name)
             for star in scope.module.stars
@@ -207,9 +208,9 @@ class PackageModules:
 
     def _last(self, bindings: Iterable[Binding]) -> Target | None:
         """The last of several bindings that leads to a definition, else to anything at all."""
-        found = [target for b in bindings if (target := self._binding(b)) is not None]
-        known = [target for target in found if not isinstance(target, ExpressionBinding)]
-        return (known or found or [None])[-1]
+        targets = [target for b in bindings if (target := self._binding(b)) is not None]
+        definite = [target for target in targets if not isinstance(target, ExpressionBinding)]
+        return (definite or targets or [None])[-1]
 
     def _binding(self, binding: Binding) -> Target | None:
         """What one binding leads to; nothing when it leads back to itself."""
@@ -229,12 +230,12 @@ class PackageModules:
         module = self.module(origin.module)
         if module is None or not origin.name:
             return module
-        found = self._last(self._lookup(origin.name, module.scope))
-        return found or self.module((*origin.module, origin.name))
+        target = self._last(self._lookup(origin.name, module.scope))
+        return target or self.module((*origin.module, origin.name))
 
 
 def _is_file(path: FilePath) -> bool:
-    """Names come from the code, so that one may be too long for any file."""
+    """False as well for a name from the code that is too long for any file."""
     try:
         return path.is_file()
     except OSError as error:
@@ -243,6 +244,6 @@ def _is_file(path: FilePath) -> bool:
         raise
 
 
-def _is_overload(found: DefinitionBinding) -> bool:
+def _is_overload(binding: DefinitionBinding) -> bool:
     """True for a `typing.overload`: the definition that counts follows."""
-    return not isinstance(found.node, ast.Lambda) and decorated(found.node, "overload")
+    return not isinstance(binding.node, ast.Lambda) and decorated(binding.node, "overload")

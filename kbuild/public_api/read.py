@@ -70,9 +70,9 @@ def _inheritance(
         return
     yield target.node
     for base in target.node.bases:
-        found = modules.follow(base.id, target.scope) if isinstance(base, ast.Name) else None
-        if isinstance(found, DefinitionBinding):
-            yield from _inheritance(found, modules, (*seen, target))
+        parent = modules.follow(base.id, target.scope) if isinstance(base, ast.Name) else None
+        if isinstance(parent, DefinitionBinding):
+            yield from _inheritance(parent, modules, (*seen, target))
 
 
 def _class_members(node: ast.ClassDef) -> Iterator[tuple[str, ast.stmt]]:
@@ -159,7 +159,7 @@ def read_public_api(package: Path, own: str = "") -> PublicApi:
         own: the package's name, when that is not the folder's: absolute imports of it are followed.
 
     Raises:
-        SurfaceError: there is no package, or a module that it offers names of does not parse.
+        PublicApiError: there is no package, or a module that it offers names of does not parse.
     """
     folder = _folder_with_init(package)
     modules = PackageModules(folder, own or folder.name)
@@ -186,14 +186,14 @@ class _PublicApiReader:
 
     def surface(self, top: PackageModule) -> PublicApi:
         names = self.modules.public_names(top)
-        found = {name: self._told(name, top) for name in names}
+        entries = {name: self._entry(name, top) for name in names}
         layers = self.modules.member(top, LAYERS) if LAYERS in names else None
         return PublicApi(
             names,
-            tuple(told for told in found.values() if isinstance(told, PublicFunction)),
-            tuple(told for told in found.values() if isinstance(told, PublicClass)),
+            tuple(entry for entry in entries.values() if isinstance(entry, PublicFunction)),
+            tuple(entry for entry in entries.values() if isinstance(entry, PublicClass)),
             self._layers(layers) if isinstance(layers, PackageModule) else (),
-            tuple(name for name, told in found.items() if told is None),
+            tuple(name for name, entry in entries.items() if entry is None),
             ast.get_docstring(top.tree) or "",
         )
 
@@ -201,26 +201,23 @@ class _PublicApiReader:
         """Its own public classes, and those that it makes public from elsewhere."""
         own = [node.name for node in module.tree.body if isinstance(node, ast.ClassDef)]
         names = [*(n for n in own if not n.startswith("_")), *self.modules.public_names(module)]
-        told = (self._told(name, module) for name in dict.fromkeys(names))
-        return tuple(found for layer in told if (found := _as_layer(layer)) is not None)
+        entries = (self._entry(name, module) for name in dict.fromkeys(names))
+        return tuple(layer for entry in entries if (layer := _as_layer(entry)) is not None)
 
-    def _told(self, name: str, module: PackageModule) -> PublicFunction | PublicClass | None:
+    def _entry(self, name: str, module: PackageModule) -> PublicFunction | PublicClass | None:
         """What is known of a public name; None when it is neither called nor a class."""
         target = self.modules.member(module, name)
         if isinstance(target, PackageModule):
             return None
         if isinstance(target, DefinitionBinding):
-            return self._defined(target, name)
+            if isinstance(target.node, ast.ClassDef):
+                return class_of(target, name, self.modules)
+            if isinstance(target.node, ast.Lambda):
+                return lambda_of(target.node, name)
+            return function_of(target.node, name)
         if isinstance(target, ExpressionBinding):
             return self._value(target, name)
         return None if name == _OPS else PublicFunction(name, None)
-
-    def _defined(self, target: DefinitionBinding, name: str) -> PublicFunction | PublicClass:
-        if isinstance(target.node, ast.ClassDef):
-            return class_of(target, name, self.modules)
-        if isinstance(target.node, ast.Lambda):
-            return lambda_of(target.node, name)
-        return function_of(target.node, name)
 
     def _value(self, target: ExpressionBinding, name: str) -> PublicFunction | None:
         node = target.node
@@ -228,18 +225,15 @@ class _PublicApiReader:
             return lambda_of(node, name)
         if not isinstance(node, _MAYBE_CALLED):
             return None
-        if isinstance(node, ast.Attribute) and node.attr == "apply":
-            return autograd_forward(self._owner(node.value, target), name) or PublicFunction(
-                name, None
-            )
-        return PublicFunction(name, None)
-
-    def _owner(self, node: ast.expr, target: ExpressionBinding) -> Target | None:
-        return self.modules.follow(node.id, target.scope) if isinstance(node, ast.Name) else None
+        function = None
+        match node:
+            case ast.Attribute(ast.Name(owner), "apply"):
+                function = autograd_forward(self.modules.follow(owner, target.scope), name)
+        return function or PublicFunction(name, None)
 
 
-def _as_layer(told: PublicFunction | PublicClass | None) -> PublicClass | None:
-    """A layer is a class, found or not."""
-    if isinstance(told, PublicFunction) and told.parameters is None:
-        return PublicClass(told.name)
-    return told if isinstance(told, PublicClass) else None
+def _as_layer(entry: PublicFunction | PublicClass | None) -> PublicClass | None:
+    """A layer is a class, also when its definition was not found."""
+    if isinstance(entry, PublicFunction) and entry.parameters is None:
+        return PublicClass(entry.name)
+    return entry if isinstance(entry, PublicClass) else None

@@ -105,14 +105,14 @@ _UNSUPPORTED: dict[PathUse, re.Pattern[str]] = {
 
 
 def unsupported_characters(path: str, use: PathUse) -> str:
-    """What in the path cannot be built with, in words; empty when all of it can."""
+    """The part of a path that no build tool accepts, as messages name it; empty without one."""
     if any("\ud800" <= char <= "\udfff" for char in path):
         return "bytes that are not UTF-8"
     match = _UNSUPPORTED[use].search(path)
     if match is not None:
         piece = match[0]
-        words = "a line break" if piece in "\r\n" else "white space at the end"
-        return words if piece.isspace() else f"`{piece}`"
+        space = "a line break" if piece in "\r\n" else "white space at the end"
+        return space if piece.isspace() else f"`{piece}`"
     if use == "project" and path.count("[") != path.count("]"):
         return "an odd square bracket"  # CMake does not divide a list inside of them
     return ""
@@ -172,8 +172,8 @@ def packaged_folders(document: Document, context: RuleContext) -> Iterator[Issue
                 yield Issue((), *fault, file=path)
             for path in context.tree.linked_folders(folder, skip=_BUILD_FOLDERS):
                 if folder in packages:
-                    words = f"`{path}` is a link to a folder: nothing behind it is packaged"
-                    yield Issue((), words, "put the folder in place of the link", "warning", path)
+                    message = f"`{path}` is a link to a folder: nothing behind it is packaged"
+                    yield Issue((), message, "put the folder in place of the link", "warning", path)
 
 
 def _missing(place: KeyPath, path: str, tree: SourceTree, *, wants_file: bool) -> Iterator[Issue]:

@@ -45,14 +45,11 @@ def kernel_name(document: Document, _: RuleContext) -> Iterator[Issue]:
 
 def kernel_version(document: Document, _: RuleContext) -> Iterator[Issue]:
     """Versions are 0 or more."""
-    for path in (("general", "version"), *_depend_versions(document)):
+    depends = ((*path, "version") for path in kernel_depends(document))
+    for path in (("general", "version"), *depends):
         value = document.get(*path)
         if type(value) is int and value < 0:
             yield Issue(path, f"is {value}, and versions are 0 or more")
-
-
-def _depend_versions(document: Document) -> list[KeyPath]:
-    return [(*path, "version") for path in kernel_depends(document)]
 
 
 def kernel_licence(document: Document, _: RuleContext) -> Iterator[Issue]:
@@ -111,10 +108,10 @@ def repositories(document: Document, _: RuleContext) -> Iterator[Issue]:
 def kernel_depends_pins(document: Document, _: RuleContext) -> Iterator[Issue]:
     """A kernel dependency has a version or a revision, not both and not neither."""
     for path in kernel_depends(document):
-        given = [key for key in ("version", "revision") if key in document.table(*path)]
-        if len(given) != 1:
-            words = "has both `version` and `revision`" if given else "has no version"
-            yield Issue(path, words, "give exactly one of `version` and `revision`")
+        keys = [key for key in ("version", "revision") if key in document.table(*path)]
+        if len(keys) != 1:
+            message = "has both `version` and `revision`" if keys else "has no version"
+            yield Issue(path, message, "give exactly one of `version` and `revision`")
 
 
 def kernel_depends(document: Document) -> Iterator[KeyPath]:

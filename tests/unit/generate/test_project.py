@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,19 @@ def test_copied_scripts_are_python_3_9():
     assert scripts
     for path in scripts:
         ast.parse(path.read_text(), feature_version=(3, 9))
+
+
+def test_a_plug_in_brings_the_cmake_of_its_language(tmp_path, monkeypatch):
+    (tmp_path / "cmake").mkdir()
+    for name in ("ACME.cmake", "ACME.py", "OTHER.cmake"):
+        (tmp_path / "cmake" / name).write_text(f"# {name}\n")
+    monkeypatch.setattr(type(BACKENDS.get("cpu")), "data", tmp_path)
+    plan = plan_of(next(name for name in COMPILED if "-cpu-" in name))
+    files = dict(generate(replace(plan, languages=("CXX", "ACME"))).items())
+    assert files["cmake/languages/ACME.cmake"] == b"# ACME.cmake\n"
+    assert "cmake/languages/ACME.py" in files
+    assert "cmake/languages/OTHER.cmake" not in files
+    assert b"set(KBUILD_DEVICE_LANGUAGES ACME)" in files[f"cmake/variants/{plan.variant}.cmake"]
 
 
 def test_no_trailing_spaces():
