@@ -41,12 +41,12 @@ def translate_store_error(error: Exception, address: MirrorAddress, what: str) -
         hint = "mirrors over HTTP can only be read" if address.text.startswith("http") else ""
         return UsageError(f"that cannot be done: {asked}", hint=hint)
     if isinstance(error, FileNotFoundError) or _status(error) == _NOT_FOUND:
-        return NotFoundError(f"nothing is there when {asked}")
+        return NotFoundError(f"the store found nothing when {asked}")
     if _is_denied(error):
-        return AccessDeniedError(f"access is refused when {asked}: {reason}", hint=_ACCESS)
+        return AccessDeniedError(f"the store refused access when {asked}: {reason}", hint=_ACCESS)
     if _is_busy(error):
-        return BusyError(f"no good answer when {asked}: {reason}", hint=_LATER)
-    return HubError(f"it failed when {asked}: {reason}")
+        return BusyError(f"the store did not answer properly when {asked}: {reason}", hint=_LATER)
+    return HubError(f"the store failed when {asked}: {reason}")
 
 
 def _is_denied(error: Exception) -> bool:
@@ -248,9 +248,7 @@ def _open_filesystem(address: MirrorAddress) -> tuple[Any, str]:
         hint = address.without_secrets(str(error))
         raise ToolchainError(f"{address.shown} needs a driver of fsspec", hint=hint) from error
     except ValueError as error:
-        message = (
-            f"`{address.shown}` is no place for a mirror: {address.without_secrets(str(error))}"
-        )
+        message = f"`{address.shown}` cannot hold a mirror: {address.without_secrets(str(error))}"
         raise UsageError(message) from error
     except Exception as error:
         raise translate_store_error(error, address, "for a connection") from error

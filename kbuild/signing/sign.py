@@ -198,7 +198,7 @@ def sign_variant(variant: Path, signer: Signer) -> tuple[Path, ...]:
         raise CheckError(
             f"`{statement.name}` is not about the files of `{variant.name}`",
             (),
-            hint="`kbuild build --provenance` writes it anew",
+            hint="`kbuild build --provenance` writes it again",
         )
     written = [_metadata_bundle_path(variant)]
     with signing_errors("sigstore did not sign"):
