@@ -124,8 +124,9 @@ class Backend:
     in_client: ClassVar[bool] = False
     """The `kernels` client loads variants of this backend."""
     data: ClassVar[Path | None] = None
-    """Folder of a plug-in's data files: `versions.toml`, `archs.toml` and `init/`, written like
-    those below `kbuild/matrix/` and `templates/init/`. None for kbuild's own backends."""
+    """Folder of a plug-in's `versions.toml`, `archs.toml`, `init/` and `cmake/`, which are written
+    like `kbuild/matrix/`, `templates/init/` and `templates/project/cmake/languages/`. kbuild's own
+    backends have none."""
     template: ClassVar[str | None] = None
     """Folder of `templates/init/` with the sources of a new kernel; the name when None."""
     default_on: ClassVar[tuple[str, ...]] = ()
@@ -154,8 +155,8 @@ class Backend:
     definitions: ClassVar[tuple[str, ...]] = ()
     """Further macros for every unit of a Torch extension."""
     languages: ClassVar[tuple[str, ...]] = ("CXX",)
-    """CMake languages, the device language last. `SYCL` and `METAL` are ones that CMake lacks and
-    that kbuild's own `templates/project/cmake/languages/` add."""
+    """CMake languages, the device language last. One that CMake lacks is added by a file such as
+    `templates/project/cmake/languages/SYCL.cmake`."""
     device_suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of sources that the device compiler takes."""
     arch_key: ClassVar[str | None] = None

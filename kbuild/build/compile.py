@@ -298,6 +298,7 @@ class Compilation:
             ("CMAKE_MAKE_PROGRAM", str(self.toolchain.ninja)),
             ("KBUILD_SOURCE_DIR", str(self.space.project)),
             ("KBUILD_VARIANT", self.plan.variant),
+            ("KBUILD_WRITES_METADATA", "ON"),
             *launcher_entries(self._languages),
             *self.toolchain.cache,
         )

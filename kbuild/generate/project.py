@@ -64,15 +64,24 @@ def extension_file(plan: VariantPlan) -> str:
     return FRAMEWORKS.get(plan.framework).extension_file(plan.ops_name, system.os)
 
 
-def device_languages(plan: VariantPlan) -> tuple[str, ...]:
+def _extended_languages(plan: VariantPlan) -> tuple[str, ...]:
     """The plan's languages that CMake needs kbuild's help with, in the plan's order."""
     return tuple(
-        language for language in plan.languages if rendering.exists(f"{LANGUAGES}/{language}.cmake")
+        language
+        for language in plan.languages
+        if any(path.suffix == ".cmake" for path in _language_files(plan, language))
     )
 
 
+def _language_files(plan: VariantPlan, language: str) -> tuple[Path, ...]:
+    """What a CMake language needs in a project; a plug-in brings its own in `data/cmake/`."""
+    data = BACKENDS.get(plan.backend).data
+    folders = [rendering.template_root() / LANGUAGES, *([data / "cmake"] if data else [])]
+    return tuple(path for folder in folders for path in sorted(folder.glob(f"{language}.*")))
+
+
 def _template_values(plan: VariantPlan) -> dict[str, Any]:
-    device = device_languages(plan)
+    device = _extended_languages(plan)
     framework = FRAMEWORKS.get(plan.framework)
     compiled = [part for part in plan.components if part.compiled]
     # CMake has no library without sources: headers of sections that have nothing else.
@@ -245,9 +254,9 @@ _HERE = "${CMAKE_CURRENT_SOURCE_DIR}"
 
 
 def generate(plan: VariantPlan) -> FileSet:
-    """The project of one variant; `_ops.py` and `metadata.json` alone for a Python-only one."""
+    """The project of one variant; `_ops.py` alone for a Python-only one."""
     if not plan.is_compiled:
-        return FileSet({"_ops.py": ops_text(plan), "metadata.json": metadata_text(plan)})
+        return FileSet({"_ops.py": ops_text(plan)})
     return _cmake_project([plan], _HERE)
 
 
@@ -302,20 +311,21 @@ def _cmake_project(plans: Sequence[VariantPlan], source_dir: str) -> FileSet:
         files.add(f"cmake/variants/{plan.variant}.cmake", variant_text(plan))
     for name, text in sorted({ops_template(plan) for plan in plans}):
         files.add(f"cmake/{name}", text)
-    for name in sorted({name for plan in plans for name in _copied_templates(plan)}):
+    for name in sorted({name for plan in plans for name in _own_cmake(plan)}):
         files.add(name.removeprefix("project/"), rendering.read(name))
+    used = {(plan.backend, name): plan for plan in plans for name in _extended_languages(plan)}
+    copied = {path for (_, name), plan in used.items() for path in _language_files(plan, name)}
+    for path in sorted(copied):
+        files.add(f"cmake/languages/{path.name}", path.read_text("utf-8"))
     for target, name in sorted({pair for plan in plans for pair in _support_files(plan)}):
         files.add(target, rendering.read(name))
     return files
 
 
-def _copied_templates(plan: VariantPlan) -> tuple[str, ...]:
-    """Templates that are copied: kbuild's own CMake, and that of the plan's languages."""
-    languages = (
-        name for lang in device_languages(plan) for name in rendering.names(LANGUAGES, f"{lang}.*")
-    )
-    own = [name for name in rendering.names("project/cmake", "*.cmake") if plan.aot or name != _AOT]
-    return (*own, *languages)
+def _own_cmake(plan: VariantPlan) -> tuple[str, ...]:
+    """kbuild's own CMake, which is copied."""
+    names = rendering.names("project/cmake", "*.cmake")
+    return tuple(name for name in names if plan.aot or name != _AOT)
 
 
 def _support_files(plan: VariantPlan) -> tuple[tuple[str, str], ...]:

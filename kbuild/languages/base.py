@@ -23,12 +23,13 @@ from kbuild.ops.binding import BoundLaunch, KernelParameter
 from kbuild.ops.dialects import DIALECTS, Dialect
 from kbuild.ops.model import Candidate, IssueCollector, Launch, OpSpec
 from kbuild.registry import Registry
-from kbuild.runtime.files import FileSet
-from kbuild.services import Services
 from kbuild.version import Version
 
 if TYPE_CHECKING:
     from argparse import Namespace, _ArgumentGroup
+
+    from kbuild.runtime.files import FileSet
+    from kbuild.services import Services
 
 Flavour = Literal["cuda12", "cuda13", "rocm", "cpu"]
 _CUDA13_MAJOR = 13

@@ -243,7 +243,7 @@ def bind(
     parameters = functions[name]
     plain = [one.name for one in parameters if not one.is_constant]
     constants = [one.name for one in parameters if one.is_constant]
-    _validate_constants(launch, name, parameters, DIALECTS.get(op.language).options, place)
+    _validate_constants(launch, name, parameters, [*DIALECTS.get(op.language).options], place)
     _validate_open_names(op, launch, name, constants, place)
     _validate_own_values(launch, name, constants, place)
     written = dict(launch.args)

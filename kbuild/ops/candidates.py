@@ -15,7 +15,7 @@ from typing import Any
 from kbuild.config.file_model import LaunchKeys
 from kbuild.config.issue import listed, one_of, toml_type
 from kbuild.ops.constants import NONE, is_value, value_of
-from kbuild.ops.dialects import DIALECTS, Dialect
+from kbuild.ops.dialects import DIALECTS, Dialect, OptionKind
 from kbuild.ops.expression import Expression, ExpressionError
 from kbuild.ops.expression.nodes import Name
 from kbuild.ops.model import (
@@ -33,12 +33,6 @@ AUTOTUNE = "autotune"
 _CANDIDATE_KEYS = ("when", "archs", "aligned")
 """Keys of a candidate with a meaning of their own."""
 _ARCH = re.compile(r"(?:[3-9]|1\d)\.\d[af]?|gfx[1-9]\d?[0-9a-f]{2}")
-POWER_OF_TWO_OPTIONS = ("num_warps", "num_ctas")
-"""Options that are powers of two."""
-FLAG_PREFIXES = ("enable_", "launch_")
-"""How options that are booleans start."""
-STRING_OPTIONS = ("schedule_hint",)
-"""Options that are strings."""
 MAX_CANDIDATES = 4096
 """More candidates than anybody compiles."""
 
@@ -125,7 +119,9 @@ def _candidate(
         (name, value_of(table[name])) for name in expected if _is_constant(table, name, place)
     )
     options = tuple(
-        (name, table[name]) for name in dialect.options if _check_option(table, name, place)
+        (name, table[name])
+        for name, kind in dialect.options.items()
+        if _check_option(table, name, kind, place)
     )
     when = _when(table.get("when"), constants, scope, place.at("when"))
     archs = _archs(table.get("archs", []), place.at("archs"))
@@ -149,24 +145,26 @@ def _is_constant(table: Mapping[str, Any], name: str, place: IssueCollector) -> 
     return fits
 
 
-def _check_option(table: Mapping[str, Any], name: str, place: IssueCollector) -> bool:
+def _check_option(
+    table: Mapping[str, Any], name: str, kind: OptionKind, place: IssueCollector
+) -> bool:
     """Whether it is given; an option that is None is left to the compiler."""
     value = value_of(table.get(name, NONE))
-    problem = "" if value is None else option_problem(name, value)
+    problem = "" if value is None else _option_problem(kind, value)
     if problem:
         place.at(name).error(problem)
     return value is not None and not problem
 
 
-def option_problem(name: str, value: Any) -> str:
+def _option_problem(kind: OptionKind, value: Any) -> str:
     """What is wrong with a launch option's value; nothing when it is fine."""
-    if name in STRING_OPTIONS:
+    if kind == "string":
         return "" if isinstance(value, str) else "must be a string"
-    if name.startswith(FLAG_PREFIXES):
+    if kind == "flag":
         return "" if isinstance(value, bool) else "must be a boolean"
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         return "must be an integer that is not negative"
-    if name in POWER_OF_TWO_OPTIONS and (value == 0 or value & (value - 1)):
+    if kind == "power of two" and (value == 0 or value & (value - 1)):
         return f"must be a power of two, not {value}"
     return ""
 
@@ -234,7 +232,7 @@ def _matrix(
             elif (
                 name in dialect.options
                 and plain is not None
-                and (problem := option_problem(name, plain))
+                and (problem := _option_problem(dialect.options[name], plain))
             ):
                 place.at(name, index).error(problem)
             elif (type(value), value) in [(type(one), one) for one in values[:index]]:
@@ -329,7 +327,7 @@ def _validate_options(candidate: Candidate, dialect: Dialect, place: IssueCollec
         if name not in dialect.options:
             hint = one_of(name, dialect.options)
             place.error(f"`{name}` is not an option that kbuild passes to `{dialect.name}`", hint)
-        elif problem := option_problem(name, value):
+        elif problem := _option_problem(dialect.options[name], value):
             place.error(f"`{name}` of the kernel's own candidates {problem}")
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 from kbuild.registry import Registry
+
+OptionKind = Literal["number", "power of two", "flag", "string"]
+"""What values a launch option takes; a number is an integer that is not negative."""
 
 
 class Dialect:
@@ -15,7 +19,7 @@ class Dialect:
     """What `language` says."""
     distributions: ClassVar[tuple[str, ...]] = ()
     """What `toolchain` has to pin: the DSL's own distribution first."""
-    options: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[Mapping[str, OptionKind]] = MappingProxyType({})
     """Keys of a candidate that are launch options, not constants of the kernel."""
     needs_grid: ClassVar[bool] = True
     """False where the kernel itself says how it is launched."""

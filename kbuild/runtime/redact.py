@@ -1,7 +1,4 @@
-"""Removes secrets (tokens.
-
-Signatures, passwords in addresses) from texts before they are shown or kept.
-"""
+"""Hides secrets in texts before they are shown or kept: tokens, signatures, passwords."""
 
 from __future__ import annotations
 

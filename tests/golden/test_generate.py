@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbuild import __version__
+from kbuild.generate.metadata import metadata_text
 from kbuild.generate.project import generate, generate_project
 from kbuild.rendering import template_root
 from kbuild.runtime.files import FileSet
@@ -38,6 +39,12 @@ def own_text(files: FileSet) -> dict[str, str]:
 def test_files_of_a_variant(variant, golden):
     for path, text in own_text(generate(plan_of(variant))).items():
         golden(f"{variant}/{path}", text)
+
+
+@pytest.mark.parametrize("variant", sorted(SECTIONS.keys() - {*COMPILED}))
+def test_metadata_of_a_python_only_variant(variant, golden):
+    files = FileSet({"metadata.json": metadata_text(plan_of(variant))})
+    golden(f"{variant}/metadata.json", own_text(files)["metadata.json"])
 
 
 @pytest.mark.parametrize("variant", SECTIONS)

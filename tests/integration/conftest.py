@@ -41,6 +41,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bench]:
         ignored = shutil.ignore_patterns("build", ".kbuild", "__pycache__", ".pytest_cache")
         shutil.copytree(ROOT / "examples" / name, root, ignore=ignored)
         cache = folder / "cache"
+        cache.mkdir()
         if kept:
             (cache_with_store(cache, store) / "objects").symlink_to(objects)
         bench = Bench(root, cache)

@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
-from dsl_bench import loaded
-from integration_bench import ROOT, Bench
-from wheel_bench import make_wheel
+
+from tests.support.command_project import ROOT, Bench
+from tests.support.dsl.projects import loaded
+from tests.support.wheel_index import make_wheel
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 GUIDE = ROOT / "docs" / "contributing" / "add-a-dsl.md"

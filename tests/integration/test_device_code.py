@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,8 @@ from kbuild.backends.capability import Capability
 from kbuild.binary.device_code import read_device_code
 from kbuild.metadata import Metadata, parse_metadata
 from tests.support.command_project import Bench, run
+from tests.support.stores import cache_with_store, store_with
+from tests.support.tiny_project import write_tiny
 
 pytestmark = [pytest.mark.network, pytest.mark.compile]
 
@@ -40,15 +41,21 @@ def cuobjdump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stable(example: Callable[[str], Bench]) -> Bench:
+def stable(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """One template kernel for the stable ABI, which every architecture compiles in a second."""
     if not shutil.which("c++"):
         pytest.skip("needs a C++ compiler: apt install g++")
-    return example("relu-stable-abi", kept=True)
+    folder = tmp_path_factory.mktemp("tiny")
+    store = store_with("cuda-13.0", tmp_path_factory)
+    bench = write_tiny(folder, "cuda", cache_with_store(folder / "cache", store))
+    build = bench.root / "build.toml"
+    build.write_text(build.read_text().replace("[torch]", '[torch]\nstable-abi = "2.11"'))
+    return bench
 
 
 @pytest.fixture(scope="session", params=VARIANTS)
 def built(stable: Bench, request: pytest.FixtureRequest) -> Path:
-    """A variant of the example, for a machine without CUDA."""
+    """A variant for all architectures, on a machine without CUDA."""
     done = stable.run("build", "--variant", request.param, *WHEELS)
     if done.returncode == TOOLCHAIN:
         pytest.skip(done.stderr)

@@ -138,6 +138,16 @@ def test_build_import_rebuild(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(stage.parent)!r}); import demo; print(demo.ops)"
     assert "_demo_cpu_a1" in run(sys.executable, "-c", code)
 
+    # In a build, kbuild writes the metadata.
+    configure(project, source, f"KBUILD_VARIANT={CPU}", "KBUILD_WRITES_METADATA=ON")
+    ninja(project)
+    own = tmp_path / "own"
+    run(build_tools.cmake(), "--install", project / "tree", "--prefix", own,
+        "--component", "_demo_cpu_a1")  # fmt: skip
+    assert {path.name for path in stage.iterdir()} - {path.name for path in own.iterdir()} == {
+        "metadata.json"
+    }
+
     # A new id reaches the binding alone.
     generate(stable_plan("b2")).write(project)
     compiled = ninja(project)

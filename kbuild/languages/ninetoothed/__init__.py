@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from kbuild.languages.base import LANGUAGES, KernelFunction
 from kbuild.languages.ninetoothed.complete import complete_op
@@ -31,7 +32,7 @@ class NineToothed(Triton):
     worker = "ninetoothed.compiler"
     exporter_class = ""
     distributions = ("ninetoothed", "triton")
-    options = ("num_warps", "num_stages")
+    options: ClassVar = {"num_warps": "power of two", "num_stages": "number"}
     needs_grid = False
     structured = False
     init_backends = ("cuda",)

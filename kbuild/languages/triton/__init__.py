@@ -13,6 +13,7 @@ from kbuild.backends.capability import Capability
 from kbuild.languages.base import LANGUAGES, Language, ResolvedTargets, flavour_of
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.dialects import OptionKind
 from kbuild.ops.model import ArgumentSource, Launch, OpSpec
 from kbuild.version import Version
 
@@ -117,11 +118,19 @@ class Triton(Language):
     worker = "triton"
     exporter_class = "kbuild.languages.triton.export.command:TritonExporter"
     distributions: ClassVar[tuple[str, ...]] = ("triton",)
-    options: ClassVar[tuple[str, ...]] = (
-        *("num_warps", "num_stages", "num_ctas", "maxnreg"),
-        *("waves_per_eu", "matrix_instr_nonkdim", "kpack", "schedule_hint"),
-        *("enable_fp_fusion", "launch_pdl", "launch_cooperative_grid"),
-    )
+    options: ClassVar[Mapping[str, OptionKind]] = {
+        "num_warps": "power of two",
+        "num_stages": "number",
+        "num_ctas": "power of two",
+        "maxnreg": "number",
+        "waves_per_eu": "number",
+        "matrix_instr_nonkdim": "number",
+        "kpack": "number",
+        "schedule_hint": "string",
+        "enable_fp_fusion": "flag",
+        "launch_pdl": "flag",
+        "launch_cooperative_grid": "flag",
+    }
     own_candidates = True
     structured = True
     init_backends: ClassVar[tuple[str, ...]] = ("cuda", "rocm")

@@ -99,11 +99,12 @@ function(kbuild_install_extension)
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/packaged")
   configure_file("${KBUILD_GENERATED_DIR}/cmake/${KBUILD_OPS_TEMPLATE}" "${folder}/_ops.py"
                  @ONLY NEWLINE_STYLE LF)
-  file(CONFIGURE OUTPUT "${folder}/metadata.json" CONTENT "@KBUILD_METADATA@"
-       @ONLY NEWLINE_STYLE LF)
-  foreach(file IN ITEMS _ops.py metadata.json)
-    kbuild_install_file("${folder}/${file}" ${file})
-  endforeach()
+  kbuild_install_file("${folder}/_ops.py" _ops.py)
+  if(NOT KBUILD_WRITES_METADATA) # kbuild itself knows more after the build
+    file(CONFIGURE OUTPUT "${folder}/metadata.json" CONTENT "@KBUILD_METADATA@"
+         @ONLY NEWLINE_STYLE LF)
+    kbuild_install_file("${folder}/metadata.json" metadata.json)
+  endif()
   add_custom_target(local_install
     COMMAND "${CMAKE_COMMAND}" --install "${CMAKE_CURRENT_BINARY_DIR}" --component ${KBUILD_OPS_NAME}
             --prefix "${KBUILD_SOURCE_DIR}/build/${KBUILD_VARIANT}"

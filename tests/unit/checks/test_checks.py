@@ -13,38 +13,6 @@ from kbuild.checks import CHECKS, Output
 from kbuild.checks.base import run_checks
 from kbuild.runtime.processes import LocalRunner
 
-EXPECTED = (
-    "archs",
-    "binary",
-    "clash",
-    "client",
-    "depends",
-    "images",
-    "imports",
-    "layout",
-    "load",
-    "macos",
-    "manylinux",
-    "metadata",
-    "metadata-client",
-    "needed",
-    "ops",
-    "python-abi",
-    "rpath",
-    "size",
-    "static",
-    "streams",
-    "torch-abi",
-    "tvm-ffi-abi",
-    "undefined",
-    "unique",
-    "windows",
-)
-
-
-def test_the_registry_finds_every_check() -> None:
-    assert CHECKS.names() == EXPECTED
-
 
 def test_every_check_says_what_it_proves() -> None:
     for check in CHECKS:

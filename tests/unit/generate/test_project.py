@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,7 @@ def test_only_language_snippets_know_backends():
     for path in PROJECT.rglob("*"):
         if path.is_file() and path.parent.name != "languages" and path.name != "registration.h":
             texts[path] = path.read_text()
+    assert len(texts) > 15
     found = {path.name: re.findall(rf"\b({names})\b", text) for path, text in texts.items()}
     assert {name: hits for name, hits in found.items() if hits} == {}
 
@@ -87,8 +89,23 @@ def test_a_variant_has_one_file_of_its_own():
 
 
 def test_copied_scripts_are_python_3_9():
-    for path in PROJECT.rglob("*.py"):
+    scripts = [*PROJECT.rglob("*.py")]
+    assert scripts
+    for path in scripts:
         ast.parse(path.read_text(), feature_version=(3, 9))
+
+
+def test_a_plug_in_brings_the_cmake_of_its_language(tmp_path, monkeypatch):
+    (tmp_path / "cmake").mkdir()
+    for name in ("ACME.cmake", "ACME.py", "OTHER.cmake"):
+        (tmp_path / "cmake" / name).write_text(f"# {name}\n")
+    monkeypatch.setattr(type(BACKENDS.get("cpu")), "data", tmp_path)
+    plan = plan_of(next(name for name in COMPILED if "-cpu-" in name))
+    files = dict(generate(replace(plan, languages=("CXX", "ACME"))).items())
+    assert files["cmake/languages/ACME.cmake"] == b"# ACME.cmake\n"
+    assert "cmake/languages/ACME.py" in files
+    assert "cmake/languages/OTHER.cmake" not in files
+    assert b"set(KBUILD_DEVICE_LANGUAGES ACME)" in files[f"cmake/variants/{plan.variant}.cmake"]
 
 
 def test_no_trailing_spaces():

@@ -69,4 +69,5 @@ def check(reading):
 
 
 def test_the_examples_are_fine():
+    assert EXAMPLES
     assert all(not read(path.read_text("utf-8")).issues for path in FOLDER.glob("*.toml"))

@@ -187,7 +187,9 @@ def test_a_cxx_kernel_beside_it_is_judged(said):
 
 
 def test_the_examples_are_fine(say):
-    for path in EXAMPLES.glob("*.toml"):
+    examples = [*EXAMPLES.glob("*.toml")]
+    assert examples
+    for path in examples:
         text = GENERAL + path.read_text("utf-8")
         sources = {line.strip(' "') for line in text.split("src = [")[1].split("]")[0].split(",")}
         problems = say(text, {**FILES, **dict.fromkeys(sources, "")})

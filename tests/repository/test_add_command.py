@@ -8,15 +8,14 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 from kbuild.runtime.processes import LocalRunner, ProcessResult
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PAGE = "docs/contributing/add-a-command.md"
-BLOCK = re.compile(r'^ *```(\w+) title="([^"]+)"\n(.*?)^ *```$', re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 PROJECT = ROOT / "examples" / "relu-noarch"
 
 
@@ -29,8 +28,8 @@ class Copy:
             ROOT / "kbuild", root / "kbuild", ignore=shutil.ignore_patterns("__pycache__")
         )
         shutil.copytree(ROOT / "docs" / "explanation", root / "docs" / "explanation")
-        for kind, name, indented in BLOCK.findall((ROOT / PAGE).read_text("utf-8")):
-            (self.change if kind == "diff" else self.write)(root / name, dedent(indented))
+        for kind, name, text in BLOCK.findall((ROOT / PAGE).read_text("utf-8")):
+            (self.change if kind == "diff" else self.write)(root / name, text)
 
     def write(self, path: Path, text: str) -> None:
         assert not path.exists()

@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.languages.base import LANGUAGES
 
-PACKAGE = Path(__file__).parents[3] / "kbuild"
+PACKAGE = Path(__file__).parents[2] / "kbuild"
 NAMES = sorted({name for one in LANGUAGES for name in (one.name, *one.distributions)})
 _NAME = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, NAMES))})(?![a-z])", re.IGNORECASE)
 _TORCH = re.compile(r"(?:wrap|capture)_triton|(?:torch\._library\.)?triton(?:_op)?")
