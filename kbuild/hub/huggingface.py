@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.errors import HubError, KbuildError, ToolchainError
+from kbuild.errors import HubError, KbuildError, ToolchainError, error_chain
 from kbuild.hub.layout import BUILD
 from kbuild.hub.repository import (
     AccessDeniedError,
@@ -54,7 +54,7 @@ _LATER = "run the command again: it continues where this run stopped"
 
 def translate_hub_error(error: Exception, what: str) -> HubError:
     """The error to raise instead. `what` follows "the Hub was asked"."""
-    causes = tuple(_causes(error))
+    causes = tuple(error_chain(error))
     for cause in causes:
         status = getattr(getattr(cause, "response", None), "status_code", None)
         if isinstance(status, int):
@@ -101,16 +101,6 @@ def requested_wait(headers: Mapping[str, str]) -> float | None:
 def _is_network(error: BaseException) -> bool:
     origin = type(error).__module__.partition(".")[0]
     return origin in _NETWORK or isinstance(error, (ConnectionError, TimeoutError))
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what led to it, at most once each."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__
 
 
 def _server_words(error: BaseException) -> str:

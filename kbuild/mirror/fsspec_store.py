@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError
+from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError, error_chain
 from kbuild.hub.repository import AccessDeniedError, BusyError, NotFoundError
 from kbuild.mirror.store import MAX_SMALL_FILE, MirrorAddress, require_small
 
@@ -69,7 +69,7 @@ def _is_busy(error: Exception) -> bool:
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status that an error or one of its causes carries, wherever drivers keep it."""
-    for cause in _causes(error):
+    for cause in error_chain(error):
         response: Any = getattr(cause, "response", None)
         metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
         statuses = (
@@ -82,15 +82,6 @@ def _status(error: BaseException) -> int | None:
             if isinstance(status, int) and 400 <= status < 600:  # noqa: PLR2004
                 return status
     return None
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__
 
 
 def _error_line(error: BaseException) -> str:
