@@ -153,8 +153,8 @@ def test_ci_runs_what_the_readme_says():
 FOR_OWN_PROCESSES = {
     *("KBUILD_CXX", "KBUILD_HIPCC", "KBUILD_NVCC"),  # for the compile commands of a worker
     "TRITON_CACHE_DIR",  # for workers
-    *(f"KBUILD_{name}" for name in ("HIPIFY_DIR", "SOURCE_DIR", "VARIANT")),  # of CMake
-    "KBUILD_WRITES_METADATA",
+    # Of CMake.
+    *(f"KBUILD_{name}" for name in ("HIPIFY_DIR", "SOURCE_DIR", "VARIANT", "WRITES_METADATA")),
     *(f"KBUILD_PYTHON{name}" for name in ("", "_INCLUDE_DIR")),
     *(f"KBUILD_TORCH_{name}" for name in ("INCLUDE_DIRS", "LIBRARY_DIR", "VERSION")),
     *(f"KBUILD_TVM_FFI_{name}" for name in ("INCLUDE_DIRS", "LIBRARY_DIR")),
