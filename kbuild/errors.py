@@ -63,7 +63,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Repetition(Generic[T]):
-    """Things that say the same of several places, told as one."""
+    """Problems or findings with the same message at several places, shown as one."""
 
     first: T
     places: tuple[str, ...]
@@ -73,31 +73,31 @@ class Repetition(Generic[T]):
 
     @property
     def note(self) -> str:
-        """What stands behind the first of them: how many there are, and where the next are."""
+        """What follows the first message: how many there are, and where the next are."""
         if len(self.places) == 1:
             return ""
-        words = "times" if self.is_literal else "of this kind"
+        unit = "times" if self.is_literal else "of this kind"
         shown, hidden = self.places[1:SHOWN_PLACES], len(self.places) - SHOWN_PLACES
         also = ", ".join(shown) + (f" and {hidden} more" if hidden > 0 else "")
         whole = "; `-v` shows all" if hidden > 0 or not self.is_literal else ""
-        return f" ({len(self.places)} {words}: also {also}{whole})"
+        return f" ({len(self.places)} {unit}: also {also}{whole})"
 
 
 def grouped(
-    things: Iterable[T], told: Callable[[T], tuple[Hashable, str, str]]
+    things: Iterable[T], describe: Callable[[T], tuple[Hashable, str, str]]
 ) -> list[Repetition[T]]:
-    """Things of one kind that say the same, together, in the order of the first of each.
+    """Problems or findings of one kind with the same message, in the order of the first of each.
 
-    The same sentence is told once. Sentences that differ in what stands in quotes, and in numbers,
-    are told once where there are more than are easily read.
+    Messages that differ only in quoted names and in numbers are one repetition where there are
+    more of them than are easily read.
 
     Args:
         things: problems or findings.
-        told: the kind, the sentence, and the place of one.
+        describe: the kind, the message, and the place of a thing.
     """
     kinds: dict[tuple[Hashable, str], list[tuple[T, str, str]]] = {}
     for thing in things:
-        kind, sentence, place = told(thing)
+        kind, sentence, place = describe(thing)
         alike = kinds.setdefault((kind, _VARYING.sub("", sentence)), [])
         alike.append((thing, sentence, place))
     return [each for alike in kinds.values() for each in _repetitions(alike)]
@@ -109,17 +109,17 @@ def _repetitions(alike: Sequence[tuple[T, str, str]]) -> Iterator[Repetition[T]]
         yield Repetition(alike[0][0], tuple(place for *_, place in alike), is_literal=False)
         return
     for sentence in sentences:
-        same = [(thing, place) for thing, told, place in alike if told == sentence]
+        same = [(thing, place) for thing, message, place in alike if message == sentence]
         yield Repetition(same[0][0], tuple(place for _, place in same))
 
 
 def in_groups(problems: Iterable[Problem]) -> list[str]:
     """The problems as text, warnings that repeat each other in one."""
-    repetitions = grouped(problems, _told)
+    repetitions = grouped(problems, _description)
     return [str(r.first.with_note(r.note)) for r in repetitions]
 
 
-def _told(problem: Problem) -> tuple[Hashable, str, str]:
+def _description(problem: Problem) -> tuple[Hashable, str, str]:
     place = problem.place
     if problem.severity == "error":  # each has to be corrected
         return problem, problem.message, place
@@ -282,3 +282,13 @@ class DamagedFileError(KbuildError):
 
     code = 13
     kind = "damaged"
+
+
+def error_chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and what led to it, at most once each."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__

@@ -58,14 +58,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     if not args.no_toolchain:
         wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
         validate_wheels_are_used(wheels, plans)
-        tools = toolchain_source(
-            options.toolchain,
-            ctx.runner,
-            ctx.cache,
-            options.python,
-            options.sources,
-            torch_wheels=wheels,
-        )
+        tools = toolchain_source(options, ctx, wheels)
         plans = with_toolchains(replan_for_compilers(planner, plans, tools), tools)
     if args.json:
         ctx.ui.data_json([made.to_json() | {"digest": made.digest} for made in plans])
@@ -173,14 +166,7 @@ def execute_list(args: Namespace, ctx: Services) -> int:
         from kbuild.sourcetree import SourceTree
 
         wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
-        tools = toolchain_source(
-            options.toolchain,
-            ctx.runner,
-            ctx.cache,
-            options.python,
-            options.sources,
-            torch_wheels=wheels,
-        )
+        tools = toolchain_source(options, ctx, wheels)
         plans = Planner(project, SourceTree(project.root), ctx.runner).plans(choices)
         reasons = {plan.variant: tools.refuses(plan.requires) for plan in plans}
     if args.json:

@@ -55,7 +55,7 @@ def add_upload_options(parser: ArgumentParser) -> None:
     how.add_argument(
         "--allow-dirty",
         action="store_true",
-        help="also variants made from sources that are in no commit; the card names them",
+        help="also variants built from uncommitted sources; the card names them",
     )
     how.add_argument(
         "--allow-noncompliant",

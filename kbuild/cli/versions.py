@@ -160,7 +160,7 @@ def _on_hub(text: str, ctx: Services) -> VersionLocation:
     repo, _, name = text.removeprefix(HUB_PREFIX).partition("@")
     if not _HUB_NAME.fullmatch(repo):
         hint = "write hub:OWNER/KERNEL or hub:OWNER/KERNEL@REVISION"
-        raise UsageError(f"`{text}` is no kernel on the Hub", hint=hint)
+        raise UsageError(f"`{text}` is not a kernel on the Hub", hint=hint)
     desk = open_hub_session(ctx)
     return VersionLocation(text, (HubVersions(desk.hub, repo, desk.retry),), name or None)
 

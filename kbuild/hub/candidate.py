@@ -47,7 +47,7 @@ def folder_as_uploaded(folder: Path) -> Iterator[Path]:
 
 
 _REBUILD = "build it again; `kbuild hash` takes the files as they are"
-_REBUILD_EVIDENCE = "`kbuild build --provenance` writes it anew"
+_REBUILD_EVIDENCE = "`kbuild build --provenance` writes it again"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _candidate_obstacles(
     for candidate in candidates:
         yield from candidate.reasons
         if candidate.dirty and not dirty:
-            message = "made from sources that are in no commit"
+            message = "built from uncommitted sources"
             yield UploadObstacle(
                 candidate.name, message, "commit and build again, or give --allow-dirty"
             )
@@ -167,7 +167,7 @@ def unaccepted_licences(
         where = f" ({licence.text})" if licence.text else ""
         more = f" and {len(variants[name]) - 1} more" if len(variants[name]) > 1 else ""
         place = f"{variants[name][0]}{more}"
-        message = f"{parts[name]} is linked into {place}: its terms bind who publishes it"
+        message = f"{parts[name]} is linked into {place}: its terms bind the publisher"
         hint = f"read {licence.title}{where}; then give --accept-license {name}, or set "
         yield UploadObstacle("license", message, f"{hint}{ACCEPT_VARIABLE}={name}")
 
@@ -184,7 +184,10 @@ def _unreported_findings(candidate: UploadCandidate) -> Iterator[Finding]:
 
 def _false_claims(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]:
     if (folder / TUNABLE).is_file():
-        yield "it is for `kbuild tune`, with every candidate in it", "build it without --keep-all"
+        yield (
+            "it was built for `kbuild tune` and contains every candidate",
+            "build it without --keep-all",
+        )
     if metadata.digest is None:
         yield "it has no digest", "`kbuild hash` records it"
         return
@@ -192,10 +195,10 @@ def _false_claims(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]
         yield sentence, _REBUILD
     statement = statement_path(folder)
     if statement.is_file() and not matches_variant(statement, folder):
-        yield f"`{statement.name}` is not about its files", _REBUILD_EVIDENCE
+        yield f"`{statement.name}` does not describe its files", _REBUILD_EVIDENCE
     elif statement.is_file() and not matches_sbom(statement, sbom_path(folder)):
         yield (
-            f"`{sbom_path(folder).name}` is not the list that the provenance names",
+            f"`{sbom_path(folder).name}` is not the SBOM that the provenance names",
             _REBUILD_EVIDENCE,
         )
 

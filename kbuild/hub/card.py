@@ -25,7 +25,7 @@ def with_notice(
 
     Args:
         card: text of the filled card.
-        dirty: variants made from sources that are in no commit.
+        dirty: variants built from uncommitted sources.
         noncompliant: variants that fail checks.
         overruled: checks that found errors which the author overruled, with reasons, by variant.
     """
@@ -35,7 +35,7 @@ def with_notice(
         for check in checks.items():
             by_check.setdefault(check, []).append(variant)
     sentences = [
-        *_sentence(dirty, "built from sources that are in no commit: nobody can build {} again"),
+        *_sentence(dirty, "built from uncommitted sources: nobody can build {} again"),
         *_sentence(noncompliant, "published although kbuild's checks found faults in {}"),
         *(
             f"The author overruled what the check `{check}` found in {_listed(names)}: "
@@ -90,7 +90,7 @@ def card_problems(text: str) -> tuple[str, ...]:
         read: Any = ModelCard(text)
         data = read.data.to_dict()
     except YAMLError as error:
-        return (f"the front matter is no YAML: {_first_line(error)}",)
+        return (f"the front matter is not YAML: {_first_line(error)}",)
     except (ValueError, TypeError) as error:
         return (f"the front matter cannot be read: {_first_line(error)}",)
     return tuple(_front_matter_problems(data))
@@ -102,10 +102,10 @@ def _front_matter_problems(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"the front matter has no `{key}`"
     for key in _TEXT_KEYS:
         if not isinstance(data.get(key, ""), str):
-            yield f"`{key}` in the front matter is no text"
+            yield f"`{key}` in the front matter is not a string"
     tags = data.get("tags", [])
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        yield "`tags` in the front matter is no list of texts"
+        yield "`tags` in the front matter is not a list of strings"
 
 
 def _first_line(error: Exception) -> str:

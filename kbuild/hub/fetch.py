@@ -50,7 +50,7 @@ class HubSpec:
         match = _SPEC.fullmatch(text)
         if match is None or ".." in text:
             hint = "write hub:OWNER/KERNEL@REVISION, e.g. hub:my-org/relu@v1"
-            missing = "names no revision" if "@" not in text else "is no kernel on the Hub"
+            missing = "names no revision" if "@" not in text else "is not a kernel on the Hub"
             raise UsageError(f"`{text}` {missing}", hint=hint)
         return cls(match["repo"], match["revision"])
 
@@ -204,7 +204,7 @@ def _translate_error(spec: HubSpec, error: Exception) -> KbuildError:
 
     if isinstance(error, errors.GatedRepoError):
         hint = "ask for access on its page, then `hf auth login`"
-        return UsageError(f"the Hub keeps {spec.repo} for those who were given access", hint=hint)
+        return UsageError(f"access to {spec.repo} is restricted", hint=hint)
     if isinstance(error, errors.RevisionNotFoundError):
         hint = "kernels are on branches such as `v1`; a commit is written in full"
         return UsageError(f"{spec.repo} has no revision `{spec.revision}`", hint=hint)

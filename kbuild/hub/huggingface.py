@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.errors import HubError, KbuildError, ToolchainError
+from kbuild.errors import HubError, KbuildError, ToolchainError, error_chain
 from kbuild.hub.layout import BUILD
 from kbuild.hub.repository import (
     AccessDeniedError,
@@ -44,17 +44,17 @@ _BUSY = (408, 425, 429, 500, 502, 503, 504)
 _UNKNOWN_TOKEN, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _PRECONDITION_FAILED = 401, 403, 404, 409, 412
 _NETWORK = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "hf_xet")
 _RATE_LIMIT_RESET = re.compile(r"r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
-_LOGIN = "`hf auth login` asks for a new one; `HF_TOKEN` is stronger than what it keeps"
+_LOGIN = "`hf auth login` asks for a new one; `HF_TOKEN` takes precedence over the stored one"
 _APPROVAL = (
     "the token must be one that may write, and the Hub must let its owner publish kernels: ask for "
     "that on the Hub's pages about kernels, or give --create-pr"
 )
-_LATER = "run the command again: it goes on where this one stopped"
+_LATER = "run the command again: it continues where this run stopped"
 
 
 def translate_hub_error(error: Exception, what: str) -> HubError:
     """The error to raise instead. `what` follows "the Hub was asked"."""
-    causes = tuple(_causes(error))
+    causes = tuple(error_chain(error))
     for cause in causes:
         status = getattr(getattr(cause, "response", None), "status_code", None)
         if isinstance(status, int):
@@ -64,25 +64,26 @@ def translate_hub_error(error: Exception, what: str) -> HubError:
     if any(type(cause).__name__ == "LocalTokenNotFoundError" for cause in causes):
         return AccessDeniedError("there is no token for the Hub", hint=_LOGIN)
     if any(_is_network(cause) for cause in causes):
-        return BusyError(f"no answer when the Hub was asked {what}", hint=_LATER)
-    return HubError(f"it failed to ask the Hub {what}: {_error_line(error)}")
+        return BusyError(f"the Hub did not answer when asked {what}", hint=_LATER)
+    return HubError(f"asking the Hub {what} failed: {_error_line(error)}")
 
 
 def _error_of_status(status: int, error: BaseException, what: str) -> HubError:
     reason = _server_words(error)
     if status in _BUSY:
-        text = "the Hub counts too many requests" if status == 429 else f"the Hub answered {status}"  # noqa: PLR2004
+        is_limit = status == 429  # noqa: PLR2004
+        text = "the Hub received too many requests" if is_limit else f"the Hub answered {status}"
         headers = getattr(getattr(error, "response", None), "headers", {})
         return BusyError(f"{text} when asked {what}", wait=requested_wait(headers), hint=_LATER)
     if status == _UNKNOWN_TOKEN and type(error).__name__ != "RepositoryNotFoundError":
-        return AccessDeniedError("the Hub does not know the token", hint=_LOGIN)
+        return AccessDeniedError("the Hub rejected the token", hint=_LOGIN)
     if status in (_UNKNOWN_TOKEN, _NOT_FOUND):
-        return NotFoundError(f"the Hub shows nothing when asked {what}{reason}")
+        return NotFoundError(f"the Hub found nothing when asked {what}{reason}")
     if status == _FORBIDDEN:
         return AccessDeniedError(f"the Hub refuses when asked {what}{reason}", hint=_APPROVAL)
     if status in (_CONFLICT, _PRECONDITION_FAILED):
         return ConflictError(
-            f"something has changed when the Hub was asked {what}{reason}", hint=_LATER
+            f"the repository changed while the Hub was asked {what}{reason}", hint=_LATER
         )
     return HubError(f"the Hub answered {status} when asked {what}{reason}")
 
@@ -100,16 +101,6 @@ def requested_wait(headers: Mapping[str, str]) -> float | None:
 def _is_network(error: BaseException) -> bool:
     origin = type(error).__module__.partition(".")[0]
     return origin in _NETWORK or isinstance(error, (ConnectionError, TimeoutError))
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what led to it, at most once each."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__
 
 
 def _server_words(error: BaseException) -> str:

@@ -219,7 +219,7 @@ def open_or_continue_pull_request(
     number, done = _find_begun(job, refs, before, parts)
     url = f"{job.hub.address}/{job.repo.page}/discussions/{number}"
     if done:
-        job.say(f"going on with pull request {number}")
+        job.say(f"continuing pull request {number}")
         head = refs.pulls[number]
     else:
         commit = commit_one(job, branch, head, parts, 0, pull=True)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError
+from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError, error_chain
 from kbuild.hub.repository import AccessDeniedError, BusyError, NotFoundError
 from kbuild.mirror.store import MAX_SMALL_FILE, MirrorAddress, require_small
 
@@ -41,12 +41,12 @@ def translate_store_error(error: Exception, address: MirrorAddress, what: str) -
         hint = "mirrors over HTTP can only be read" if address.text.startswith("http") else ""
         return UsageError(f"that cannot be done: {asked}", hint=hint)
     if isinstance(error, FileNotFoundError) or _status(error) == _NOT_FOUND:
-        return NotFoundError(f"nothing is there when {asked}")
+        return NotFoundError(f"the store found nothing when {asked}")
     if _is_denied(error):
-        return AccessDeniedError(f"access is refused when {asked}: {reason}", hint=_ACCESS)
+        return AccessDeniedError(f"the store refused access when {asked}: {reason}", hint=_ACCESS)
     if _is_busy(error):
-        return BusyError(f"no good answer when {asked}: {reason}", hint=_LATER)
-    return HubError(f"it failed when {asked}: {reason}")
+        return BusyError(f"the store did not answer properly when {asked}: {reason}", hint=_LATER)
+    return HubError(f"the store failed when {asked}: {reason}")
 
 
 def _is_denied(error: Exception) -> bool:
@@ -69,7 +69,7 @@ def _is_busy(error: Exception) -> bool:
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status that an error or one of its causes carries, wherever drivers keep it."""
-    for cause in _causes(error):
+    for cause in error_chain(error):
         response: Any = getattr(cause, "response", None)
         metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
         statuses = (
@@ -82,15 +82,6 @@ def _status(error: BaseException) -> int | None:
             if isinstance(status, int) and 400 <= status < 600:  # noqa: PLR2004
                 return status
     return None
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__
 
 
 def _error_line(error: BaseException) -> str:
@@ -248,9 +239,7 @@ def _open_filesystem(address: MirrorAddress) -> tuple[Any, str]:
         hint = address.without_secrets(str(error))
         raise ToolchainError(f"{address.shown} needs a driver of fsspec", hint=hint) from error
     except ValueError as error:
-        message = (
-            f"`{address.shown}` is no place for a mirror: {address.without_secrets(str(error))}"
-        )
+        message = f"`{address.shown}` cannot hold a mirror: {address.without_secrets(str(error))}"
         raise UsageError(message) from error
     except Exception as error:
         raise translate_store_error(error, address, "for a connection") from error

@@ -156,18 +156,18 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         with reading(where, "a manifest of kbuild's"):
             return _manifest_from_json(parse_json(data, where, "a manifest of kbuild's"), where)
     except DamagedFileError as error:
-        message = f"`{where}` is no manifest of kbuild's: {reason_of(error)}"
+        message = f"`{where}` is not a manifest of kbuild: {reason_of(error)}"
         raise ManifestError(message) from error
 
 
 def _manifest_from_json(document: Mapping[str, Any], where: str) -> Manifest:
     if document["format"] != _FORMAT:
-        raise ManifestError(f"`{where}` is of another format: {document['format']}")
+        raise ManifestError(f"`{where}` has an unknown format: {document['format']}")
     files = {str(path): _file_from_json(path, entry) for path, entry in document["files"].items()}
     published = datetime.fromisoformat(document["published"])
     manifest = Manifest(str(document["kernel"]), str(document["branch"]), published, files)
     if document["snapshot"] != manifest.snapshot:
-        raise ManifestError(f"`{where}` was changed: its files do not give the name that it has")
+        raise ManifestError(f"`{where}` was changed: its name does not match its files")
     return manifest
 
 
@@ -261,5 +261,5 @@ def read_version(store: MirrorStore, place: VersionPaths) -> PublishedVersion | 
         pass
     raise FileConflictError(
         f"`{place.ref}` in {store.shown} was not written by `kbuild publish`",
-        hint="is it a cache that something downloads into? Give a mirror a place of its own",
+        hint="is it a cache that something downloads into? give the mirror a folder of its own",
     )

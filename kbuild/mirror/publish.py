@@ -123,8 +123,10 @@ class _SnapshotWriter:
             raise HubError(f"{message}, and not part of this build", hint=hint)
         store.write(target, source.source)
         if stored_sha256(store, target) != wanted.sha256:
-            message = f"{store.shown} does not give back `{path}` as it was sent"
-            raise HubError(message, hint="did the file change meanwhile? Run the command again")
+            message = f"{store.shown} returns other bytes for `{path}` than were sent"
+            raise HubError(
+                message, hint="did the file change during the upload? Run the command again"
+            )
         return wanted.size
 
     @cached_property
@@ -216,7 +218,7 @@ def publish(job: PublishRun) -> PublishResult:
             if (outcome := _publish_once(job)) is not None:
                 return outcome
     hint = "run the command again when nobody else publishes this version"
-    raise HubError(f"{job.place} in {job.store.shown} changes all the time", hint=hint)
+    raise HubError(f"{job.place} in {job.store.shown} keeps changing", hint=hint)
 
 
 def _publish_once(job: PublishRun) -> PublishResult | None:

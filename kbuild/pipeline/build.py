@@ -89,15 +89,7 @@ def build(project: Project, options: BuildOptions, services: Services) -> tuple[
 def _build(project: Project, options: BuildOptions, services: Services) -> tuple[BuildResult, ...]:
     remove_abandoned_folders()
     wheels = open_torch_wheels(options.torch_wheels, services.cache, services.runner)
-    tools = toolchain_source(
-        options.toolchain,
-        services.runner,
-        services.cache,
-        options.python,
-        options.sources,
-        torch_wheels=wheels,
-        say=services.ui.say,
-    )
+    tools = toolchain_source(options, services, wheels)
     site = BuildContext(project, tools, options, services)
     tree = SourceTree(project.root)
     planner = Planner(project, tree, services.runner, options.identity, options.archs, options.dev)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.matrix import matrix_entries
+from kbuild.pipeline.options import BuildOptions
 from kbuild.plan import VariantPlan
 from kbuild.runtime.processes import Runner
+from kbuild.services import Services
 from kbuild.toolchains.base import CachedToolchains, FallbackToolchains, ToolchainSource
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
 from kbuild.toolchains.experimental import rocm_sources
@@ -28,41 +31,34 @@ Say = Callable[[str], None]
 
 
 def toolchain_source(
-    name: str,
-    runner: Runner,
-    cache: Path,
-    python: Path | None,
-    sources: Mapping[str, Path],
-    *,
-    torch_wheels: Sequence[TorchWheel] = (),
-    say: Say = lambda _: None,
+    options: BuildOptions, services: Services, torch_wheels: Sequence[TorchWheel] = ()
 ) -> ToolchainSource:
-    """The source of that name, with the headers that kernels depend on; it is asked once.
+    """The source that the options name, with the headers that kernels depend on; it is asked once.
 
     Args:
-        name: one of `TOOLCHAIN_NAMES`, or that of an entry point of `kbuild.toolchains`.
-        runner: starts compilers, interpreters and git.
-        cache: kbuild's cache folder.
-        python: interpreter whose Torch is built against first.
-        sources: folders of headers by dependency, from the command line.
+        options: say which it is, and name an interpreter and folders of headers.
+        services: of the command.
         torch_wheels: go before every other Torch, for the variants that they fit.
-        say: told what is fetched.
 
     Raises:
         UsageError: there is no source of that name.
     """
-    compilers = _compiler_source(name, runner, cache, python, say=say)
+    make = partial(
+        _compiler_source,
+        options.toolchain,
+        services.runner,
+        services.cache,
+        options.python,
+        say=services.ui.say,
+    )
+    compilers = make()
     if torch_wheels:
         from kbuild.toolchains.torch_wheel import TorchWheelToolchains
 
-        given = [
-            (wheel, _compiler_source(name, runner, cache, python, say=say, supply=wheel))
-            for wheel in torch_wheels
-        ]
-        compilers = TorchWheelToolchains(given, compilers)
-    return CachedToolchains(
-        ToolchainsWithHeaders(compilers, HeaderResolver(sources, cache, runner))
-    )
+        by_wheel = [(wheel, make(supply=wheel)) for wheel in torch_wheels]
+        compilers = TorchWheelToolchains(by_wheel, compilers)
+    headers = HeaderResolver(options.sources, services.cache, services.runner)
+    return CachedToolchains(ToolchainsWithHeaders(compilers, headers))
 
 
 def _compiler_source(

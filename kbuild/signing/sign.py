@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.digest import differences, validate_accounted
-from kbuild.errors import CheckError, KbuildError, SigningError, UsageError
+from kbuild.errors import CheckError, KbuildError, SigningError, UsageError, error_chain
 from kbuild.metadata import METADATA_FILE, MetadataError, read_metadata
 from kbuild.provenance.files import matches_variant, signature_path, statement_path
 from kbuild.runtime.files import replace_atomically
@@ -82,11 +82,9 @@ def signing_errors(what: str, *, hint: str = NEEDS_NETWORK) -> Iterator[None]:
 
 def _error_text(error: BaseException) -> str:
     """The error's own words and those of its first cause, which often has better ones."""
-    first = last = error
-    while last.__cause__ or last.__context__:
-        last = last.__cause__ or last.__context__ or last
-    words = [str(cause).strip() or type(cause).__name__ for cause in (first, last)]
-    return "; ".join(dict.fromkeys(words))
+    *_, first_cause = error_chain(error)
+    texts = [str(cause).strip() or type(cause).__name__ for cause in (error, first_cause)]
+    return "; ".join(dict.fromkeys(texts))
 
 
 def _read_trust_config(path: Path) -> ClientTrustConfig:
@@ -198,7 +196,7 @@ def sign_variant(variant: Path, signer: Signer) -> tuple[Path, ...]:
         raise CheckError(
             f"`{statement.name}` is not about the files of `{variant.name}`",
             (),
-            hint="`kbuild build --provenance` writes it anew",
+            hint="`kbuild build --provenance` writes it again",
         )
     written = [_metadata_bundle_path(variant)]
     with signing_errors("sigstore did not sign"):

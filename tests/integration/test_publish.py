@@ -211,7 +211,7 @@ class TestWhatIsPublished:
         desk.project.kbuild("build")
         refused = desk.publish(expect=11)
         assert "nothing was published:" in refused.stderr
-        assert "made from sources that are in no commit" in refused.stderr
+        assert "built from uncommitted sources" in refused.stderr
         assert not desk.mirror.exists()
         desk.publish("--allow-dirty")
         assert f"`{VARIANT}`" in (desk.version / "README.md").read_text()

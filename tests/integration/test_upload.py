@@ -249,7 +249,7 @@ class TestRefusals:
         ("token", "words"),
         [
             (None, "there is no token"),
-            ("hf_nobodyknowsthisone", "does not know the token"),
+            ("hf_nobodyknowsthisone", "rejected the token"),
             (READ, "the token of tester may only read"),
             (STRANGER, "stranger is not a member of org"),
         ],
@@ -261,7 +261,7 @@ class TestRefusals:
     def test_dirty_variants_need_consent_and_are_named(self, desk: Desk) -> None:
         mark(desk, "torch-cpu", dirty=True)
         done = desk.kbuild("upload", *TO, expect=11)
-        assert "torch-cpu: made from sources that are in no commit" in done.stderr
+        assert "torch-cpu: built from uncommitted sources" in done.stderr
         desk.kbuild("upload", *TO, "--allow-dirty")
         card = desk.published("main")["README.md"].decode()
         assert card.startswith("---\n")
@@ -282,7 +282,7 @@ class TestRefusals:
     def test_provenance_of_other_files(self, desk: Desk) -> None:
         (desk.root / "build/torch-cpu.intoto.json").write_text("{}")
         done = desk.kbuild("upload", *TO, expect=11)
-        assert "torch-cpu: `torch-cpu.intoto.json` is not about its files" in done.stderr
+        assert "torch-cpu: `torch-cpu.intoto.json` does not describe its files" in done.stderr
 
     def test_an_interface_may_not_break_under_the_same_version(self, desk: Desk) -> None:
         desk.kbuild("upload", *TO)

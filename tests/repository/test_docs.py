@@ -170,6 +170,11 @@ def strings(node: ast.AST) -> set[str]:
     return {n.value for n in constants if re.fullmatch("[A-Z_]*[A-Z]", str(n.value))}
 
 
+def _last_name(node: ast.AST) -> str:
+    """`b` of `a.b`."""
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
 def variables_read(tree: ast.Module, constants: Mapping[str, set[str]]) -> Iterator[set[str]]:
     """The names that each access of an environment may read; empty where only a run shows it."""
     own = {
@@ -191,13 +196,12 @@ def variables_read(tree: ast.Module, constants: Mapping[str, set[str]]) -> Itera
         elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
             where, key = node.comparators[0], node.left
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            is_getenv = ast.unparse(node.func) == "os.getenv"
-            where = ast.Name("environ") if is_getenv else node.func.value
+            where = node.func if node.func.attr == "getenv" else node.func.value
             key = node.args[0]
         else:
             continue
-        if re.search(r"(^|[._])environ$", ast.unparse(where)):
-            name = ast.unparse(key).rpartition(".")[2]
+        if _last_name(where).endswith(("environ", "getenv")):
+            name = _last_name(key)
             yield strings(key) if isinstance(key, ast.Constant) else known.get(name, set())
 
 

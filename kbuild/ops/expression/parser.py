@@ -39,7 +39,8 @@ _MAX_DEPTH = 30
 """Levels of brackets, and levels of signs, `not` and `if`."""
 _TOKEN = re.compile(
     r"[ \t\r\n]+"
-    r"|(?P<number>0[xX][0-9a-fA-F]+|[0-9][0-9_]*)(?![0-9A-Za-z_.])"
+    r"|(?P<integer>0[xX][0-9a-fA-F]+|0+|[1-9][0-9]*(?:_[0-9]+)*)(?![0-9A-Za-z_.])"
+    r"|(?P<misspelt>[0-9][0-9_]*)(?![0-9A-Za-z_.])"
     r"|(?P<value>(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)"
     r"(?![0-9A-Za-z_.])"
     r"|'[^'\"\\\x00-\x1f\x7f]*'|\"[^'\"\\\x00-\x1f\x7f]*\")"
@@ -125,8 +126,9 @@ def _validate_tokens(text: str) -> None:
             raise ExpressionError(f"expected {expected}, found `{word}`", column)
         if token["name"] and keyword.iskeyword(word) and word not in {"True", "False", "None"}:
             raise ExpressionError(f"`{word}` is a keyword of Python, not a name", column)
-        if token["number"]:
-            _validate_digits(word, column)
+        if token["misspelt"]:
+            hint = "no zeros in front, no `_` at the end"
+            raise ExpressionError(f"`{word}` is not an integer", column, hint)
         if word in _PAIRS:
             pending.append(_PAIRS[word])
             if len(pending) > _MAX_DEPTH:
@@ -160,14 +162,6 @@ def _expected(token: re.Match[str], previous: str, after_value: bool, closing: s
     if word == closing or pair == (",", ")"):
         return ""
     return f"`{closing}`" if closing else "an operator"
-
-
-def _validate_digits(number: str, column: int) -> None:
-    try:
-        int(number, 0)
-    except ValueError:
-        hint = "no zeros in front, no `_` at the end"
-        raise ExpressionError(f"`{number}` is not an integer", column, hint) from None
 
 
 def _too_deep(column: int) -> ExpressionError:

@@ -148,11 +148,11 @@ def test_any_front_matter_is_what_the_hub_expects(given_keys):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("---\na: [\n---\n", "is no YAML"),
+        ("---\na: [\n---\n", "is not YAML"),
         ("---\n- a\n---\n", "cannot be read"),
-        ("---\nlicense: 3\n---\n", "`license` in the front matter is no text"),
+        ("---\nlicense: 3\n---\n", "`license` in the front matter is not a string"),
         ("---\nlicense: mit\n---\n", "has no `tags`"),
-        ("---\ntags: [1]\n---\n", "is no list of texts"),
+        ("---\ntags: [1]\n---\n", "is not a list of strings"),
     ],
 )
 def test_what_the_hub_could_not_read(text, words):

@@ -89,7 +89,7 @@ class TestGrammar:
             ("gone", "`gone` does not exist"),
             ("demo/build.toml", "is a file, but no shared library"),
             ("org/relu@v1", "a kernel on the Hub is written hub:org/relu@v1"),
-            ("hub:relu@v1", "`hub:relu@v1` is no kernel on the Hub"),
+            ("hub:relu@v1", "`hub:relu@v1` is not a kernel on the Hub"),
             ("hub:org/relu", "`hub:org/relu` names no revision"),
         ],
     )

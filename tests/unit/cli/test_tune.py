@@ -289,7 +289,7 @@ class TestBuilding:
 
         (variant / "aot.json").write_text("{}")
         words = [reason.words for reason in examine_candidate(variant).reasons]
-        assert "it is for `kbuild tune`, with every candidate in it" in words
+        assert "it was built for `kbuild tune` and contains every candidate" in words
 
     def test_one_is_built_for_the_torch_that_measures(self):
         from kbuild.cli.tune_build import selection_for_torch

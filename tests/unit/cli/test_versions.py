@@ -86,7 +86,7 @@ def test_a_mirror_of_several_kernels_is_no_version(kbuild, mirror: Path) -> None
     ("text", "words"),
     [
         ("nowhere", "`nowhere` does not exist"),
-        ("hub:relu", "is no kernel on the Hub"),
+        ("hub:relu", "is not a kernel on the Hub"),
         ("memory://nothing-here", "is no mirror of kernels"),
         ("memory://nothing-here/org/relu@v1", "is no mirror of kernels"),
     ],

@@ -173,7 +173,7 @@ class TestReaders:
             real(path, b"not it" if path.endswith("__init__.py") else source)
 
         place.store.write = damaging  # type: ignore[method-assign]
-        with pytest.raises(HubError, match=r"does not give back `build/.*__init__.py`"):
+        with pytest.raises(HubError, match=r"returns other bytes for `build/.*__init__.py`"):
             place.publish(layout(tmp_path, ONE))
         assert read_snapshot_name(place.store, PLACE) is None
         place.store.write = real  # type: ignore[method-assign]
@@ -307,7 +307,7 @@ class TestVerify:
             (lambda s, p: s.remove([p(f"build/{CPU}/metadata.json")]), "is gone"),
             (lambda s, p: s.remove([PLACE.ref]), "is not there"),
             (lambda s, p: s.write(PLACE.ref, b"b" * 40), "not written by"),
-            (lambda s, p: s.write(p(MANIFEST), b"{}"), "no manifest"),
+            (lambda s, p: s.write(p(MANIFEST), b"{}"), "not a manifest"),
         ],
         ids=["changed", "added", "gone", "no ref", "ref", "manifest"],
     )

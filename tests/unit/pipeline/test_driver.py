@@ -130,6 +130,7 @@ class TestCommandLine:
             ("--toolchain", "host"), ("--python", "python3"), ("--torch-wheel", "x.whl"),
             ("--with-source", "a=b"), ("--arch", "9.0"), ("--dev",), ("--jobs", "2"),
             ("--memory", "4G"), ("--time-budget", "1h"), ("--report",), ("--provenance",),
+            ("--max-file-size", "1G"),
             ("--unique-id", "x"), ("--kernel-sha", "0" * 40),
         ],
     )  # fmt: skip

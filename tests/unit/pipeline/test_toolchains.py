@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source
 from kbuild.plan import Requirements
+from kbuild.services import Services
 from kbuild.store import open_store
 from kbuild.toolchains.experimental.debian_hip.installation import pins
+from kbuild.ui import Ui
 from kbuild.variant import System
 from tests.support.fake_machine import FakeRunner, fake_rocm, fake_torch, full, machine, stable
 from tests.support.torch_wheels import torch_wheel
@@ -39,7 +42,8 @@ class Machine:
     def tools(self, *wheels: Path, name: str = "auto"):
         runner: FakeRunner = self.runner
         given = open_torch_wheels(wheels, self.cache, runner)
-        return toolchain_source(name, runner, self.cache, self.python, {}, torch_wheels=given)
+        options = BuildOptions(toolchain=name, python=self.python)
+        return toolchain_source(options, Services(runner, Ui(), self.cache), given)
 
     def made(self, requires: Requirements, *wheels: Path, name: str = "auto") -> tuple[str, str]:
         """Source and Torch; headers that are translated are marked."""
