@@ -118,7 +118,9 @@ def _units(
         dtypes = tuple((name, v.name) for name, v in values if isinstance(v, DtypeName))
         scalars = ((name, v) for name, v in values if not isinstance(v, DtypeName))
         constants = (*candidate.constants, *scalars)
-        for aligned, target in itertools.product(_alignments(candidate), wanted):
+        for aligned, target in itertools.product(
+            (True,) if candidate.aligned else (True, False), wanted
+        ):
             yield KernelUnit(
                 language=op.language,
                 kernel=op.kernel,
@@ -138,10 +140,6 @@ def _units(
                 ones=launch.ones if aligned else (),
                 int64=launch.int64,
             )
-
-
-def _alignments(candidate: Candidate) -> tuple[bool, ...]:
-    return (True,) if candidate.aligned else (True, False)
 
 
 def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: ImageTarget) -> bool:

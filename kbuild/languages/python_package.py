@@ -201,11 +201,8 @@ def _operator(op: OpSpec) -> str:
     made = f"module.{op.name}({_names(op)})"
     made = f"_several({made})" if len(op.results) > 1 else made
     run = f"def _run_{op.name}({parameters(op)}):\n    return {made}\n"
-    return f"{run}\n\n{fake_source(op, _register(op))}"
-
-
-def _register(op: OpSpec) -> str:
-    return f"_operator({quoted(str(op.schema))}, _run_{op.name})"
+    register = f"_operator({quoted(str(op.schema))}, _run_{op.name})"
+    return f"{run}\n\n{fake_source(op, register)}"
 
 
 def _documented(op: OpSpec) -> str:

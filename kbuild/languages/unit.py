@@ -1,7 +1,4 @@
-"""A unit: one compilation of a kernel function for one target (`sm_90a`.
-
-`compute_80`, `gfx942`).
-"""
+"""A unit: one compilation of a kernel function for one target, such as `sm_90a` or `gfx942`."""
 
 from __future__ import annotations
 

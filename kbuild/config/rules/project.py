@@ -1,7 +1,4 @@
-"""Rules for the `[general]` table and for the framework table (`[torch]`.
-
-`[torch-noarch]`, `[tvm-ffi]`).
-"""
+"""Rules for the table `[general]` and for `[torch]`, `[torch-noarch]` or `[tvm-ffi]`."""
 
 from __future__ import annotations
 

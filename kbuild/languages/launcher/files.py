@@ -73,7 +73,8 @@ def launcher_files(
     parts = [_KernelLaunch(op, index, at, tables) for at, (op, index) in enumerate(_launches(ops))]
     for part in parts:
         part.judge()
-    images = ImageTables(bits="uint64_t" if _fits_a_word(parts) else _WIDE_BITS)
+    is_word = all(len(part.variants.slots) <= _WORD for part in parts)  # a bit for each argument
+    images = ImageTables(bits="uint64_t" if is_word else _WIDE_BITS)
     arrays = "".join(part.table(control=control).arrays(images) for part in parts)
     blob, objects = bytes(images.blob), images.objects
     if blob and objects:
@@ -96,11 +97,6 @@ def launcher_files(
     if not objects:
         return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": blob}))
     return files.merge(object_files(FOLDER, kernel, objects))
-
-
-def _fits_a_word(parts: Sequence[_KernelLaunch]) -> bool:
-    """Whether 64 bits are enough to say something of each argument of a launch."""
-    return all(len(part.variants.slots) <= _WORD for part in parts)
 
 
 def _framework_values(

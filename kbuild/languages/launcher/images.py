@@ -1,9 +1,7 @@
-"""The images of a kernel as C++ tables (architectures.
-
-Binaries, parameter lists), and the C++ that calls linked objects.
+"""The images of a kernel as C++ tables, and the C++ that calls linked objects.
 
 An object is a relocatable file whose C function launches the device code within it; the calling
-and loading conventions are described below.
+and loading conventions are those of `KernelImage`.
 """
 
 from __future__ import annotations

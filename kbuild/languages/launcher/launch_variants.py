@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 from kbuild.languages.image import UnitImage
 from kbuild.languages.launcher.images import Slot, assumed_slots, slot_of
@@ -124,7 +125,8 @@ class LaunchVariants:
                 for key in keys:
                     found.setdefault(key, []).append(compiled)
         return tuple(
-            LaunchVariant(*key, tuple(images)) for key, images in sorted(found.items(), key=_key)
+            LaunchVariant(*key, tuple(images))
+            for key, images in sorted(found.items(), key=itemgetter(0))
         )
 
     def spans(self) -> list[int]:
@@ -164,10 +166,6 @@ def _choices(constant: Constant, value: Value) -> list[int]:
         return [int(value)] if isinstance(value, int) else []
     pairs = zip(constant.choices, constant.values, strict=True)
     return [int(choice) for choice, one in pairs if (type(one), one) == (type(value), value)]
-
-
-def _key(item: tuple[tuple[int, int, tuple[int, ...]], list[UnitImage]]) -> tuple[object, ...]:
-    return item[0]
 
 
 def count_call_kinds(op: OpSpec) -> int:

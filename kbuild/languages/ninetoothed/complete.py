@@ -370,7 +370,11 @@ def _with_kernel_arguments(
     """The launch with everything that does not depend on the section."""
     numbers = [part for part in facts.parts if part.kind in ("size", "stride")]
     scalars = [part.name for part in facts.parts if _is_long(facts, part)]
-    inner = {part.name for part in numbers if _is_inner(facts, part)}
+    inner = {
+        part.name
+        for part in numbers
+        if part.kind == "stride" and part.axis == facts.tensors[part.tensor].rank - 1
+    }
     return replace(
         launch,
         functions=(facts.name,),
@@ -391,10 +395,6 @@ def _judge_names(op: OpSpec, facts: NineToothedKernel, place: IssueCollector) ->
     for name in sorted(taken & constants):
         hint = "rename it here, e.g. in capital letters"
         place.error(f"`{name}` is a parameter of the premake function as well", hint)
-
-
-def _is_inner(facts: NineToothedKernel, part: GeneratedParameter) -> bool:
-    return part.kind == "stride" and part.axis == facts.tensors[part.tensor].rank - 1
 
 
 def _is_long(facts: NineToothedKernel, part: GeneratedParameter) -> bool:

@@ -49,13 +49,11 @@ def jit_source(op: OpSpec, launches: BoundLaunches) -> str:
     """
     schema = replace(op.schema, name=f"_{op.name}_jit")
     names = [argument.name for argument in op.schema.arguments]
+    single, listed = (",", "(_results,)") if len(op.results) == 1 else ("", "_results")
     lines = [
         *lengths_source(op),
         f"_results = _fake_{op.name}({', '.join(names)})",
-        *(
-            [f"{', '.join(op.results)}{',' * (len(op.results) == 1)} = {_listed(op)}"]
-            * bool(op.results)
-        ),
+        *([f"{', '.join(op.results)}{single} = {listed}"] * bool(op.results)),
         *sizes_source(op),
         *device_source(op),
         *(f"_{name} = {_python(op, value)}" for name, value in op.let),
@@ -74,10 +72,6 @@ def _filled(op: OpSpec, name: str, value: FillValue) -> str:
     number = f"float({value!r})" if isinstance(value, str) else repr(value)
     guard = f"if {name} is not None: " if name in op.may_be_none else ""
     return f"{guard}{name}.fill_({number})"
-
-
-def _listed(op: OpSpec) -> str:
-    return "(_results,)" if len(op.results) == 1 else "_results"
 
 
 def _launch(op: OpSpec, launch: Launch, bound: BoundLaunch) -> Iterator[str]:
